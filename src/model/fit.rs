@@ -11,6 +11,8 @@ pub mod card;
 pub mod consists;
 /// What is known of a job.
 pub mod facts;
+/// What NCCL's buffers take.
+pub mod link;
 /// What lies outside the allocator's figures.
 pub mod outside;
 /// What was measured on a real GPU.
@@ -19,6 +21,7 @@ pub mod table;
 pub use card::Device;
 pub use consists::Kind;
 pub use facts::Facts;
+pub use link::Link;
 pub use outside::Outside;
 pub use table::Table;
 
@@ -68,26 +71,33 @@ impl Fits {
 pub struct Need {
     /// The highest sum of live allocations.
     pub allocated: u64,
-    /// The most that the allocator reserved, where it had all the room it wanted.
+    /// The most that the allocator reserved.
     pub reserved: u64,
     /// What lies outside these figures.
     pub outside: Vec<Outside>,
+    /// The capacity of the device on which it was found; `None` of one with all the room that the job wants.
+    pub capacity: Option<u64>,
 }
 
 impl Need {
     /// Returns the need if all that is uncertain takes the least.
     pub fn low(&self) -> u64 {
-        self.reserved.saturating_add(self.outside.iter().map(|it| it.low).sum())
+        self.with(|it| it.low)
     }
 
     /// Returns the likeliest need.
     pub fn usual(&self) -> u64 {
-        self.reserved.saturating_add(self.outside.iter().map(|it| it.usual).sum())
+        self.with(|it| it.usual)
     }
 
     /// Returns the need if all that is uncertain takes the most.
     pub fn high(&self) -> u64 {
-        self.reserved.saturating_add(self.outside.iter().map(|it| it.high).sum())
+        self.with(|it| it.high)
+    }
+
+    fn with(&self, bytes: fn(&Outside) -> u64) -> u64 {
+        let all = self.reserved.saturating_add(self.outside.iter().map(bytes).sum());
+        all.min(self.capacity.unwrap_or(u64::MAX))
     }
 
     /// Returns the need if all that is uncertain takes the most, without what the job can run without.
@@ -139,10 +149,12 @@ mod tests {
             source: String::new(),
             is_measured: false,
         };
-        let need = Need { allocated: 80, reserved: 100, outside: vec![part, optional] };
+        let need = Need { allocated: 80, reserved: 100, outside: vec![part, optional], capacity: None };
         assert_eq!((need.low(), need.usual(), need.must(), need.high()), (110, 115, 130, 180));
         let fits = |capacity| need.fits(capacity);
         assert_eq!((fits(130), fits(129), fits(90), fits(89)), (Fits::Yes, Fits::Unknown, Fits::Unknown, Fits::No));
+        let there = Need { capacity: Some(120), ..need };
+        assert_eq!((there.low(), there.usual(), there.high()), (110, 115, 120));
     }
 
     #[test]

@@ -183,7 +183,52 @@ fn a_device_of_the_size_decides_where_the_cache_can_be_given_back() {
     let size = bytes(peak, "device_high") - bytes(peak, "reserved") / 100 * 21 - (4 << 20);
     let output = asked.fit(&["--gpu", &size.to_string()], &["256"]);
     let text = torch::stdout(&output);
-    assert!(text.contains("fits, tightly"), "{text}");
+    assert!(text.contains("fits, tightly") && text.contains("wanted by the allocator"), "{text}");
+    // The peak is the one of a device of that size, where the process itself counts the same.
+    let (wanted, outside) = (bytes(peak, "reserved"), bytes(peak, "device_high") - bytes(peak, "reserved") / 100 * 121);
+    let (answer, _) = asked.json(&["--gpu", &size.to_string()], &["256"]);
+    let peak = &answer["peak"];
+    assert!(bytes(peak, "reserved") < wanted && bytes(peak, "wanted") == wanted, "{answer:#}");
+    assert!(bytes(peak, "device_high") <= size, "{answer:#}");
+    assert_eq!(answer["devices"][0]["peak"]["reserved"], peak["reserved"], "{answer:#}");
+    let gpu = Gpu::new(&format!("NVIDIA GeForce RTX 3070:{size}"));
+    let mut script = gpu.script(JOB);
+    script.env("SIMGPU_CONTEXT_MB", outside.div_ceil(1 << 20).to_string()).args(["256", "4"]);
+    let printed = torch::stdout(&script.output().unwrap());
+    let counted = printed.lines().last().and_then(|it| it.split(' ').nth(1)?.parse().ok());
+    assert_eq!(counted, Some(bytes(peak, "reserved")), "{printed} {answer:#}");
+}
+
+/// The gradient of a pointwise convolution's weights is summed by image where there is room, and otherwise without it.
+#[test]
+fn a_workspace_of_cudnn_counts_and_is_not_necessary() {
+    let job = "import torch\nx = torch.empty(256, 320, 3, 3, device='cuda')\n\
+               net = torch.nn.Conv2d(320, 1280, 1, bias=False).cuda()\n\
+               for _ in range(2):\n    net(x).sum().backward()\n\
+               print(torch.cuda.max_memory_reserved())\n";
+    let reserved = |size: &str| -> u64 {
+        let gpu = Gpu::new(&format!("NVIDIA GeForce RTX 3060:{size}:0MiB"));
+        let output = gpu.script(job).env("SIMGPU_CONTEXT_MB", "100").output().unwrap();
+        torch::stdout(&output).trim().parse().unwrap()
+    };
+    let (workspace, small) = (256 * 320 * 1280 * 4, 400 << 20);
+    assert!(reserved("8GiB") > workspace && reserved("400MiB") < small, "{workspace}");
+}
+
+/// Several devices have a peak each; the answer's own is what the job wants.
+#[test]
+fn each_of_several_devices_has_a_peak_of_its_own() {
+    let asked = Asked::new(JOB);
+    let (answer, _) = asked.json(&["--gpu", "2GiB"], &["256"]);
+    let peak = &answer["peak"];
+    let size = (bytes(peak, "device_high") - bytes(peak, "reserved") / 100 * 21 - (4 << 20)).to_string();
+    let (answer, code) = asked.json(&["--gpu", "2GiB", "--gpu", &size], &["256"]);
+    let [large, small] = [0, 1].map(|at| bytes(&answer["devices"][at]["peak"], "reserved"));
+    assert_eq!((code, large), (0, bytes(&answer["peak"], "wanted")), "{answer:#}");
+    assert_eq!(answer["peak"]["reserved"], large, "{answer:#}");
+    assert!(small < large, "{answer:#}");
+    let parts: Vec<&String> = answer["peak"]["parts"].as_object().unwrap().keys().collect();
+    assert!(["weights", "optimizer", "activations"].iter().all(|it| parts.iter().any(|part| part == it)), "{answer:#}");
 }
 
 #[test]

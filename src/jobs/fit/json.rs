@@ -1,25 +1,14 @@
 //! The answer as JSON, schema 1.
 
-use super::Answer;
-use serde_json::{Value, json};
+use super::{Answer, judge::Judged, peak::Peak};
+use crate::model::fit::Need;
+use serde_json::{Map, Value, json};
 
 pub(super) fn answer(it: &Answer) -> String {
-    let judged =
-        it.devices.iter().map(|it| json!({ "name": it.device.name, "total": it.device.total, "fits": it.fits.name() }));
-    let devices: Vec<Value> = judged.collect();
-    let peak = it.peak.as_ref().map(|it| {
-        json!({
-            "allocated": it.need.allocated,
-            "reserved": it.need.reserved,
-            "device": it.need.usual(),
-            "device_low": it.need.low(),
-            "device_high": it.need.high(),
-            "step": it.step,
-            "line": it.line,
-        })
-    });
+    let devices: Vec<Value> = it.devices.iter().map(device).collect();
     let mut unknown = it.unknown.clone();
     unknown.splice(0..0, it.why.clone());
+    let peak = it.peak.as_ref().map(peak);
     let mut out =
         json!({ "schema": 1, "fits": it.fits().name(), "devices": devices, "peak": peak, "unknown": unknown });
     if let (Some(varied), Some(object)) = (&it.varied, out.as_object_mut()) {
@@ -27,4 +16,38 @@ pub(super) fn answer(it: &Answer) -> String {
         object.insert("vary".to_owned(), json!({ "name": varied.name, "largest": largest }));
     }
     format!("{out}\n")
+}
+
+fn device(it: &Judged) -> Value {
+    let wanted = it.need.as_ref().map_or(0, |it| it.reserved);
+    json!({
+        "name": it.device.name,
+        "total": it.device.total,
+        "fits": it.fits.name(),
+        "peak": it.peak().map(|it| need(it, wanted)),
+    })
+}
+
+fn peak(it: &Peak) -> Value {
+    let mut out = need(&it.need, it.wanted);
+    let parts: Map<String, Value> =
+        it.kinds.iter().map(|(kind, bytes)| (kind.name().to_owned(), json!(bytes))).collect();
+    out.extend([
+        ("step".to_owned(), json!(it.step)),
+        ("line".to_owned(), json!(it.line)),
+        ("parts".to_owned(), Value::Object(parts)),
+    ]);
+    Value::Object(out)
+}
+
+fn need(it: &Need, wanted: u64) -> Map<String, Value> {
+    let all = [
+        ("allocated", it.allocated),
+        ("reserved", it.reserved),
+        ("wanted", wanted),
+        ("device", it.usual()),
+        ("device_low", it.low()),
+        ("device_high", it.high()),
+    ];
+    all.into_iter().map(|(name, bytes)| (name.to_owned(), json!(bytes))).collect()
 }

@@ -23,9 +23,27 @@ const NAMED: usize = 6;
 pub(super) struct Judged {
     pub(super) device: Device,
     pub(super) fits: Fits,
+    /// What the job wants, with all the room.
     pub(super) need: Option<Need>,
+    /// What it takes on a device of that size, where it ran on one: an allocator that is short of memory gives its
+    /// cache back.
+    pub(super) there: Option<Need>,
     /// How the job ran on a device of that size, where it did.
     pub(super) note: Option<String>,
+}
+
+impl Judged {
+    /// Returns what the job takes on this device; what it wants, where it did not run there or had all the room.
+    pub(super) fn peak(&self) -> Option<&Need> {
+        self.there.as_ref().or(self.need.as_ref())
+    }
+}
+
+/// What runs on a device of the requested size showed.
+struct Confirmed {
+    fits: Fits,
+    there: Option<Need>,
+    note: Option<String>,
 }
 
 /// What a run without a limit showed.
@@ -72,11 +90,12 @@ impl Bench {
             let own = found.iter().find(|it| it.driver_name == device.driver_name && it.count == device.count);
             let trial = &own.unwrap_or(first).trial;
             let need = need(trial, &device, tables).filter(|_| answer.why.is_none());
-            let mut judged = Judged { device, fits: Fits::Unknown, need, note: None };
+            let mut judged = Judged { device, fits: Fits::Unknown, need, there: None, note: None };
             if let Some(need) = &judged.need {
                 judged.fits = need.fits(judged.device.capacity());
                 if judged.fits == Fits::Unknown && is_named {
-                    (judged.fits, judged.note) = self.confirmed(&judged.device, need, trial, progress)?;
+                    let confirmed = self.confirmed(&judged.device, need, trial, progress)?;
+                    (judged.fits, judged.there, judged.note) = (confirmed.fits, confirmed.there, confirmed.note);
                 }
                 if judged.fits == Fits::Yes && is_shape {
                     judged.fits = Fits::Unknown;
@@ -86,8 +105,12 @@ impl Bench {
         }
         let is_enough = |it: &Device| need(&first.trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
         answer.smallest = Device::all().into_iter().find(is_enough).filter(|_| answer.why.is_none() && !is_shape);
-        let device = answer.devices.first().filter(|_| answer.why.is_none()).map(|it| &it.device);
-        answer.peak = device.and_then(|device| Peak::of(&first.trial, &need(&first.trial, device, tables)?));
+        // With several devices, the peak is what the job wants; with one, what it takes there.
+        answer.peak = match answer.devices.as_slice() {
+            _ if answer.why.is_some() => None,
+            [one] if is_named => one.peak().and_then(|it| Peak::of(&first.trial, it)),
+            all => all.first().and_then(|it| Peak::of(&first.trial, it.need.as_ref()?)),
+        };
         let parts = answer.peak.as_ref().map(|it| peak::unknown(&it.need)).unwrap_or_default();
         answer.unknown.splice(0..0, parts);
         Ok(answer)
@@ -100,24 +123,27 @@ impl Bench {
         need: &Need,
         trial: &Trial,
         progress: &mut impl FnMut(&str),
-    ) -> Result<(Fits, Option<String>), Trouble> {
+    ) -> Result<Confirmed, Trouble> {
         let facts = facts(trial, &busiest(trial));
         for (most, fits, other) in [(true, Fits::Yes, None), (false, Fits::Unknown, Some(Fits::No))] {
             progress(&format!("running on {} of {}", device.name, Bytes(device.capacity())));
             let limit = Limit::of(need, facts.processes, facts.communicators, most);
             let trial = self.run(&Setup { device, limit: Some(limit) }, false)?;
             match &trial.outcome {
-                Outcome::Finished => return Ok((fits, retries(&trial))),
+                Outcome::Finished => {
+                    let there = there(&trial, device, need);
+                    return Ok(Confirmed { fits, note: retries(&trial, need), there: Some(there) });
+                }
                 Outcome::Full(line) => {
-                    if let Some(other) = other {
+                    if let Some(fits) = other {
                         let at = line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
-                        return Ok((other, Some(format!("runs out of memory{at}"))));
+                        return Ok(Confirmed { fits, there: None, note: Some(format!("runs out of memory{at}")) });
                     }
                 }
-                other => return Ok((Fits::Unknown, why(other))),
+                other => return Ok(Confirmed { fits: Fits::Unknown, there: None, note: why(other) }),
             }
         }
-        Ok((Fits::Unknown, None))
+        Ok(Confirmed { fits: Fits::Unknown, there: None, note: None })
     }
 
     /// Runs the job on a device of the size, with the most memory that may lie outside its allocator. Returns whether
@@ -151,11 +177,12 @@ fn why(outcome: &Outcome) -> Option<String> {
     }
 }
 
-/// Whether the job ran only because cached memory was given back.
-fn retries(trial: &Trial) -> Option<String> {
+/// Whether the job ran only because cached memory was given back, and what it wants.
+fn retries(trial: &Trial, wanted: &Need) -> Option<String> {
     let count: u64 = trial.accounts.iter().flat_map(|it| &it.devices).map(|it| it.retries).sum();
-    (count > 0)
-        .then(|| format!("the allocator has to give its cache back {}, which costs time", counted(count, "time")))
+    let (count, wanted) = (Some(count).filter(|it| *it > 0)?, Bytes(wanted.reserved));
+    let times = counted(count, "time");
+    Some(format!("the allocator, which wants {wanted}, has to give its cache back {times}, which costs time"))
 }
 
 /// The uuid of the device with the most reserved.
@@ -193,7 +220,19 @@ fn need(trial: &Trial, device: &Device, tables: &[Table]) -> Option<Need> {
     let facts = facts(trial, &uuid).on(device);
     let allocated = on(trial, &uuid).map(|it| it.1.peak().0).sum();
     let outside = outside(&facts, tables.iter().find(|it| it.suits(device, torch(trial))));
-    (facts.processes > 0).then_some(Need { allocated, reserved: facts.reserved, outside })
+    (facts.processes > 0).then_some(Need { allocated, reserved: facts.reserved, outside, capacity: None })
+}
+
+/// What the busiest device takes, in a run on a device of its size.
+fn there(trial: &Trial, device: &Device, wanted: &Need) -> Need {
+    let uuid = busiest(trial);
+    let peaks = || on(trial, &uuid).map(|it| it.1.peak());
+    Need {
+        allocated: peaks().map(|it| it.0).sum(),
+        reserved: peaks().map(|it| it.1).sum(),
+        outside: wanted.outside.clone(),
+        capacity: Some(device.capacity()),
+    }
 }
 
 /// The version of the job's PyTorch.
@@ -214,7 +253,8 @@ impl Peak {
     fn of(trial: &Trial, need: &Need) -> Option<Self> {
         let uuid = busiest(trial);
         let (account, device) = on(trial, &uuid).max_by_key(|it| it.1.peak().1)?;
-        Some(Self::read(account, device, need.clone()))
+        let wanted = on(trial, &uuid).map(|it| it.1.peak().1).sum();
+        Some(Self { wanted, ..Self::read(account, device, need.clone()) })
     }
 }
 

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Peak {
     pub(super) need: Need,
+    /// What the allocator reserves where it has all the room.
+    pub(super) wanted: u64,
     /// The step in which the most was reserved, from 1.
     pub(super) step: Option<u64>,
     pub(super) line: Option<String>,
@@ -31,6 +33,7 @@ impl Peak {
     pub(super) fn read(account: &Account, device: &OnDevice, need: Need) -> Self {
         let found = traced(account, device).unwrap_or_default();
         Self {
+            wanted: need.reserved,
             need,
             step: device.step(account.steps),
             line: found.line,

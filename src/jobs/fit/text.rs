@@ -63,12 +63,12 @@ fn device(out: &mut String, it: &Judged) {
     let several = if it.device.count > 1 { format!("{} × ", it.device.count) } else { String::new() };
     let _ = write!(out, "{several}{}: ", Foreign::new(it.device.name.as_str()));
     let capacity = it.device.capacity();
-    let Some(need) = &it.need else {
+    let (Some(need), Some(peak)) = (&it.need, it.peak()) else {
         out.push_str("cannot tell\n");
         return;
     };
     let _ =
-        write!(out, "{} ({}–{}) of {}: ", Bytes(need.usual()), Bytes(need.low()), Bytes(need.high()), Bytes(capacity));
+        write!(out, "{} ({}–{}) of {}: ", Bytes(peak.usual()), Bytes(peak.low()), Bytes(peak.high()), Bytes(capacity));
     match it.fits {
         Fits::Yes => {
             let spare = capacity.checked_sub(need.must());
@@ -93,6 +93,9 @@ fn peak(out: &mut String, it: &Peak) {
     let row = |out: &mut String, name: &str, bytes: u64| {
         let _ = writeln!(out, "  {name:32}{:>12}", Bytes(bytes).to_string());
     };
+    if it.wanted > it.need.reserved {
+        row(out, "wanted by the allocator", it.wanted);
+    }
     row(out, "reserved by the allocator", it.need.reserved);
     row(out, "allocated", it.need.allocated);
     for (kind, words) in Kind::WORDS {

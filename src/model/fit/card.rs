@@ -1,5 +1,6 @@
 //! Devices by name, as their driver reports them, and devices by size.
 
+use super::Link;
 use crate::facts::units::{Bytes, parse_bytes};
 use std::fmt::Write as _;
 
@@ -12,43 +13,43 @@ const ALIKE: f64 = 0.05;
 const MOST: u32 = 16;
 
 /// A card: its short name, the driver's name for it, MiB in all as `nvidia-smi` has them, MiB that the driver keeps for
-/// itself, multiprocessors, compute capability.
+/// itself, multiprocessors, compute capability, how several of them are linked at best.
 ///
 /// Totals are `nvidia-smi`'s. What the driver keeps is the difference to the capacity in PyTorch's out-of-memory
 /// messages ("GPU 0 has a total capacity of 23.65 GiB" on an RTX 4090), which varies by some 100 MiB between drivers.
 #[derive(Debug)]
-struct Card(&'static str, &'static str, u64, u64, u64, &'static str);
+struct Card(&'static str, &'static str, u64, u64, u64, &'static str, Link);
 
 const CARDS: [Card; 29] = [
-    Card("RTX 4060", "NVIDIA GeForce RTX 4060", 8188, 255, 24, "8.9"),
-    Card("RTX 3070", "NVIDIA GeForce RTX 3070", 8192, 300, 46, "8.6"),
-    Card("RTX 3080", "NVIDIA GeForce RTX 3080", 10_240, 320, 68, "8.6"),
-    Card("RTX 2080 Ti", "NVIDIA GeForce RTX 2080 Ti", 11_264, 250, 68, "7.5"),
-    Card("RTX 4070", "NVIDIA GeForce RTX 4070", 12_282, 340, 46, "8.9"),
-    Card("RTX 3060", "NVIDIA GeForce RTX 3060", 12_288, 251, 28, "8.6"),
-    Card("T4", "Tesla T4", 15_360, 256, 40, "7.5"),
-    Card("RTX 5080", "NVIDIA GeForce RTX 5080", 16_303, 400, 84, "12.0"),
-    Card("RTX 4080", "NVIDIA GeForce RTX 4080", 16_376, 350, 76, "8.9"),
-    Card("V100 16GB", "Tesla V100-SXM2-16GB", 16_384, 224, 80, "7.0"),
-    Card("A10", "NVIDIA A10", 23_028, 439, 72, "8.6"),
-    Card("L4", "NVIDIA L4", 23_034, 475, 58, "8.9"),
-    Card("RTX 4090", "NVIDIA GeForce RTX 4090", 24_564, 347, 128, "8.9"),
-    Card("A30", "NVIDIA A30", 24_576, 500, 56, "8.0"),
-    Card("RTX 3090", "NVIDIA GeForce RTX 3090", 24_576, 317, 82, "8.6"),
-    Card("RTX 5090", "NVIDIA GeForce RTX 5090", 32_607, 494, 170, "12.0"),
-    Card("V100 32GB", "Tesla V100-SXM2-32GB", 32_768, 268, 80, "7.0"),
-    Card("A100 40GB", "NVIDIA A100-SXM4-40GB", 40_960, 453, 108, "8.0"),
-    Card("L40", "NVIDIA L40", 46_068, 602, 142, "8.9"),
-    Card("L40S", "NVIDIA L40S", 46_068, 602, 142, "8.9"),
-    Card("A40", "NVIDIA A40", 46_068, 652, 84, "8.6"),
-    Card("RTX 6000 Ada", "NVIDIA RTX 6000 Ada Generation", 49_140, 631, 142, "8.9"),
-    Card("RTX A6000", "NVIDIA RTX A6000", 49_140, 469, 84, "8.6"),
-    Card("H100 80GB", "NVIDIA H100 80GB HBM3", 81_559, 551, 132, "9.0"),
-    Card("A100 80GB", "NVIDIA A100-SXM4-80GB", 81_920, 768, 108, "8.0"),
-    Card("H100 NVL", "NVIDIA H100 NVL", 95_830, 600, 132, "9.0"),
-    Card("RTX PRO 6000", "NVIDIA RTX PRO 6000 Blackwell", 97_887, 650, 188, "12.0"),
-    Card("H200", "NVIDIA H200", 143_771, 615, 132, "9.0"),
-    Card("B200", "NVIDIA B200", 183_359, 729, 148, "10.0"),
+    Card("RTX 4060", "NVIDIA GeForce RTX 4060", 8188, 255, 24, "8.9", Link::Pcie),
+    Card("RTX 3070", "NVIDIA GeForce RTX 3070", 8192, 300, 46, "8.6", Link::Pcie),
+    Card("RTX 3080", "NVIDIA GeForce RTX 3080", 10_240, 320, 68, "8.6", Link::Pcie),
+    Card("RTX 2080 Ti", "NVIDIA GeForce RTX 2080 Ti", 11_264, 250, 68, "7.5", Link::Nvlink),
+    Card("RTX 4070", "NVIDIA GeForce RTX 4070", 12_282, 340, 46, "8.9", Link::Pcie),
+    Card("RTX 3060", "NVIDIA GeForce RTX 3060", 12_288, 251, 28, "8.6", Link::Pcie),
+    Card("T4", "Tesla T4", 15_360, 256, 40, "7.5", Link::Pcie),
+    Card("RTX 5080", "NVIDIA GeForce RTX 5080", 16_303, 400, 84, "12.0", Link::Pcie),
+    Card("RTX 4080", "NVIDIA GeForce RTX 4080", 16_376, 350, 76, "8.9", Link::Pcie),
+    Card("V100 16GB", "Tesla V100-SXM2-16GB", 16_384, 224, 80, "7.0", Link::Nvlink),
+    Card("A10", "NVIDIA A10", 23_028, 439, 72, "8.6", Link::Pcie),
+    Card("L4", "NVIDIA L4", 23_034, 475, 58, "8.9", Link::Pcie),
+    Card("RTX 4090", "NVIDIA GeForce RTX 4090", 24_564, 347, 128, "8.9", Link::Pcie),
+    Card("A30", "NVIDIA A30", 24_576, 500, 56, "8.0", Link::Nvlink),
+    Card("RTX 3090", "NVIDIA GeForce RTX 3090", 24_576, 317, 82, "8.6", Link::Nvlink),
+    Card("RTX 5090", "NVIDIA GeForce RTX 5090", 32_607, 494, 170, "12.0", Link::Pcie),
+    Card("V100 32GB", "Tesla V100-SXM2-32GB", 32_768, 268, 80, "7.0", Link::Nvlink),
+    Card("A100 40GB", "NVIDIA A100-SXM4-40GB", 40_960, 453, 108, "8.0", Link::Nvlink),
+    Card("L40", "NVIDIA L40", 46_068, 602, 142, "8.9", Link::Pcie),
+    Card("L40S", "NVIDIA L40S", 46_068, 602, 142, "8.9", Link::Pcie),
+    Card("A40", "NVIDIA A40", 46_068, 652, 84, "8.6", Link::Nvlink),
+    Card("RTX 6000 Ada", "NVIDIA RTX 6000 Ada Generation", 49_140, 631, 142, "8.9", Link::Pcie),
+    Card("RTX A6000", "NVIDIA RTX A6000", 49_140, 469, 84, "8.6", Link::Nvlink),
+    Card("H100 80GB", "NVIDIA H100 80GB HBM3", 81_559, 551, 132, "9.0", Link::Sharp),
+    Card("A100 80GB", "NVIDIA A100-SXM4-80GB", 81_920, 768, 108, "8.0", Link::Nvlink),
+    Card("H100 NVL", "NVIDIA H100 NVL", 95_830, 600, 132, "9.0", Link::Nvlink),
+    Card("RTX PRO 6000", "NVIDIA RTX PRO 6000 Blackwell", 97_887, 650, 188, "12.0", Link::Pcie),
+    Card("H200", "NVIDIA H200", 143_771, 615, 132, "9.0", Link::Sharp),
+    Card("B200", "NVIDIA B200", 183_359, 729, 148, "10.0", Link::Sharp),
 ];
 
 /// A device, or several alike.
@@ -66,6 +67,8 @@ pub struct Device {
     pub multiprocessors: (u64, u64),
     /// The compute capability, such as 8.9; of a size, that of the card which is nearest to it.
     pub capability: &'static str,
+    /// How several are linked, at least and at best; a size stands for cards with other links.
+    pub links: (Link, Link),
     /// How many.
     pub count: u32,
 }
@@ -92,7 +95,7 @@ impl Device {
         all
     }
 
-    fn of(&Card(name, driver_name, total, reserved, multiprocessors, capability): &Card) -> Self {
+    fn of(&Card(name, driver_name, total, reserved, multiprocessors, capability, link): &Card) -> Self {
         Self {
             name: name.to_owned(),
             driver_name,
@@ -100,6 +103,7 @@ impl Device {
             reserved: reserved * MIB,
             multiprocessors: (multiprocessors, multiprocessors),
             capability,
+            links: (link, link),
             count: 1,
         }
     }
@@ -136,9 +140,12 @@ impl Device {
         let nearest = all.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         let (driver_name, capability) =
             nearest.map_or(("NVIDIA GeForce RTX 4090", "8.9"), |it| (it.driver_name, it.capability));
-        let counts = |near: f64| all.iter().filter(move |it| distance(it) <= near).map(|it| it.multiprocessors.0);
         let near = nearest.map_or(0.0, distance).max(ALIKE);
-        let multiprocessors = (counts(near).min().unwrap_or(24), counts(near).max().unwrap_or(188));
+        let alike = || all.iter().filter(|it| distance(it) <= near);
+        let counts = || alike().map(|it| it.multiprocessors.0);
+        let multiprocessors = (counts().min().unwrap_or(24), counts().max().unwrap_or(188));
+        let links = alike().map(|it| it.links.0);
+        let links = (links.clone().min().unwrap_or_default(), links.max().unwrap_or_default());
         Ok(Self {
             name: text.trim().to_owned(),
             driver_name,
@@ -146,6 +153,7 @@ impl Device {
             reserved: 0,
             multiprocessors,
             capability,
+            links,
             count: 1,
         })
     }
@@ -180,12 +188,13 @@ fn key(name: &str) -> String {
 pub(super) fn markdown() -> String {
     let mut text = "## Devices\n\nTotals are those of `nvidia-smi`. What the driver keeps is the difference to the capacity in \
                     PyTorch's out-of-memory messages; it varies by about 100 MiB between drivers.\n\n\
-                    | name | total | kept by the driver | multiprocessors | compute capability |\n|---|---|---|---|---|\n"
+                    | name | total | kept by the driver | multiprocessors | compute capability | link |\n|---|---|---|---|---|---|\n"
         .to_owned();
-    for Card(name, _, total, reserved, multiprocessors, capability) in &CARDS {
+    for Card(name, _, total, reserved, multiprocessors, capability, link) in &CARDS {
         let total = Bytes(total * MIB);
         // Writing into a String cannot fail.
-        let _ = writeln!(text, "| {name} | {total} | {reserved} MiB | {multiprocessors} | {capability} |");
+        let link = link.name();
+        let _ = writeln!(text, "| {name} | {total} | {reserved} MiB | {multiprocessors} | {capability} | {link} |");
     }
     text
 }

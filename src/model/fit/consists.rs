@@ -36,6 +36,19 @@ impl Kind {
         (Self::Step, "temporaries of the optimizer"),
         (Self::Workspaces, "cuBLAS workspaces"),
     ];
+
+    /// Returns the name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Weights => "weights",
+            Self::Gradients => "gradients",
+            Self::Optimizer => "optimizer",
+            Self::Activations => "activations",
+            Self::Backward => "backward",
+            Self::Step => "step",
+            Self::Workspaces => "workspaces",
+        }
+    }
 }
 
 /// Addresses of what a job keeps on a device.

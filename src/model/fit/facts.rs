@@ -1,6 +1,6 @@
 //! What is known of a job, as far as it decides about memory outside its allocator.
 
-use super::Device;
+use super::{Device, Link};
 
 /// What is known of a job, as far as it matters here.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,12 +21,14 @@ pub struct Facts {
     pub reserved: u64,
     /// Multiprocessors of the device, at least and at most.
     pub multiprocessors: (u64, u64),
+    /// How several devices are linked, at least and at best.
+    pub links: (Link, Link),
 }
 
 impl Facts {
     /// Returns the facts for another device.
     #[must_use]
     pub fn on(self, device: &Device) -> Self {
-        Self { multiprocessors: device.multiprocessors, ..self }
+        Self { multiprocessors: device.multiprocessors, links: device.links, ..self }
     }
 }

@@ -1,6 +1,7 @@
 //! What a job needs beside what its allocator reserves on a simulated GPU: a table of ranges with their sources.
 
-use super::{Facts, Table};
+use super::{Facts, Link, Table};
+use crate::facts::units::Bytes;
 use std::fmt::Write as _;
 
 const MIB: u64 = 1 << 20;
@@ -67,7 +68,7 @@ const TABLE: [Row; 6] = [
         measured: Table::workspaces,
         is_optional: true,
         rule: "where cuDNN is used: 0 to 21 % of the reserved peak",
-        source: "difference between the measured and the simulated peak of 28 CNNs (docs/fit.md): 22 of them need next to none. Where a workspace does not fit, PyTorch takes an algorithm that needs less (`try_plans` in Conv_v8.cpp)",
+        source: "difference between the measured and the simulated peak of 28 CNNs (docs/fit.md), which is largest for 3 by 3 convolutions; the simulated cuDNN asks for what pointwise ones need. Where a workspace does not fit, PyTorch takes an algorithm that needs less (`try_plans` in Conv_v8.cpp)",
     },
     Row {
         name: "cuDNN's trials (benchmark)",
@@ -79,12 +80,16 @@ const TABLE: [Row; 6] = [
     },
     Row {
         name: "NCCL buffers",
-        bytes: |it| [16, 256, 512].map(|mib: u64| it.communicators * mib * MIB),
+        bytes: |it| {
+            let (least, best) = (it.links.0.bytes(), it.links.1.bytes());
+            [least[0], best[1], best[2]].map(|bytes| it.communicators * bytes)
+        },
         measured: |_, _| None,
         is_optional: false,
-        rule: "each communicator: 16 to 512 MiB",
-        source: "NCCL's documentation: NCCL_BUFFSIZE (4 MiB) to send and to receive, for 2 to 32 channels of a ring, and of a \
-                 tree",
+        rule: "each communicator: the table below",
+        source: "NCCL's documentation (NCCL_BUFFSIZE: 4 MiB; NCCL_RUNTIME_CONNECT) and its source: buffer sizes in init.cc, what \
+                 a connection allocates in transport/p2p.cc, nvls.cc; printed by NCCL as 10485760 and 2097152 bytes for each \
+                 connection (NVIDIA/nccl#1685)",
     },
     Row {
         name: "compiled kernels",
@@ -114,6 +119,16 @@ pub(super) fn markdown() -> String {
     for it in &TABLE {
         // Writing into a String cannot fail.
         let _ = writeln!(text, "| {} | {} | {} |", it.name, it.rule, it.source);
+    }
+    text += "\n## NCCL's buffers\n\nA connection of a channel takes 10 MiB where it receives (4 MiB of the protocol Simple, 0.5 \
+             MiB of LL, 4.7 MiB of LL128, in steps of 2 MiB) and 2 MiB where it sends. A ring has one connection each way; a \
+             tree within one machine has two. Least and usual are rings. Most is rings and trees, with the buffers of a \
+             switch that reduces. Without peer access (`NCCL_SHM_DISABLE` describes it), the buffers are the host's.\n\n\
+             | link | channels | least | usual | most |\n|---|---|---|---|---|\n";
+    for it in Link::ALL {
+        let [[fewest, _, channels], [least, usual, most]] = [it.channels(), it.bytes()];
+        let [least, usual, most] = [least, usual, most].map(Bytes);
+        let _ = writeln!(text, "| {} | {fewest} to {channels} | {least} | {usual} | {most} |", it.name());
     }
     text
 }

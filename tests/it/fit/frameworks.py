@@ -1,8 +1,8 @@
 """Trainings with frameworks: small models with random weights, and activations that need more than the weights.
 
 `frameworks.py LIBRARY MODE` trains with one library, in `fp32`, `amp` (float16), `bf16`, or `checkpointed` (float32, with
-activations that are computed again in backward). `ddp` and `fsdp` train on several devices, in float32. All accumulate
-gradients over two batches.
+activations that are computed again in backward). `ddp` and `fsdp` train on several devices, in float32 or, as in
+`fsdp-bf16`, in mixed precision. All accumulate gradients over two batches.
 """
 
 import itertools
@@ -14,10 +14,11 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 VOCABULARY, LENGTH, ROWS = 64, 128, 16
-LIBRARY, MODE = sys.argv[1:3]
+LIBRARY, (MODE, _, TYPE) = sys.argv[1], sys.argv[2].partition("-")
+TYPE = TYPE or MODE
 CHECKPOINTED = MODE == "checkpointed"
-PRECISION = {"amp": torch.float16, "bf16": torch.bfloat16}.get(MODE)
-NAME = {"amp": "fp16", "bf16": "bf16"}.get(MODE, "no")
+PRECISION = {"amp": torch.float16, "bf16": torch.bfloat16}.get(TYPE)
+NAME = {"amp": "fp16", "bf16": "bf16"}.get(TYPE, "no")
 RANK, RANKS = int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
 
 
@@ -40,7 +41,7 @@ def gpt():
 def arguments(cls, **changes):
     usual = {"output_dir": "checkpoints", "max_steps": 20, "per_device_train_batch_size": ROWS, "save_strategy": "no"}
     usual |= {"gradient_accumulation_steps": 2, "gradient_checkpointing": CHECKPOINTED, "report_to": []}
-    usual |= {"fp16": MODE == "amp", "bf16": MODE == "bf16"}
+    usual |= {"fp16": TYPE == "amp", "bf16": TYPE == "bf16"}
     if MODE == "fsdp":
         usual |= {"fsdp": "full_shard", "fsdp_config": {"fsdp_version": 2, "transformer_layer_cls_to_wrap": ["GPT2Block"]}}
     return cls(**{**usual, **changes})
@@ -116,9 +117,9 @@ def lightning():
             return self.net(**batch).loss
 
     usual = {"max_steps": 20, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-    precision = {"amp": "16-mixed", "bf16": "bf16-mixed"}.get(MODE, "32-true")
+    precision = {"amp": "16-mixed", "bf16": "bf16-mixed"}.get(TYPE, "32-true")
     strategy = ModelParallelStrategy() if MODE == "fsdp" else "ddp" if MODE == "ddp" else "auto"
-    devices = 2 if MODE in ("ddp", "fsdp") else 1
+    devices = torch.cuda.device_count() if MODE in ("ddp", "fsdp") else 1
     trainer = Trainer(accumulate_grad_batches=2, precision=precision, strategy=strategy, devices=devices, **usual)
     trainer.fit(Module(), DataLoader(Tokens(), batch_size=ROWS))
 
@@ -143,7 +144,7 @@ def train(net, batch, loss, layers=()):
     elif RANKS > 1:
         net = nn.parallel.DistributedDataParallel(net, device_ids=[RANK])
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
-    scaler = torch.amp.GradScaler("cuda", enabled=MODE == "amp")
+    scaler = torch.amp.GradScaler("cuda", enabled=TYPE == "amp")
     for at in range(40):
         with torch.autocast("cuda", dtype=PRECISION, enabled=PRECISION is not None):
             lost = loss(net, *(it.to(device) for it in batch())) / 2

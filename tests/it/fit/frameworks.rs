@@ -11,8 +11,8 @@ use std::path::Path;
 
 const JOB: &str = include_str!("frameworks.py");
 
-/// What starts a process for each of two devices.
-const TORCHRUN: &[&str] = &["-m", "torch.distributed.run", "--nproc-per-node", "2"];
+/// What starts a process for each device.
+const TORCHRUN: &[&str] = &["-m", "torch.distributed.run", "--nproc-per-node", "gpu"];
 
 /// What is uncertain in every verdict. Anything beside it would mean that a call is not simulated.
 const RANGES: [&str; 4] = ["CUDA context: ", "lazily loaded kernels: ", "cuDNN workspaces: ", "NCCL buffers: "];
@@ -61,6 +61,35 @@ fn check_ranks(library: &str, launcher: &[&str]) {
         assert!(it["unknown"].to_string().contains("NCCL buffers: "), "{library}: {it:#}");
     }
     assert!(allocated(&sharded) < allocated(&copied), "{library}: {sharded:#} {copied:#}");
+}
+
+/// Three and four devices, in mixed precision: a rank of four keeps less than one of three where weights are sharded.
+fn check_more_ranks(library: &str, launcher: &[&str]) {
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    for precision in ["amp", "bf16"] {
+        let of = |count: u8, mode: &str| {
+            answer(&python, launcher, &format!("{count}xRTX 4090"), library, &format!("{mode}-{precision}"))
+        };
+        let (copied, three, four) = (of(3, "ddp"), of(3, "fsdp"), of(4, "fsdp"));
+        assert!(allocated(&three) < allocated(&copied), "{library} {precision}: {three:#} {copied:#}");
+        assert!(allocated(&four) < allocated(&three), "{library} {precision}: {four:#} {three:#}");
+    }
+}
+
+#[test]
+fn a_loop_in_mixed_precision_fits_on_three_and_four_devices() {
+    check_more_ranks("timm", TORCHRUN);
+}
+
+#[test]
+fn a_trainer_in_mixed_precision_fits_on_three_and_four_devices() {
+    check_more_ranks("trainer", TORCHRUN);
+}
+
+#[test]
+fn lightning_in_mixed_precision_fits_on_three_and_four_devices() {
+    check_more_ranks("lightning", &[]);
 }
 
 macro_rules! trainings {

@@ -59,6 +59,16 @@ impl Row {
         Some(self.answer["peak"]["reserved"].as_f64().unwrap_or(0.0) / measured - 1.0)
     }
 
+    /// The relative error outside of the band of the measurement's race: its first sample can fall into the copy of a
+    /// CNN's weights, so that up to their size is missing.
+    fn outside_of_race(&self) -> Option<f64> {
+        let measured = self.measured["measured_peak_bytes"].as_f64()?;
+        let peak = &self.answer["peak"];
+        let missing = peak["reserved"].as_f64()? - measured;
+        let weights = peak["parts"]["weights"].as_f64()?;
+        Some((missing - missing.clamp(0.0, weights)) / measured)
+    }
+
     /// Whether the answer is right; `None` if fit gives none.
     fn is_right(&self) -> Option<bool> {
         match self.answer["fits"].as_str() {
@@ -107,7 +117,11 @@ fn peaks_are_as_measured_on_real_gpus() {
     }
     let (transformers, cnns) = (errors(&rows, "transformer"), errors(&rows, "cnn"));
     assert!(quantile(&transformers, 50) <= 0.002, "{transformers:?}");
-    assert!(quantile(&cnns, 50) <= 0.02, "{cnns:?}");
+    assert!(quantile(&transformers, 93) <= 0.03, "{transformers:?}");
+    assert!(quantile(&cnns, 50) <= 0.02 && quantile(&cnns, 95) <= 0.06, "{cnns:?}");
+    let outside: Vec<f64> =
+        rows.iter().filter(|it| it.measured["family"] == "cnn").filter_map(Row::outside_of_race).collect();
+    assert!(outside.len() == cnns.len() && quantile(&outside, 50) <= 0.01, "{outside:?}");
     let answered: Vec<bool> = rows.iter().filter_map(Row::is_right).collect();
     let right = answered.iter().filter(|it| **it).count();
     assert!(right * 100 >= answered.len() * 97, "{right} of {}", answered.len());
