@@ -82,7 +82,7 @@ impl Ask {
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
-    /// One second passed. Values become stale on this event and on no other.
+    /// One second passed. Alerts are delivered and screens age on this event.
     Second,
     /// The state of NVML.
     Driver(DriverState),

@@ -48,5 +48,14 @@ pub mod strain;
 /// How long steps take, and whether they become slower.
 pub mod pace;
 
+/// Ranks that are slower than the others of their run.
+pub mod skew;
+
+/// Jobs whose steps have stopped.
+pub mod stall;
+
 /// Hardware that slows a job down or needs service.
 pub mod hardware;
+
+#[cfg(test)]
+mod chance;

@@ -7,6 +7,7 @@ mod finding;
 mod follow;
 mod json;
 mod replayed;
+mod steps;
 mod words;
 
 use crate::{

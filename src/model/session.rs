@@ -16,8 +16,9 @@ pub mod oom;
 pub mod figures;
 
 mod carried;
-mod hardware;
 mod peers;
+mod seconds;
+mod skews;
 
 /// Attributes a device's memory to processes.
 pub mod attribution;
@@ -93,6 +94,8 @@ pub struct Session {
     pub job: Option<JobEnd>,
     /// What gpuwatch did not see or no longer keeps.
     pub losses: Losses,
+    /// The seconds that have been judged.
+    judged_s: u64,
 }
 
 /// How a command ended.
@@ -109,10 +112,11 @@ pub struct JobEnd {
 impl Session {
     /// Applies one event.
     pub fn apply(&mut self, event: &Event) {
+        self.pass(event);
         self.now = self.now.max(event.at);
         let at = event.at;
         match &event.fact {
-            Fact::Second => self.second(at),
+            Fact::Second => {}
             Fact::Driver(state) => self.driver = Some(state.clone()),
             Fact::Device(info) => self.device_seen(info),
             Fact::DeviceGone { device } => self.with_device(device, |it| it.gone = Some(at)),
@@ -296,6 +300,7 @@ impl Session {
             Line::Bye(bye) => {
                 self.ends(probe, at);
                 let Some(process) = self.process_mut(probe) else { return };
+                process.stall.finish(at);
                 process.life = Life::Ended { at, reason: Foreign::new(bye.reason.clone()) };
                 self.sort();
             }

@@ -2,6 +2,7 @@
 //! resolved when they are gone, and none of a healthy device.
 
 use crate::{
+    check,
     nvml::{Bench, device_metrics},
     story::{GIB, Story, counters, device, picture, text},
 };
@@ -26,6 +27,7 @@ use gpuwatch::{
         theme::Theme,
         ui::{Screen, Ui},
     },
+    storage::recording::{Closed, encode, encode_closed},
 };
 
 /// A job that trains on a healthy device for a few seconds.
@@ -80,6 +82,34 @@ fn each_fault_is_one_finding_until_it_is_gone() {
         go_on(&mut story, 130, healthy);
         let all = found(&story);
         assert_eq!((all.len(), all[0].is_active(), all[0].severity), (1, false, Severity::Info), "{cause:?}");
+    }
+}
+
+/// A recording has no ticks: its seconds follow from its stamps.
+#[test]
+fn a_recording_of_each_fault_fails_its_check_and_a_healthy_one_passes() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("run.jsonl.zst");
+    let judged = |story: &Story, fail_on: &str| {
+        let mut lines = vec![check::header()];
+        for event in &story.events {
+            let mut line = String::new();
+            encode(event, &mut line);
+            lines.push(line);
+        }
+        lines.push(encode_closed(&Closed { at_us: story.events.last().unwrap().at, lost: 0 }));
+        check::write(&file, &lines);
+        check::judged(&file, &["--fail-on", fail_on])
+    };
+    for (cause, severity, planted, healthy) in CAUSES {
+        let mut story = job();
+        go_on(&mut story, 70, healthy);
+        assert_eq!(judged(&story, "hardware").0, 0, "{cause:?}");
+        go_on(&mut story, 70, planted);
+        let (code, json) = judged(&story, "hardware");
+        assert_eq!((code, &json["findings"][0]["cause"]), (1, &cause.id().into()), "{json:#}");
+        assert_eq!(judged(&story, "warning").0, i32::from(severity >= Severity::Warning), "{cause:?}");
+        assert_eq!(judged(&story, "growth,oom").0, 0, "{cause:?}");
     }
 }
 

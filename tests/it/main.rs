@@ -75,6 +75,7 @@ mod simgpu;
 mod sites;
 mod snapshot;
 mod source;
+mod stalls;
 mod steps;
 mod story;
 mod strain;

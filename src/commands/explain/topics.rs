@@ -13,7 +13,7 @@ pub(super) struct Topic {
 }
 
 /// Kinds that differ from the name of their only cause, then resources.
-pub(super) const TOPICS: [Topic; 11] = [
+pub(super) const TOPICS: [Topic; 12] = [
     Topic {
         names: &["growth"],
         title: "memory grows from step to step",
@@ -78,6 +78,14 @@ memory has rows to be replaced. The first process that trains on the device repo
             Cause::DegradedLink,
             Cause::RowsPending,
         ],
+    },
+    Topic {
+        names: &["stall"],
+        title: "steps have stopped, and nothing in the process moves",
+        text: "\
+The process lives, and its device is idle or fully busy all the time. gpuwatch waits longer than any pause
+that the job has shown. The ranks of a run report it once.",
+        causes: &[Cause::StalledBusy, Cause::StalledIdle],
     },
     Topic {
         names: &["allocated"],

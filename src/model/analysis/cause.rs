@@ -59,6 +59,12 @@ pub enum Cause {
     RowsPending,
     /// Steps take longer than before, and inputs are not larger.
     Slowdown,
+    /// Steps have stopped while the device is busy all the time.
+    StalledBusy,
+    /// Steps have stopped while the device is idle.
+    StalledIdle,
+    /// One rank is slower than the others.
+    SlowRank,
     /// The figures do not show the cause.
     Unknown,
 }

@@ -46,7 +46,7 @@ pub enum Unit {
 }
 
 /// The phrase for each figure, by its name; `{}` is the figure. An unlisted one reads `name figure`.
-const WORDS: [(&str, &str); 31] = [
+const WORDS: [(&str, &str); 39] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),
     ("bytes_per_block", "{} per block"),
@@ -77,6 +77,14 @@ const WORDS: [(&str, &str); 31] = [
     ("slower", "steps take {} as long"),
     ("now_us", "{} a step"),
     ("before_us", "{} before"),
+    ("stopped_us", "no step for {}"),
+    ("device_was_busy", "device {} busy"),
+    ("usual_us", "usually {} a step"),
+    ("without_sign_us", "nothing moved for {} before the alert"),
+    ("step_against_the_other_ranks", "a step takes {} the ranks' median"),
+    ("later_us", "reaches a step {} after the ranks' median"),
+    ("own_device_busy", "its device is {} busy"),
+    ("other_devices_busy", "the others' {} (median)"),
     ("rows_replaced", "{} rows replaced so far"),
 ];
 

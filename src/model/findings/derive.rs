@@ -52,6 +52,8 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             out.extend(ooms.map(|it| place.oom(it)));
             out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
             out.extend(on.pace.slowdowns().iter().map(|it| place.slowdown(it)));
+            out.extend(place.stalls());
+            out.extend(on.skew.spells().iter().map(|it| place.slow_rank(it)));
             out.extend(on.hardware.spells().filter(|_| place.is_first()).map(|(cause, it)| place.hardware(cause, it)));
         }
         let trains = process.devices.iter().find(|it| it.step.is_some());
@@ -302,7 +304,7 @@ impl Place<'_> {
         Finding { device: Some(device.clone()), ordinal: None, ..found }
     }
 
-    fn spell(&self, kind: Kind, cause: Cause, evidence: Evidence, it: &Spell) -> Finding {
+    pub(super) fn spell(&self, kind: Kind, cause: Cause, evidence: Evidence, it: &Spell) -> Finding {
         let found = self.finding(kind, cause, evidence, (it.first_alert_step, it.first_alert_at));
         Finding {
             axis: self.on.growth.axis().unwrap_or_default(),

@@ -37,11 +37,15 @@ pub enum Kind {
     Hardware,
     /// Steps take longer than before.
     Slowdown,
+    /// Steps have stopped, and nothing in the process moves.
+    Stall,
+    /// One rank is slower than the others.
+    SlowRank,
 }
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Growth,
         Self::Sawtooth,
         Self::Fragmentation,
@@ -52,6 +56,8 @@ impl Kind {
         Self::Imbalance,
         Self::Hardware,
         Self::Slowdown,
+        Self::Stall,
+        Self::SlowRank,
     ];
 
     /// Returns its name in reports and files.
@@ -67,6 +73,8 @@ impl Kind {
             Self::Imbalance => "imbalance",
             Self::Hardware => "hardware",
             Self::Slowdown => "slowdown",
+            Self::Stall => "stall",
+            Self::SlowRank => "slow-rank",
         }
     }
 }

@@ -85,6 +85,10 @@ impl Finding {
                 let ratio = self.evidence.get("slower").unwrap_or(1.0);
                 format!("steps take {ratio:.1} × as long since {}", self.since())
             }
+            (Kind::Stall, _) => {
+                let stopped = units::whole(self.evidence.get("stopped_us").unwrap_or(0.0));
+                format!("no step for {} after {}", units::duration(stopped), self.place(self.first_alert_step))
+            }
             _ => self.cause.entry().title.to_owned(),
         };
         format!("{what}{who}")

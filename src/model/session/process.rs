@@ -25,6 +25,8 @@ use crate::{
         hardware::Hardware,
         pace::Pace,
         signature::Trail,
+        skew::Skew,
+        stall::Stall,
         strain::{self, Strain},
     },
 };
@@ -78,6 +80,8 @@ pub struct Process {
     pub replays: Latest<Box<Replayed>, REPLAYS>,
     /// Why the last requested capture was refused.
     pub refused: Option<Foreign>,
+    /// Whether its steps have stopped.
+    pub stall: Stall,
 }
 
 /// Where a sample belongs: to a known device, to a new one, or nowhere because the process has too many.
@@ -127,6 +131,8 @@ pub struct OnDevice {
     pub driver_use: DriverUse,
     /// How long its steps take.
     pub pace: Pace,
+    /// When they end, against the other ranks of its run.
+    pub skew: Skew,
 }
 
 impl Process {
@@ -150,6 +156,7 @@ impl Process {
             sites: Latest::default(),
             replays: Latest::default(),
             refused: None,
+            stall: Stall::default(),
         }
     }
 
@@ -210,6 +217,7 @@ impl Process {
         });
         let settings = self.settings(sample.device);
         if let Some(entry) = self.devices.get_mut(place) {
+            self.stall.sample(sample, &entry.counters);
             entry.sample(sample, peers, settings);
         }
         if fresh { Placed::New } else { Placed::Known }
@@ -231,6 +239,7 @@ impl Process {
     /// Adds a mark, unless it is a repetition after a reconnection.
     pub(super) fn mark(&mut self, mark: &Mark) {
         if is_news(mark.seq, self.marks.last().and_then(|it| it.seq)) {
+            self.stall.word(Stamp(mark.at_us));
             self.marks.push(mark.clone());
         }
     }
@@ -239,6 +248,7 @@ impl Process {
     /// lists on its device.
     pub(super) fn oom(&mut self, oom: &Oom, tenancy: Option<Tenancy>) {
         if is_news(oom.seq, self.ooms.last().and_then(|it| it.reported.seq)) {
+            self.stall.word(Stamp(oom.at_us));
             let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
             let expandable = self.settings(oom.device).expandable;
             let mut error = OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid);
@@ -303,6 +313,7 @@ impl OnDevice {
             timeline: Timeline::default(),
             driver_use: DriverUse::default(),
             pace: Pace::default(),
+            skew: Skew::default(),
         }
     }
 
@@ -313,6 +324,7 @@ impl OnDevice {
         self.observe(&peers.seen(sample, boundary));
         if let Some(step) = boundary {
             self.pace.step(step, at, sample.counters.allocated_peak);
+            self.skew.step(step, at);
         }
         let place = self.place_of(sample, at);
         if let Some(step) = place {

@@ -299,8 +299,11 @@ pub(super) fn replay_roles(it: Option<&Replayed>) -> impl Iterator<Item = Role> 
 
 /// Returns its evidence in words.
 fn figures(it: &Finding) -> String {
-    let words =
-        if it.kind != Kind::Growth && !it.account.is_empty() { it.account.clone() } else { it.evidence.words() };
+    let words = match it.kind {
+        Kind::Stall => [it.account.clone(), it.evidence.words()].concat(),
+        kind if kind != Kind::Growth && !it.account.is_empty() => it.account.clone(),
+        _ => it.evidence.words(),
+    };
     words.join("; ")
 }
 

@@ -6,10 +6,12 @@
 mod hardware;
 /// Those of the time of steps.
 mod pace;
+/// Those of steps that stop, and of ranks that are slow.
+mod stall;
 
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 27] = [
+pub(super) static ENTRIES: [Entry; 30] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -343,6 +345,9 @@ the failed step) before trying again.",
     hardware::DEGRADED_LINK,
     hardware::ROWS_PENDING,
     pace::SLOWDOWN,
+    stall::STALLED_BUSY,
+    stall::STALLED_IDLE,
+    stall::SLOW_RANK,
     Entry {
         cause: Cause::Unknown,
         id: "unknown",

@@ -1,35 +1,10 @@
 //! Made-up jobs: healthy ones of many shapes, and ones whose steps become slower. Each has a seed.
 
 use super::*;
+use crate::model::analysis::chance::Chance;
 
 /// Seeds of each shape. With ten times as many, still none of the 6400 healthy runs raises anything.
 const SEEDS: u64 = 40;
-
-/// A small generator of pseudo-random numbers (splitmix64).
-struct Chance(u64);
-
-impl Chance {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    /// From 0 to 1.
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
-    }
-
-    fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * self.share()
-    }
-
-    /// About normal, with a standard deviation of 1.
-    fn normal(&mut self) -> f64 {
-        (0..12).map(|_| self.share()).sum::<f64>() - 6.0
-    }
-}
 
 /// One step of a job: its place in the run, the chance, and a number that the run keeps from step to step.
 type Shape = fn(&Run, u64, &mut Chance, &mut f64) -> (f64, f64);
@@ -153,7 +128,7 @@ fn factor(run: &Run) -> f64 {
 }
 
 fn played(shape: Shape, seed: u64, noise: (f64, f64)) -> (Run, Slowdown) {
-    let mut chance = Chance(seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
+    let mut chance = Chance::new(seed);
     let usual = 1000.0 * 10.0_f64.powf(chance.between(1.6, 4.3));
     let steps = crate::facts::units::whole((chance.between(600.0, 2400.0) * 1e6 / usual).clamp(600.0, 12_000.0));
     let noise = chance.between(noise.0, noise.1);

@@ -1,0 +1,228 @@
+//! Ranks that are slower than the others of their run.
+//!
+//! Two signs, from the host's stamps at step boundaries, which gpuwatch compares among the ranks of one host:
+//!
+//! - **Longer steps.** Ranks that do not wait for each other in every step differ in the duration of their steps.
+//! - **Arriving last with a device that rests.** In a synchronous run one slow rank makes the steps of all ranks
+//!   longer. The hosts of the other ranks run ahead as far as their queues allow, so a rank with a slow host
+//!   reaches the same step later than they do. The delay does not measure the loss: a rank that is slower by a
+//!   twentieth lags by the whole queue in the end, and a rank that alone waits for its device (`loss.item()` for a
+//!   progress bar) lags as much and slows down nothing. The loss shows in its device, which rests while the others'
+//!   kernels wait for it.
+//!
+//! What host time cannot show: a rank whose device is slow while its host runs ahead like the others, or a slow host in
+//! a job that waits for the device in every step, which makes all ranks reach the boundary together. The device's own
+//! findings (`super::hardware`) belong to the picture.
+//!
+//! One observation takes at least 8 steps of each rank and 10 s; it rests on medians, so that single long steps of one
+//! rank (checkpoints, logging) do not count.
+
+use super::latch::{Band, Latch, Patience, Spell};
+use crate::facts::units::Stamp;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Boundaries kept per rank, and the fewest new ones of an observation.
+const RECENT: usize = 64;
+const STEPS: usize = 8;
+
+/// The shortest time between two observations, in µs.
+pub const EVERY_US: u64 = 10_000_000;
+
+/// Observations before it is raised and before it is resolved.
+const LASTING: Patience = Patience { on: 6, off: 6 };
+
+/// Ratio of the duration of a step to the ranks' median, and the least difference in µs.
+const SLOWER: (f64, f64) = (1.20, 1.10);
+const SLOWER_US: f64 = 2_000.0;
+
+/// Share of time in which the device rests while the others' median is busy.
+const RESTS: (f64, f64) = (0.15, 0.08);
+
+/// The least delay in usual steps, and in µs.
+const LATER: f64 = 0.05;
+const LATER_US: f64 = 2_000.0;
+
+/// Devices whose kernels wait for another rank are at least this busy.
+const WAITS: f64 = 0.90;
+
+/// The fewest and the most readings of utilisation for a median.
+const READINGS: (usize, usize) = (5, 64);
+
+/// Ranks that wait for each other are at most this many steps apart.
+const TOGETHER: f64 = 2.0;
+
+/// One rank against the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// The median duration of its steps over that of the ranks.
+    pub slower: f64,
+    /// The median time by which it reaches a step after the ranks' median, in µs; `None` without common steps.
+    pub later_us: Option<f64>,
+    /// The ranks' median duration of a step, in µs.
+    pub usual_us: f64,
+    /// The median share of time in which its device was busy, and the ranks' median; `None` if one is unknown.
+    pub busy: Option<(f64, f64)>,
+}
+
+impl Compared {
+    /// Returns how many times as long a step takes because of this rank: by its own steps, or by the time in which its
+    /// device rests and the others wait, if it arrives last.
+    pub fn times(&self) -> f64 {
+        self.slower.max(1.0 / (1.0 - self.rests().clamp(0.0, 0.9)))
+    }
+
+    /// Returns the share of time in which its device rests while the others' are busy; 0 unless it arrives last, at
+    /// most a few steps behind.
+    fn rests(&self) -> f64 {
+        let is_last = |us: f64| us >= LATER_US.max(LATER * self.usual_us) && us <= TOGETHER * self.usual_us;
+        let waits = self.busy.filter(|(_, others)| *others >= WAITS && self.later_us.is_some_and(is_last));
+        waits.map_or(0.0, |(own, others)| others - own)
+    }
+
+    fn band(&self) -> Band {
+        let slower = match Band::of(self.slower, SLOWER.0, SLOWER.1) {
+            Band::High if (self.slower - 1.0) * self.usual_us < SLOWER_US => Band::Between,
+            it => it,
+        };
+        match (slower, Band::of(self.rests(), RESTS.0, RESTS.1)) {
+            (Band::High, _) | (_, Band::High) => Band::High,
+            (Band::Low, Band::Low) => Band::Low,
+            _ => Band::Between,
+        }
+    }
+}
+
+/// The latest boundaries of one rank, and whether it is slower.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Skew {
+    recent: VecDeque<(u64, Stamp)>,
+    /// The latest boundary of the observation before, and its time.
+    observed: Option<(u64, Stamp)>,
+    latest: Option<Compared>,
+    /// Whether it was so far from the other ranks that they cannot wait for each other.
+    is_apart: bool,
+    /// The latest readings of its device's utilisation since then, in percent.
+    busy: VecDeque<u8>,
+    latch: Latch,
+}
+
+impl Skew {
+    /// Takes the boundary after a step. A step that falls starts again.
+    pub fn step(&mut self, step: u64, at: Stamp) {
+        match self.recent.back() {
+            Some((last, then)) if step < *last && at > *then => {
+                self.latch.end(step, at);
+                *self = Self { latch: std::mem::take(&mut self.latch), ..Self::default() };
+            }
+            Some((last, then)) if step <= *last || at < *then => return,
+            _ => {}
+        }
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((step, at));
+    }
+
+    /// Takes the utilisation of its device in a second, in percent.
+    pub fn busy(&mut self, percent: u64) {
+        if self.busy.len() == READINGS.1 {
+            self.busy.pop_front();
+        }
+        self.busy.push_back(u8::try_from(percent.min(100)).unwrap_or(100));
+    }
+
+    /// Returns the latest comparison with the other ranks.
+    pub fn latest(&self) -> Option<Compared> {
+        self.latest
+    }
+
+    /// Returns the times in which it was slower, oldest first.
+    pub fn spells(&self) -> &[Spell] {
+        self.latch.spells()
+    }
+
+    /// Returns whether enough steps have passed since the observation before.
+    pub fn is_ready(&self, at: Stamp) -> bool {
+        self.fresh().count() > STEPS && self.observed.is_none_or(|(_, then)| at.since(then) >= EVERY_US)
+    }
+
+    /// Takes an observation.
+    pub fn observe(&mut self, compared: Compared, at: Stamp) {
+        let Some((step, _)) = self.recent.back().copied() else { return };
+        self.is_apart |= compared.later_us.is_some_and(|us| us.abs() > TOGETHER * compared.usual_us);
+        let compared = Compared { busy: compared.busy.filter(|_| !self.is_apart), ..compared };
+        self.latch.step(LASTING, (compared.band(), compared.times()), step, at);
+        (self.latest, self.observed) = (Some(compared), Some((step, at)));
+        self.busy.clear();
+    }
+
+    /// Returns the boundaries since the observation before, and the last one of it.
+    fn fresh(&self) -> impl Iterator<Item = (u64, Stamp)> {
+        let observed = self.observed.map_or(0, |(step, _)| step);
+        self.recent.iter().copied().filter(move |(step, _)| *step >= observed)
+    }
+
+    /// Returns the median utilisation of its device since the observation before, as a share.
+    fn usually_busy(&self) -> Option<f64> {
+        median(self.busy.iter().map(|it| f64::from(*it) / 100.0)).filter(|_| self.busy.len() >= READINGS.0)
+    }
+
+    /// Returns the median duration of the new steps, in µs.
+    fn duration(&self) -> Option<f64> {
+        let all: Vec<_> = self.fresh().collect();
+        let each = all.windows(2).filter_map(|pair| {
+            let [(before, then), (step, at)] = pair else { return None };
+            Some(at.since(*then) as f64 / (step - before) as f64)
+        });
+        median(each)
+    }
+}
+
+/// Compares the ranks of a run; `are_aligned` if they count the same steps. `None` for each rank if there is nothing to
+/// compare.
+pub fn compare(ranks: &[&Skew], are_aligned: bool) -> Vec<Option<Compared>> {
+    let durations: Option<Vec<f64>> = ranks.iter().map(|it| it.duration()).collect();
+    let Some(durations) = durations else { return vec![None; ranks.len()] };
+    let Some(usual_us) = median(durations.iter().copied()).filter(|it| *it > 0.0) else {
+        return vec![None; ranks.len()];
+    };
+    let later = if are_aligned { delays(ranks) } else { vec![None; ranks.len()] };
+    // The upper one of two: a rank that rests is compared with one that does not.
+    let others = median(ranks.iter().filter_map(|it| it.usually_busy()).map(|it| -it)).map(|it| -it);
+    let each = ranks.iter().zip(durations).zip(later);
+    each.map(|((rank, own), later_us)| {
+        Some(Compared { slower: own / usual_us, later_us, usual_us, busy: rank.usually_busy().zip(others) })
+    })
+    .collect()
+}
+
+/// Returns the median delay of each rank at the steps that all of them have reached, in µs; `None` without such steps.
+fn delays(ranks: &[&Skew]) -> Vec<Option<f64>> {
+    let mut by_step: BTreeMap<u64, Vec<Stamp>> = BTreeMap::new();
+    for rank in ranks {
+        for (step, at) in rank.fresh() {
+            by_step.entry(step).or_default().push(at);
+        }
+    }
+    let common: BTreeMap<u64, Option<f64>> = by_step
+        .into_iter()
+        .filter(|(_, stamps)| stamps.len() == ranks.len())
+        .map(|(step, stamps)| (step, median(stamps.iter().map(|it| it.0 as f64))))
+        .collect();
+    let of = |rank: &&Skew| {
+        let each = rank.fresh().filter_map(|(step, at)| Some(at.0 as f64 - (*common.get(&step)?)?));
+        median(each).filter(|_| common.len() >= STEPS)
+    };
+    ranks.iter().map(of).collect()
+}
+
+/// Returns the median, the lower one of two.
+fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut all: Vec<f64> = values.collect();
+    let middle = all.len().checked_sub(1)? / 2;
+    Some(*all.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+#[cfg(test)]
+mod tests;
