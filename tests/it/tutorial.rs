@@ -1,7 +1,7 @@
 //! The tutorial: its commands print what it shows, its pictures are what the program draws.
 
 use crate::{pty::PROGRAM, tidy::root};
-use std::{env, fs, path::Path, process::Command};
+use std::{env, fmt::Write as _, fs, path::Path, process::Command};
 
 /// A command of a page, and the lines below it; `…` stands for any lines.
 struct Shown {
@@ -105,10 +105,8 @@ fn session(dir: &Path) -> String {
     );
     for (at, picture) in pictures.iter().enumerate() {
         let delay = at * SHOWN;
-        svg += &format!(
-            "<g class=\"s\" style=\"animation-delay:{delay}s\">\n{}</g>\n",
-            picture.trim_end_matches('\n').to_owned() + "\n"
-        );
+        let picture = picture.trim_end_matches('\n');
+        let _ = writeln!(svg, "<g class=\"s\" style=\"animation-delay:{delay}s\">\n{picture}\n</g>");
     }
     svg + "</svg>\n"
 }
