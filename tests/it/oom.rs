@@ -221,6 +221,7 @@ fn the_fragmented_memory_is_reported() {
 /// A job may catch the error and try again for as long as it likes.
 #[test]
 fn a_thousand_errors_take_little_time_and_memory() {
+    test_tiers::full!("starts PyTorch twice for what a late recorder shows too");
     let (it, alone) = both("retries", 3 * GIB);
     let each = (it.again - alone.again) / 1000.0;
     println!("an error takes {:.0} µs more, of {:.0} µs", each * 1e6, alone.again * 1e3);
@@ -238,6 +239,7 @@ fn a_thousand_errors_take_little_time_and_memory() {
 /// The recorder can be as late as it likes: what its socket does not take waits in the spill.
 #[test]
 fn a_suspended_recorder_misses_none_of_a_thousand_errors() {
+    test_tiers::full!("a recorder that continues while the job runs has the harder task");
     let (gpu, home) = (machine(3 * GIB), Home::new());
     let mut command = gpu.command(PROGRAM);
     command.args(["run", "--"]).arg(torch::python()).arg(script("oom.py")).args(["retries", "wait"]);
