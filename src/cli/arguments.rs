@@ -2,7 +2,7 @@
 
 use super::{
     flags::{Format, Generated, Live, Question},
-    screen_options::ScreenOptions,
+    screen_options::{OverviewOptions, ScreenOptions},
 };
 use crate::{
     commands::{check, demo, explain, export},
@@ -88,7 +88,7 @@ pub(super) enum Command {
         #[arg(long, default_value_t = 1)]
         seed: u64,
         #[command(flatten)]
-        screen: ScreenOptions,
+        screen: OverviewOptions,
     },
     /// Record what is already running, until Ctrl-C.
     #[command(after_help = "Example:\n  gpuwatch record -o night.jsonl.zst\n  zstdcat night.jsonl.zst | jq .")]
@@ -111,7 +111,7 @@ pub(super) enum Command {
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         #[command(flatten)]
-        screen: ScreenOptions,
+        screen: OverviewOptions,
     },
     /// Judge recordings: exit code 0 if the run passes, 1 if it does not, 2 if it cannot be judged.
     #[command(after_help = "Example:\n  gpuwatch run -- python train.py; gpuwatch check --max-growth 1MiB/step\n\n\

@@ -1,6 +1,6 @@
 //! Flags that belong together, of single commands.
 
-use super::screen_options::ScreenOptions;
+use super::screen_options::OverviewOptions;
 use crate::{
     commands::sites,
     config::{self, Asking, OnAlert, Watching},
@@ -13,7 +13,7 @@ pub(super) struct Live {
     #[command(flatten)]
     pub(super) watching: Watching,
     #[command(flatten)]
-    pub(super) screen: ScreenOptions,
+    pub(super) screen: OverviewOptions,
     #[command(flatten)]
     pub(super) config: config::File,
     /// Ring the terminal's bell, once for each alert from warning on.

@@ -1,6 +1,11 @@
 //! Writes a screenshot to a file.
 
-use super::{progress, screen_options::ScreenOptions, shot::Which, snapshot};
+use super::{
+    progress,
+    screen_options::{OverviewOptions, ScreenOptions},
+    shot::Which,
+    snapshot,
+};
 use crate::{
     commands::{self, demo, once},
     facts::text::Foreign,
@@ -23,7 +28,7 @@ use ratatui::{buffer::Buffer, layout::Rect};
 use std::path::Path;
 
 /// Draws the demo at one moment: the same seed gives the same picture.
-pub(super) fn of_demo(seed: u64, options: &ScreenOptions, file: &Path) -> Result<u8> {
+pub(super) fn of_demo(seed: u64, options: &OverviewOptions, file: &Path) -> Result<u8> {
     write(&demo::still::still(seed), &Policy::default(), None, options, file)
 }
 
@@ -31,7 +36,7 @@ pub(super) fn of_demo(seed: u64, options: &ScreenOptions, file: &Path) -> Result
 pub(super) fn of_recordings(
     recordings: RecordingSet,
     policy: &Policy,
-    options: &ScreenOptions,
+    options: &OverviewOptions,
     file: &Path,
 ) -> Result<u8> {
     let replay = Replay::load(recordings, None, |_, _| {});
@@ -42,7 +47,7 @@ pub(super) fn of_recordings(
 pub(super) async fn of_now(
     sources: sources::Options,
     policy: &Policy,
-    options: &ScreenOptions,
+    options: &OverviewOptions,
     file: &Path,
 ) -> Result<u8> {
     let session = once::collect(&mut Sources::start(sources).events, 0).await;
@@ -71,7 +76,7 @@ fn write(
     session: &Session,
     policy: &Policy,
     progress: Option<&Progress>,
-    options: &ScreenOptions,
+    options: &OverviewOptions,
     file: &Path,
 ) -> Result<u8> {
     let findings = policy.findings(session);
@@ -84,6 +89,7 @@ fn write(
         no_allow: no_signals,
         ..Ui::default()
     };
+    ui.show_preset(options.preset);
     if matches!(options.shot.screen, Which::Ranks) {
         (ui.scope, ui.focus) = (Scope::All, Focus::Processes);
     }

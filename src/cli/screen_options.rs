@@ -4,8 +4,10 @@ use super::shot::{Shot, Which};
 use crate::screen::{
     term,
     theme::{self, ColorDepth, Fault, Graph, Theme},
+    ui::preset::Preset,
 };
 use clap::{ValueEnum, builder::FalseyValueParser};
+use std::ops::Deref;
 
 /// Options of every screen.
 #[derive(Debug, clap::Args)]
@@ -30,6 +32,16 @@ pub(super) struct ScreenOptions<W: ValueEnum + Default + Send + Sync + 'static =
     pub(super) shot: Shot<W>,
 }
 
+/// Options of the screens of jobs.
+#[derive(Debug, clap::Args)]
+pub(super) struct OverviewOptions {
+    #[command(flatten)]
+    pub(super) screen: ScreenOptions,
+    /// What the overview shows at first; the key v changes it.
+    #[arg(long, env = "GPUWATCH_PRESET", value_name = "NAME", value_enum, default_value_t)]
+    pub(super) preset: Preset,
+}
+
 /// How many colours are drawn with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(super) enum Colors {
@@ -46,6 +58,14 @@ pub(super) enum Colors {
     Ansi256,
     /// 24 bits.
     Truecolor,
+}
+
+impl Deref for OverviewOptions {
+    type Target = ScreenOptions;
+
+    fn deref(&self) -> &ScreenOptions {
+        &self.screen
+    }
 }
 
 impl<W: ValueEnum + Default + Send + Sync + 'static> ScreenOptions<W> {

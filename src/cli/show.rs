@@ -1,6 +1,10 @@
 //! The screens: live, of the demo, of a recording.
 
-use super::{flags::Live, picture, screen_options::ScreenOptions};
+use super::{
+    flags::Live,
+    picture,
+    screen_options::{OverviewOptions, ScreenOptions},
+};
 use crate::{
     commands::{
         demo,
@@ -10,7 +14,7 @@ use crate::{
     config::{File, When},
     facts::text::Foreign,
     model::alerts::Policy,
-    screen::{effects::Options, event_loop::End, term, theme::Theme},
+    screen::{effects::Options, event_loop::End, term, theme::Theme, ui::preset::Preset},
     sources::Sources,
     storage::sink::delivery::Delivery,
 };
@@ -50,7 +54,8 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         let asks = Some(sources.asks.clone());
         let config = if live.screen.readonly { Err(READONLY) } else { Ok(live.config.clone()) };
         let (pace, focus) = (sources.pace.take(), Some(sources.focus.clone()));
-        let options = Options { no_signals, config, pace, focus, asks, ..options(&live.screen, theme) };
+        let preset = live.screen.preset;
+        let options = Options { preset, no_signals, config, pace, focus, asks, ..options(&live.screen, theme) };
         let end = live::watch(sources.feed(), options, policy, &mut outputs).await?;
         if let Some(complaint) = outputs.delivery.finish(HOOK_PATIENCE) {
             super::print_message(format_args!("{}", Foreign::new(complaint)));
@@ -59,7 +64,7 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
     })
 }
 
-pub(super) fn demo(seed: u64, screen: &ScreenOptions) -> Result<u8> {
+pub(super) fn demo(seed: u64, screen: &OverviewOptions) -> Result<u8> {
     if let Some(file) = &screen.shot.screenshot {
         return picture::of_demo(seed, screen, file);
     }
@@ -75,12 +80,13 @@ pub(super) fn demo(seed: u64, screen: &ScreenOptions) -> Result<u8> {
         }
         // Simulated alerts are not sent.
         let no_signals = Some("the demo's jobs are its own: no signals are sent to them from here");
-        let options = Options { no_signals, pace: demo.pace.take(), ..options(screen, theme) };
+        let (preset, pace) = (screen.preset, demo.pace.take());
+        let options = Options { preset, no_signals, pace, ..options(screen, theme) };
         Ok(code(live::watch(demo.feed(), options, Policy::default(), &mut AlertOutputs::default()).await?))
     })
 }
 
-pub(super) fn replay(files: Vec<PathBuf>, screen: &ScreenOptions, config: &File, policy: Policy) -> Result<u8> {
+pub(super) fn replay(files: Vec<PathBuf>, screen: &OverviewOptions, config: &File, policy: Policy) -> Result<u8> {
     let theme = theme(screen)?;
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
@@ -94,7 +100,7 @@ pub(super) fn replay(files: Vec<PathBuf>, screen: &ScreenOptions, config: &File,
     }
     let no_signals = Some("these processes belong to a recording: no signals are sent to them");
     let config = if screen.readonly { Err(READONLY) } else { Ok(config.clone()) };
-    let options = Options { no_signals, config, ..options(screen, theme) };
+    let options = Options { preset: screen.preset, no_signals, config, ..options(screen, theme) };
     super::runtime()?.block_on(async { Ok(code(player::play(found.recordings, options, policy).await?)) })
 }
 
@@ -104,10 +110,11 @@ pub(super) fn options<W: ValueEnum + Default + Send + Sync + 'static>(
     theme: Theme,
 ) -> Options {
     let config = Err("the demo writes no config: its alerts are simulated");
-    Options { theme, mouse: !screen.no_mouse, no_signals: None, config, pace: None, focus: None, asks: None }
+    let preset = Preset::default();
+    Options { theme, preset, mouse: !screen.no_mouse, no_signals: None, config, pace: None, focus: None, asks: None }
 }
 
-fn theme(screen: &ScreenOptions) -> Result<Theme> {
+fn theme(screen: &OverviewOptions) -> Result<Theme> {
     Ok(screen.theme()?)
 }
 

@@ -16,6 +16,7 @@ use crate::{
             ProbeId,
             wire::{Counters, Edge, Sample},
         },
+        figures::Figure,
         metrics::{self, Metric},
         text::{Foreign, escape_json},
         units::Stamp,
@@ -74,6 +75,19 @@ fn metrics() -> impl Iterator<Item = &'static metrics::Row> {
     Metric::TABLE.iter().filter(|it| it.every.is_fast())
 }
 
+/// The figures of the process beside a sample, as last recorded. Some have the name of a metric of the device, so all
+/// begin with `process_`.
+const FIGURES: [(&str, Figure); 8] = [
+    ("process_sm_percent", Figure::SmPercent),
+    ("process_memory_percent", Figure::MemoryPercent),
+    ("process_encoder_percent", Figure::EncoderPercent),
+    ("process_decoder_percent", Figure::DecoderPercent),
+    ("process_cpu_percent", Figure::CpuPercent),
+    ("process_io_wait_percent", Figure::IoWaitPercent),
+    ("process_rss", Figure::Rss),
+    ("process_threads", Figure::Threads),
+];
+
 /// Writes every sample of the recordings, in order of time; counters are bytes and counts as on the wire. Returns
 /// problems with the files' ends, for the user: missing rows are otherwise invisible.
 ///
@@ -81,7 +95,9 @@ fn metrics() -> impl Iterator<Item = &'static metrics::Row> {
 /// Fails if `out` cannot be written.
 pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
     let metrics = metrics().map(|it| it.name);
-    let columns: Vec<_> = COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics).chain([STEP_TIME]).collect();
+    let figures = FIGURES.iter().map(|it| it.0);
+    let columns = COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics).chain(figures).chain([STEP_TIME]);
+    let columns: Vec<_> = columns.collect();
     table(&columns, format, out, |write| {
         let endings = each_row(recordings, write)?;
         let troubles = replay::troubles(recordings, &endings);
@@ -182,10 +198,19 @@ fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sa
     let counters = sample.counters.values().map(|it| it.map(Value::from));
     let device = on.and_then(|it| session.device(&it.device));
     let metrics = metrics().map(|it| (it.name, device.and_then(|device| device.metric(it.metric)).map(Value::from)));
+    let known = process.and_then(|it| session.figures.get(&it.pid?)).zip(on);
+    let figures = FIGURES.map(|(name, it)| (name, known.and_then(|(of, on)| of.get(it, &on.device)).map(Value::from)));
     let ended = sample.step.filter(|_| sample.edge != Edge::Tick);
     let step_us = ended.zip(on).and_then(|(step, on)| on.pace.of_latest(step)).map(Value::from);
     let counters = Counters::NAMES.iter().copied().zip(counters);
-    COLUMNS.into_iter().zip(values).chain(counters).chain(metrics).chain([(STEP_TIME, step_us)]).collect()
+    COLUMNS
+        .into_iter()
+        .zip(values)
+        .chain(counters)
+        .chain(metrics)
+        .chain(figures)
+        .chain([(STEP_TIME, step_us)])
+        .collect()
 }
 
 /// First characters of a formula in a spreadsheet, also in the full-width and small forms that some accept.
@@ -201,6 +226,14 @@ fn cell(value: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::{figures::Of, values::Key};
+
+    #[test]
+    fn every_recorded_figure_of_a_process_has_a_column() {
+        let recorded = Figure::TABLE.iter().filter(|it| it.of != Of::Tree);
+        let expected: Vec<_> = recorded.map(|it| (format!("process_{}", it.figure.name()), it.figure)).collect();
+        assert_eq!(FIGURES.map(|(name, it)| (name.to_owned(), it)).to_vec(), expected);
+    }
 
     #[test]
     fn a_cell_is_a_cell_whatever_it_holds() {

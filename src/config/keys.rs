@@ -27,7 +27,8 @@ const fn key(section: &'static str, name: &'static str, kind: Kind) -> Key {
 }
 
 /// Every key for a flag.
-pub const KEYS: [Key; 16] = [
+pub const KEYS: [Key; 17] = [
+    key("view", "preset", Kind::Text),
     key("view", "theme", Kind::Text),
     key("view", "color", Kind::Text),
     key("view", "graph", Kind::Text),

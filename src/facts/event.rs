@@ -281,6 +281,24 @@ pub fn command_line(all: impl IntoIterator<Item = String>) -> Vec<Foreign> {
     kept.into_iter().map(Foreign::new).collect()
 }
 
+/// Most ancestors of a process.
+pub const ANCESTORS_MAX: usize = 8;
+
+fn ancestors<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Ancestor>, D::Error> {
+    let mut all = Vec::<Ancestor>::deserialize(from)?;
+    all.truncate(ANCESTORS_MAX);
+    Ok(all)
+}
+
+/// A process from which another one descends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ancestor {
+    /// Its pid on this host.
+    pub pid: u32,
+    /// Its name, as the kernel has it.
+    pub name: Foreign,
+}
+
 /// A process's description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessInfo {
@@ -301,6 +319,9 @@ pub struct ProcessInfo {
     /// The pid of its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,
+    /// Its ancestors, the parent first, without the host's first process.
+    #[serde(default, deserialize_with = "ancestors", skip_serializing_if = "Vec::is_empty")]
+    pub ancestors: Vec<Ancestor>,
     /// Its start, µs of Unix time, to the second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_us: Option<u64>,

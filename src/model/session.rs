@@ -1,5 +1,11 @@
 //! The session: the fold over all events. The same events give the same session, in bounded memory.
 
+/// A bounded list of the latest items.
+pub mod history;
+
+/// The course of a device's metrics.
+pub mod course;
+
 /// One device.
 pub mod device;
 
@@ -30,9 +36,6 @@ pub mod room;
 pub mod sites;
 
 mod replays;
-
-/// A bounded list of the latest items.
-pub mod history;
 
 /// The levels of one process on one device over its run.
 pub mod timeline;

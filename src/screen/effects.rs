@@ -14,6 +14,7 @@ use crate::{
             self, Command, Request, Signal, Start, Subject, Ui,
             alerts::Allowing,
             mouse::{Mouse, Regions},
+            preset::Preset,
             signal::Dialog,
             snapshot::SnapshotUi,
             start::Starting,
@@ -31,6 +32,8 @@ use tokio::sync::{mpsc, watch::Sender};
 pub struct Options {
     /// The initial theme.
     pub theme: Theme,
+    /// The preset of the overview.
+    pub preset: Preset,
     /// Whether to enable the mouse.
     pub mouse: bool,
     /// Why this view sends no signals; `None` if it does.
@@ -71,6 +74,7 @@ pub struct Effects {
 impl Effects {
     /// Creates the effects, and sets in `ui` what they can do.
     pub fn new(options: Options, ui: &mut Ui) -> Self {
+        ui.show_preset(options.preset);
         ui.no_signals = options.no_signals;
         ui.no_allow = options.config.as_ref().err().copied();
         ui.interval = options.pace.as_ref().map(|it| *it.borrow());

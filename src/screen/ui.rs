@@ -14,6 +14,8 @@ pub mod filter;
 pub mod mouse;
 /// The order of rows.
 pub mod order;
+/// The presets of the overview.
+pub mod preset;
 /// The rows of the process list.
 pub mod rows;
 /// The rungs of the ladder as rows.
@@ -30,6 +32,8 @@ mod snapshot_command;
 pub mod start;
 /// The part of a run that the timeline shows.
 pub mod timeline;
+/// The process list as a tree.
+pub mod tree;
 
 use crate::{
     facts::{event::DeviceId, text::Foreign},
@@ -48,11 +52,13 @@ pub use command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Start, 
 use filter::Filter;
 use mouse::Grab;
 use order::Order;
+use preset::Preset;
 use rows::RowId;
 use signal::Dialog;
 use start::Starting;
 use std::time::Duration;
 use timeline::Section;
+use tree::Listing;
 
 /// The screens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -126,6 +132,8 @@ const PAGE: usize = 10;
 pub struct Ui {
     /// The current screen.
     pub screen: Screen,
+    /// The preset of the overview.
+    pub preset: Preset,
     /// The screens that it was opened from, latest last, with the focused box of each.
     pub back_stack: Vec<(Screen, Focus)>,
     /// The part of a run that the timeline shows.
@@ -176,6 +184,8 @@ pub struct Ui {
     pub filter: Filter,
     /// The order of the processes.
     pub order: Order,
+    /// How the processes are listed.
+    pub listing: Listing,
     /// The menu of signals, while it is open.
     pub dialog: Option<Dialog>,
     /// Why this view sends no signals; `None` if it does.

@@ -6,6 +6,8 @@ mod alerts;
 mod ascii;
 /// Formats figures and foreign text for a given width.
 mod cells;
+/// The course of a device's metrics.
+mod course;
 /// The line that allocates what grows, and its holder.
 mod culprit;
 /// One device: its ladder large, with every gap explained.
@@ -36,6 +38,8 @@ mod overview;
 mod pace;
 /// The position of a replay, instead of the line of keys.
 mod playback;
+/// The overview of every preset but that of memory.
+mod preset;
 /// One process on one device.
 mod process;
 /// The processes of a device.
@@ -74,6 +78,7 @@ use crate::{
             Command, Focus, Screen, Ui,
             mouse::{Regions, Target},
             order::By,
+            preset::Part,
         },
     },
     sources::focus,
@@ -164,10 +169,17 @@ impl<'a> RenderContext<'a> {
             let (process, on) = self.ui.process(self.session)?;
             Some(focus::Focus::Process(process.pid?, on.device.clone()))
         };
+        let preset = self.ui.preset.row();
+        let has_figures = preset.figures || matches!(self.ui.order.by, By::Figure(_));
+        let has_metrics = preset.boxes.contains(&Part::Metrics);
         let focus = match self.ui.screen {
             Screen::Device => of_device(),
             Screen::Process => of_process(),
-            Screen::Overview if matches!(self.ui.order.by, By::Figure(_)) => Some(focus::Focus::Processes),
+            Screen::Overview if has_figures => {
+                let device = self.device().filter(|_| has_metrics).map(|it| it.id.clone());
+                Some(focus::Focus::Processes(device))
+            }
+            Screen::Overview if has_metrics => of_device(),
             _ => None,
         };
         focus.unwrap_or_default()

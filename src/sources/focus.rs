@@ -15,8 +15,8 @@ pub enum Focus {
     Device(DeviceId),
     /// The figures of a process on a device.
     Process(u32, DeviceId),
-    /// The figures of all processes, without their trees.
-    Processes,
+    /// The figures of all processes, without their trees, and the metrics of a device if one is named.
+    Processes(Option<DeviceId>),
     /// Everything, for a single report.
     All,
 }
@@ -25,8 +25,8 @@ impl Focus {
     /// Returns whether the costly metrics of a device are read.
     pub(super) fn includes(&self, device: &DeviceId) -> bool {
         match self {
-            Self::None | Self::Process(..) | Self::Processes => false,
-            Self::Device(it) => it == device,
+            Self::None | Self::Process(..) | Self::Processes(None) => false,
+            Self::Device(it) | Self::Processes(Some(it)) => it == device,
             Self::All => true,
         }
     }
@@ -36,14 +36,14 @@ impl Focus {
         let is_shown = match self {
             Self::None | Self::Device(_) => false,
             Self::Process(_, it) => it == device,
-            Self::Processes | Self::All => true,
+            Self::Processes(_) | Self::All => true,
         };
         every(is_shown, recorded)
     }
 
     /// Returns the seconds between two readings of what a process uses of its host.
     pub(super) fn host_every(&self, pid: u32, recorded: bool) -> Option<u64> {
-        every(*self == Self::Processes || self.shows(pid), recorded)
+        every(matches!(self, Self::Processes(_)) || self.shows(pid), recorded)
     }
 
     /// Returns the seconds between two readings of a process's tree.
@@ -53,7 +53,7 @@ impl Focus {
 
     fn shows(&self, pid: u32) -> bool {
         match self {
-            Self::None | Self::Device(_) | Self::Processes => false,
+            Self::None | Self::Device(_) | Self::Processes(_) => false,
             Self::Process(it, _) => *it == pid,
             Self::All => true,
         }
@@ -76,9 +76,12 @@ mod tests {
         assert_eq!((process.host_every(7, false), process.host_every(8, false)), (Some(2), None));
         assert_eq!((process.tree_every(7), process.tree_every(8), process.includes(&one)), (Some(10), None, false));
         assert_eq!((process.uses_every(&other, true), process.host_every(8, true)), (Some(10), Some(10)));
-        let processes = Focus::Processes;
+        let processes = Focus::Processes(None);
         assert_eq!((processes.uses_every(&other, false), processes.host_every(8, false)), (Some(2), Some(2)));
         assert_eq!((processes.tree_every(8), processes.includes(&one)), (None, false));
+        let with_device = Focus::Processes(Some(one.clone()));
+        assert_eq!((with_device.includes(&one), with_device.includes(&other)), (true, false));
+        assert_eq!(with_device.uses_every(&other, false), Some(2));
         let device = Focus::Device(one.clone());
         assert_eq!((device.includes(&one), device.includes(&other)), (true, false));
         assert_eq!((device.uses_every(&one, false), device.host_every(7, false)), (None, None));

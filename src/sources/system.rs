@@ -4,7 +4,7 @@ use super::{EventSender, environment, python};
 use crate::{
     facts::event::WritingProcess,
     facts::{
-        event::{Fact, ProcessInfo, command_line},
+        event::{ANCESTORS_MAX, Ancestor, Fact, ProcessInfo, command_line},
         text::Foreign,
     },
 };
@@ -12,6 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::{self, Read},
+    iter,
     os::unix::fs::{FileExt, MetadataExt},
     path::PathBuf,
     time::{Duration, SystemTime},
@@ -158,6 +159,7 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
         contained,
         suspended,
         parent: parent(pid),
+        ancestors: ancestors(pid),
         started_us: since_epoch_us(start_ticks),
         place,
         environment: command_line(environment::settings(&environ)),
@@ -175,6 +177,12 @@ fn begin_of(pid: u32, name: &str) -> String {
 fn parent(pid: u32) -> Option<u32> {
     let status = begin_of(pid, "status");
     status.lines().find_map(|it| it.strip_prefix("PPid:"))?.trim().parse().ok().filter(|it| *it > 0)
+}
+
+/// Returns the ancestors of a process, the parent first, without the host's first process.
+fn ancestors(pid: u32) -> Vec<Ancestor> {
+    let pids = iter::successors(parent(pid), |it| parent(*it)).take_while(|it| *it > 1).take(ANCESTORS_MAX);
+    pids.map(|pid| Ancestor { pid, name: Foreign::new(begin_of(pid, "comm").trim_end()) }).collect()
 }
 
 /// Returns when a process started, in clock ticks since boot. Pid and start together identify it.

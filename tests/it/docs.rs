@@ -12,7 +12,7 @@ use gpuwatch::{
         metrics::{Every, Metric, Shown},
     },
     model::{analysis::ladder::Gap, fit},
-    screen::keys,
+    screen::{keys, ui::preset::Preset},
 };
 use std::{
     env,
@@ -209,6 +209,26 @@ fn the_page_of_the_ladder_has_every_gap() {
     }
     let written = fs::read_to_string(&path).unwrap();
     assert!(written == now, "docs/ladder.md differs: GPUWATCH_DOCS=write cargo test --test it docs::");
+}
+
+/// The table of presets in the page of screens.
+#[test]
+fn the_page_of_screens_has_every_preset() {
+    let path = root().join("docs/screens.md");
+    let before = fs::read_to_string(&path).unwrap();
+    let (above, rest) = before.split_once("<!-- presets -->\n").unwrap();
+    let (_, below) = rest.split_once("<!-- end of presets -->\n").unwrap();
+    let mut table = "| preset | what it shows | boxes, the most important first |\n|---|---|---|\n".to_owned();
+    for row in Preset::TABLE {
+        let boxes: Vec<_> = row.boxes.iter().map(|it| it.name()).collect();
+        let _ = writeln!(table, "| `{}` | {} | {} |", row.name, row.shows, boxes.join(", "));
+    }
+    let now = format!("{above}<!-- presets -->\n{table}<!-- end of presets -->\n{below}");
+    if env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
+        fs::write(&path, &now).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap();
+    assert!(written == now, "docs/screens.md differs: GPUWATCH_DOCS=write cargo test --test it docs::");
 }
 
 /// Every document that a person writes.

@@ -2,11 +2,35 @@
 
 use crate::{
     check::{HEALTHY, lines_of, write},
+    pace::recorded,
     pty::PROGRAM,
+    story::{counters, device, usual},
 };
-use gpuwatch::facts::event::Line;
+use gpuwatch::facts::{
+    event::{Fact, Line},
+    figures::Figure,
+};
 use serde_json::Value;
 use std::{path::Path, process::Command};
+
+#[test]
+fn the_figures_of_the_process_stand_beside_its_samples() {
+    let mut story = usual();
+    let busy = [(Figure::SmPercent, 34)].into_iter().collect();
+    story.add(Fact::Figures { pid: 4242, device: Some(device(0)), changes: busy });
+    story.add(Fact::Figures { pid: 4242, device: None, changes: [(Figure::Rss, 3 << 30)].into_iter().collect() });
+    story.wait(100_000).sample(0, 701, counters(20 << 30, 1 << 30)).sample(1, 701, counters(20 << 30, 1 << 30));
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("a.jsonl.zst");
+    recorded(&story, &file);
+    let rows: Vec<Value> = exported(&file, "jsonl").lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let known = |it: &Value| (it["process_sm_percent"].as_u64(), it["process_rss"].as_u64());
+    let last = |pid: u64| known(rows.iter().rfind(|it| it["pid"] == pid).unwrap());
+    assert_eq!((last(4242), last(4243)), ((Some(34), Some(3 << 30)), (None, None)));
+    assert_eq!(known(&rows[0]), (None, None), "it was unknown then");
+    let header = exported(&file, "csv").lines().next().unwrap().to_owned();
+    assert!(header.ends_with(",process_rss,process_threads,step_us"), "{header}");
+}
 
 fn exported(file: &Path, format: &str) -> String {
     let output = Command::new(PROGRAM).args(["export", "--format", format]).arg(file).output().unwrap();

@@ -46,7 +46,7 @@ fn shown(story: &Story, ui: &Ui, width: u16, height: u16) -> String {
     text(&picture(&story.session(), ui, &Theme::builtin("dusk").unwrap(), width, height))
 }
 
-fn recorded(story: &Story, file: &Path) {
+pub(crate) fn recorded(story: &Story, file: &Path) {
     let mut lines = vec![check::header()];
     for event in &story.events {
         let mut line = String::new();

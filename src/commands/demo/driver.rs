@@ -1,12 +1,19 @@
 //! The simulated driver of the demo's devices; it derives all figures from the probes' figures.
 
 use crate::facts::{
-    event::{DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse},
+    event::{
+        Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
+        wire::Hello,
+    },
+    figures::Figure,
     metrics::Metric,
     text::Foreign,
     units::{Bytes, Stamp},
 };
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 /// Bytes of one simulated device.
 pub(super) const TOTAL: u64 = 150_754_820_096;
@@ -20,6 +27,48 @@ const RESERVE: u64 = 627 * MIB;
 const TENANT_PID: u32 = 4_194_305;
 const TENANT_BYTES: u64 = 9_216 * MIB;
 const TENANT_DEVICE: usize = 1;
+/// The parent of the ranks: no process has this pid either.
+const LAUNCHER_PID: u32 = TENANT_PID + 1;
+
+/// A device that runs into its power cap from time to time, for so many seconds of so many. It is short enough to slow
+/// nothing down.
+const CAPPED_DEVICE: usize = 2;
+const CAPPED_EVERY_S: u64 = 45;
+const CAPPED_S: u64 = 12;
+const POWER_CAP: u64 = 0x4;
+
+/// Metrics that never change. A device of this kind has no fan.
+const STEADY: [(Metric, u64); 29] = [
+    (Metric::EncoderPercent, 0),
+    (Metric::DecoderPercent, 0),
+    (Metric::SmMaxMhz, 1980),
+    (Metric::MemoryMhz, 3201),
+    (Metric::MemoryMaxMhz, 3201),
+    (Metric::PerformanceState, 0),
+    (Metric::PowerLimitMw, 700_000),
+    (Metric::SlowdownCelsius, 87),
+    (Metric::ShutdownCelsius, 92),
+    (Metric::MemoryCelsius, 66),
+    (Metric::PcieGeneration, 5),
+    (Metric::PcieGenerationMax, 5),
+    (Metric::PcieWidth, 16),
+    (Metric::PcieWidthMax, 16),
+    (Metric::PcieReplays, 0),
+    (Metric::NvlinksActive, 18),
+    (Metric::Nvlinks, 18),
+    (Metric::NvlinkErrors, 0),
+    (Metric::EccErrors, 0),
+    (Metric::EccErrorsEver, 0),
+    (Metric::EccCorrected, 0),
+    (Metric::RowsCorrected, 0),
+    (Metric::RowsUncorrected, 0),
+    (Metric::RowsPending, 0),
+    (Metric::RowsFailed, 0),
+    (Metric::Bar1Used, 4 * MIB),
+    (Metric::Persistence, 1),
+    (Metric::ComputeMode, 0),
+    (Metric::Mig, 0),
+];
 
 const MEMORY_EVERY_US: u64 = 250_000;
 
@@ -35,6 +84,8 @@ pub(super) struct Driver {
     devices: BTreeMap<DeviceId, BTreeMap<u32, u64>>,
     /// Device of each probe's ordinal.
     ordinals: BTreeMap<(ProbeId, u32), DeviceId>,
+    /// The processes that are described.
+    described: BTreeSet<u32>,
     read_at: Stamp,
     /// The least time between two readings, in µs.
     pause: u64,
@@ -79,6 +130,8 @@ impl Driver {
     fn line(&mut self, probe: ProbeId, line: &Line, facts: &mut Vec<Fact>) {
         match line {
             Line::Hello(hello) => {
+                let pid = self.pids.get(&probe).copied();
+                facts.extend(pid.filter(|it| self.described.insert(*it)).map(|it| Fact::Process(rank(it, hello))));
                 for device in &hello.devices {
                     let Some(id) = device.uuid.clone().map(DeviceId) else { continue };
                     self.ordinals.insert((probe, device.ordinal), id.clone());
@@ -106,6 +159,7 @@ impl Driver {
 
     fn end(&mut self, probe: ProbeId) {
         if let Some(pid) = self.pids.remove(&probe) {
+            self.described.remove(&pid);
             self.devices.values_mut().for_each(|it| {
                 it.remove(&pid);
             });
@@ -118,20 +172,53 @@ impl Driver {
             // Another value each second: a function of the moment alone.
             let draw = (at.0 / 1_000_000 + 1).wrapping_mul(place as u64 + 7).wrapping_mul(2_654_435_761) >> 16;
             let drawn = |range: u64| draw % range;
+            let capped = busy && place == CAPPED_DEVICE && at.0 / 1_000_000 % CAPPED_EVERY_S < CAPPED_S;
             let changes = [
                 (Metric::GpuPercent, if busy { 94 + drawn(6) } else { 0 }),
-                (Metric::SmMhz, if busy { 1980 } else { 345 }),
-                (Metric::SmMaxMhz, 1980),
-                (Metric::MemoryMhz, 3201),
-                (Metric::MemoryMaxMhz, 3201),
-                (Metric::PerformanceState, 0),
-                (Metric::ThrottleReasons, u64::from(!busy)),
-                (Metric::PowerMw, if busy { 600_000 + drawn(24_000) } else { 76_000 }),
-                (Metric::PowerLimitMw, 700_000),
+                (
+                    Metric::SmMhz,
+                    if capped {
+                        1755
+                    } else if busy {
+                        1980
+                    } else {
+                        345
+                    },
+                ),
+                (Metric::ThrottleReasons, if capped { POWER_CAP } else { u64::from(!busy) }),
+                (
+                    Metric::PowerMw,
+                    if capped {
+                        697_000
+                    } else if busy {
+                        600_000 + drawn(24_000)
+                    } else {
+                        76_000
+                    },
+                ),
                 (Metric::CelsiusNow, if busy { 61 } else { 34 }),
-                (Metric::SlowdownCelsius, 87),
             ];
-            facts.push(Fact::Metrics { device: id.clone(), changes: changes.into_iter().collect() });
+            let changes = changes
+                .into_iter()
+                .chain(STEADY)
+                .chain([(Metric::MemoryPercent, if busy { 41 + drawn(9) } else { 0 })]);
+            facts.push(Fact::Metrics { device: id.clone(), changes: changes.collect() });
+            for pid in processes.keys() {
+                // The second device of a rank has little to do.
+                let is_main = processes.len() == 1 || processes.keys().next() == Some(pid);
+                let busy = [(Figure::SmPercent, if is_main { 88 + drawn(9) } else { 3 + drawn(3) })];
+                let memory = [(Figure::MemoryPercent, if is_main { 41 + drawn(9) } else { drawn(2) })];
+                let changes = busy.into_iter().chain(memory).collect();
+                facts.push(Fact::Figures { pid: *pid, device: Some(id.clone()), changes });
+                let host = [
+                    (Figure::CpuPercent, 96 + drawn(40)),
+                    (Figure::IoWaitPercent, drawn(3)),
+                    (Figure::Rss, 5 * 1024 * MIB + drawn(64) * MIB),
+                    (Figure::TreePss, 9 * 1024 * MIB + drawn(64) * MIB),
+                    (Figure::Threads, 87),
+                ];
+                facts.push(Fact::Figures { pid: *pid, device: None, changes: host.into_iter().collect() });
+            }
         }
     }
 }
@@ -158,6 +245,20 @@ fn tenant() -> ProcessInfo {
         start_ticks: 1,
         argv: vec!["another-tenant".into(), "(demo)".into()],
         user: "somebody".into(),
+        ancestors: vec![Ancestor { pid: LAUNCHER_PID + 1, name: "bash".into() }],
+        ..ProcessInfo::default()
+    }
+}
+
+/// Describes a rank as a child of a launcher.
+fn rank(pid: u32, hello: &Hello) -> ProcessInfo {
+    ProcessInfo {
+        pid,
+        start_ticks: 1,
+        argv: hello.argv.iter().map(Foreign::new).collect(),
+        user: "you".into(),
+        parent: Some(LAUNCHER_PID),
+        ancestors: vec![Ancestor { pid: LAUNCHER_PID, name: "torchrun".into() }],
         ..ProcessInfo::default()
     }
 }
@@ -165,7 +266,7 @@ fn tenant() -> ProcessInfo {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::event::wire::{Counters, Device, Hello, Sample};
+    use crate::facts::event::wire::{Counters, Device, Sample};
 
     fn probe(at: u64, line: Line) -> Event {
         Event { at: Stamp(at), fact: Fact::Probe { probe: ProbeId(0), line: Box::new(line) } }

@@ -3,7 +3,7 @@
 //!
 //! <https://parquet.apache.org/docs/file-format/>
 
-use super::{Row, metrics};
+use super::{FIGURES, Row, metrics};
 use crate::facts::event::wire::{Counters, Unit};
 use parquet::{
     basic::{Compression, ZstdLevel},
@@ -186,8 +186,9 @@ fn units(names: &[&str]) -> String {
             Unit::Count => "count",
         });
         let metric = || metrics().find(|it| it.name == name).map(|it| it.unit.name());
+        let figure = || FIGURES.iter().find(|it| it.0 == name).map(|it| it.1.row().unit.name());
         let time = || name.ends_with("_us").then_some("µs");
-        counter.or_else(metric).or_else(time)
+        counter.or_else(metric).or_else(figure).or_else(time)
     };
     let all = names.iter().filter(|it| **it != TIME).filter_map(|it| Some(((*it).to_owned(), unit(it)?.into())));
     Value::Object(all.collect::<Map<_, _>>()).to_string()

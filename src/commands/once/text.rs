@@ -3,7 +3,8 @@
 use super::is_suspended;
 use crate::{
     facts::{
-        event::DriverState,
+        event::{DeviceId, DriverState},
+        figures::Figure,
         text::{self, Foreign},
         units::Bytes,
     },
@@ -136,6 +137,9 @@ fn probed_process(
         bytes(on.counters.reserved),
         if is_suspended(session, process) { ", suspended" } else { "" }
     )?;
+    if let Some(words) = process.pid.and_then(|it| figures(session, it, &on.device)) {
+        writeln!(out, "    {words}")?;
+    }
     if process.is_alive() {
         errors(out, process, findings)?;
     }
@@ -157,6 +161,17 @@ fn probed_process(
         _ => format!("stuck {}", share(found.fragmentation.stuck_share())),
     };
     writeln!(out, "    {growth}; cached {} of reserved, {stuck}", share(found.fragmentation.share()))
+}
+
+/// Returns what a process uses beside device memory: `GPU 34 %, CPU 210 %, resident 3.00 GiB`; `None` if nothing is
+/// known.
+fn figures(session: &Session, pid: u32, device: &DeviceId) -> Option<String> {
+    let known = session.figures.get(&pid)?;
+    let words = Figure::TABLE.iter().filter_map(|it| {
+        let value = it.unit.format(known.get(it.figure, device)?);
+        Some(format!("{} {value}", it.label))
+    });
+    Some(words.collect::<Vec<_>>().join(", ")).filter(|it| !it.is_empty())
 }
 
 /// Writes a process's out-of-memory errors.
@@ -187,6 +202,9 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
         }
         let command = text::command(who.argv.iter().map(Foreign::raw), text::COMMAND_MAX);
         writeln!(out, "  pid {} of {}: {bytes}; it has no probe, this would give it one:", used.pid, who.user)?;
+        if let Some(words) = figures(session, used.pid, &it.id) {
+            writeln!(out, "    {words}")?;
+        }
         if who.is_python() {
             writeln!(out, "    gpuwatch attach {}", used.pid)?;
         }

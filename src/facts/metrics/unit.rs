@@ -36,6 +36,8 @@ pub struct Reason {
     pub bit: u64,
     /// In words.
     pub words: &'static str,
+    /// Its letter in a row of the course of a device, if it slows the device down.
+    pub sign: char,
     /// Whether the device is slowed down by heat or lack of power, and not by a setting or lack of work.
     pub is_slowdown: bool,
 }
@@ -43,15 +45,15 @@ pub struct Reason {
 impl Reason {
     /// Every reason, the gravest first.
     pub const TABLE: [Self; 9] = [
-        Self { bit: 0x40, words: "hardware thermal slowdown", is_slowdown: true },
-        Self { bit: 0x20, words: "thermal slowdown", is_slowdown: true },
-        Self { bit: 0x80, words: "power brake", is_slowdown: true },
-        Self { bit: 0x8, words: "hardware slowdown", is_slowdown: true },
-        Self { bit: 0x4, words: "power cap", is_slowdown: true },
-        Self { bit: 0x10, words: "sync boost", is_slowdown: false },
-        Self { bit: 0x2, words: "clock setting", is_slowdown: false },
-        Self { bit: 0x100, words: "display clock setting", is_slowdown: false },
-        Self { bit: 0x1, words: "idle", is_slowdown: false },
+        Self { bit: 0x40, words: "hardware thermal slowdown", sign: 'T', is_slowdown: true },
+        Self { bit: 0x20, words: "thermal slowdown", sign: 't', is_slowdown: true },
+        Self { bit: 0x80, words: "power brake", sign: 'B', is_slowdown: true },
+        Self { bit: 0x8, words: "hardware slowdown", sign: 'H', is_slowdown: true },
+        Self { bit: 0x4, words: "power cap", sign: 'P', is_slowdown: true },
+        Self { bit: 0x10, words: "sync boost", sign: ' ', is_slowdown: false },
+        Self { bit: 0x2, words: "clock setting", sign: ' ', is_slowdown: false },
+        Self { bit: 0x100, words: "display clock setting", sign: ' ', is_slowdown: false },
+        Self { bit: 0x1, words: "idle", sign: ' ', is_slowdown: false },
     ];
 
     /// Returns the reasons in a set.

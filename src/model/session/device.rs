@@ -1,6 +1,6 @@
 //! One device, as the driver and the probes report it.
 
-use super::carried::Room;
+use super::{carried::Room, course::Course};
 use crate::{
     facts::{
         event::{DeviceId, DeviceMemory, ProcessUse, Trouble},
@@ -45,6 +45,8 @@ pub struct Device {
     pub gone: Option<Stamp>,
     /// Used bytes over time (µs).
     pub history: Curve,
+    /// Its important metrics over time.
+    pub course: Course,
     /// Free memory at the latest reading of any source, and what allocators took since.
     pub room: Option<Room>,
     /// The state when its jobs began to end; `None` while they run.
@@ -79,6 +81,7 @@ impl Device {
             processes: None,
             gone: None,
             history: Curve::with_stride(HISTORY_STRIDE_US),
+            course: Course::default(),
             room: None,
             before: None,
             ended: None,

@@ -1,4 +1,5 @@
-//! What is judged once a second: the metrics of a device are one observation for every process that trains there.
+//! What is judged once a second: the metrics of a device are one observation for every process that trains there, and
+//! one second of the device's course.
 //!
 //! The seconds follow from the stamps of events, so that a recording, which has no ticks, gives what the live view
 //! gave. Without events nothing is fresh, so a long gap needs no more seconds than a reading stays fresh.
@@ -53,6 +54,11 @@ impl Session {
 
     /// Judges one second.
     fn second(&mut self, at: Stamp) {
+        for device in self.devices.iter_mut().filter(|it| it.gone.is_none()) {
+            if let Some(reading) = device.metrics.as_ref().filter(|it| at.since(it.at) < STALE_US) {
+                device.course.second(at, &reading.value);
+            }
+        }
         for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
             for on in &mut process.devices {
                 let device = self.devices.iter().find(|it| it.id == on.device && it.gone.is_none());

@@ -29,6 +29,10 @@ pub enum Command {
     Alerts,
     /// List the processes of all devices, or only of the selected one.
     All,
+    /// Show the next preset of the overview.
+    Preset,
+    /// List the processes as a tree, or as rows.
+    Tree,
     /// Freeze the view, or continue.
     Freeze,
     /// Select the device with this index, from 0.
@@ -179,6 +183,8 @@ impl Command {
             | Self::Chart(_)
             | Self::Alerts
             | Self::All
+            | Self::Preset
+            | Self::Tree
             | Self::Freeze
             | Self::Device(_)
             | Self::Filter
@@ -232,6 +238,8 @@ impl Ui {
                 };
                 self.row_of_device(session);
             }
+            Command::Preset => self.next_preset(session),
+            Command::Tree => self.turn_tree(session),
             Command::Open => self.open_next(session),
             Command::Alerts if self.screen == Screen::Alerts => self.close(),
             Command::Alerts => self.open(Screen::Alerts),

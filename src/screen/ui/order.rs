@@ -2,7 +2,10 @@
 
 use super::rows::Row;
 use crate::{
-    facts::figures::{Figure, Figures},
+    facts::{
+        figures::{Figure, Figures},
+        units,
+    },
     model::{
         analysis::episode::Resource,
         session::{Session, process::OnDevice},
@@ -28,6 +31,8 @@ pub enum By {
     Driver,
     /// Steps done.
     Step,
+    /// What is typical of the time of a step.
+    StepTime,
     /// The pid.
     Pid,
     /// The command line.
@@ -40,7 +45,7 @@ pub enum By {
 
 impl By {
     /// All of them, in the order of the key.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Rank,
         Self::Allocated,
         Self::Reserved,
@@ -48,6 +53,7 @@ impl By {
         Self::PerStep,
         Self::Driver,
         Self::Step,
+        Self::StepTime,
         Self::Pid,
         Self::Command,
         Self::User,
@@ -69,6 +75,7 @@ impl By {
             Self::PerStep => "per step",
             Self::Driver => "total",
             Self::Step => "step",
+            Self::StepTime => "step time",
             Self::Pid => "pid",
             Self::Command => "command",
             Self::User => "user",
@@ -76,14 +83,16 @@ impl By {
         }
     }
 
-    /// Returns whether the list has its column only while it is sorted by it.
+    /// Returns whether the list of the memory preset has its column only while it is sorted by it.
     pub fn is_extra(self) -> bool {
-        matches!(self, Self::User | Self::Figure(_))
+        matches!(self, Self::StepTime | Self::User | Self::Figure(_))
     }
 
-    /// Returns what its own column shows of a row; `None` if that is unknown or it has none.
+    /// Returns what the column of a figure, of the user or of the time of a step shows of a row; `None` if that is
+    /// unknown, and for other columns.
     pub fn value(self, row: &Row, session: &Session) -> Option<String> {
         match self {
+            Self::StepTime => Some(units::brief(row.probed()?.1.pace.typical()?.us)),
             Self::User => Some(session.process_info.get(&row.host_pid()?)?.user.to_string()),
             Self::Figure(figure) => Figures::from_iter([(figure, row.figure(figure, session)?)]).format(figure),
             _ => None,
@@ -179,6 +188,7 @@ fn figure(row: &Row, by: By, session: &Session) -> Option<f64> {
         }
         (By::PerStep, Row::Probed(_, on)) => slope(on),
         (By::Step, Row::Probed(_, on)) => counted(on.step),
+        (By::StepTime, Row::Probed(_, on)) => counted(on.pace.typical().map(|it| it.us)),
         _ => None,
     }
 }

@@ -1,9 +1,12 @@
 //! The rows of the process list: those that match the filter, in the chosen order.
 
-use super::{Focus, Screen, Ui};
+use super::{
+    Focus, Screen, Ui,
+    tree::{self, Branch, Limb, Listing},
+};
 use crate::{
     facts::{
-        event::{DeviceId, ProbeId, ProcessUse},
+        event::{Ancestor, DeviceId, ProbeId, ProcessUse},
         figures::Figure,
         text::{self, Foreign},
     },
@@ -95,6 +98,19 @@ impl<'a> Row<'a> {
         text::command(self.argv(session).into_iter(), text::COMMAND_MAX)
     }
 
+    /// Returns the process's known ancestors, the parent first.
+    fn ancestors<'s>(&self, session: &'s Session) -> &'s [Ancestor] {
+        let known = self.host_pid().and_then(|it| session.process_info.get(&it));
+        known.map(|it| it.ancestors.as_slice()).unwrap_or_default()
+    }
+
+    /// Returns the pids from the oldest known ancestor to the process itself; none if its pid is unknown.
+    fn path(&self, session: &Session) -> Vec<u32> {
+        let own = self.host_pid();
+        let above = self.ancestors(session).iter().rev().map(|it| it.pid);
+        above.chain(own).collect()
+    }
+
     /// Returns the text that a filter searches: `rank 3 pid 4242 user ada slurm 7 NCCL_DEBUG=INFO
     /// python train.py`.
     pub(super) fn words(&self, session: &Session) -> String {
@@ -118,6 +134,28 @@ impl Ui {
         self.rows_of(self.listed(session), session)
     }
 
+    /// Returns the lines of the process list: its rows, and in the tree also their ancestors.
+    pub fn lines<'a>(&self, rows: &[Row], session: &'a Session) -> Vec<Branch<'a>> {
+        if self.listing == Listing::Tree {
+            let rows: Vec<_> = rows.iter().map(|it| (it.path(session), it.ancestors(session))).collect();
+            return tree::branches(&rows);
+        }
+        (0..rows.len()).map(|place| Branch { prefix: String::new(), of: Limb::Row(place) }).collect()
+    }
+
+    /// Lists the processes as a tree, or as rows again.
+    pub(super) fn turn_tree(&mut self, session: &Session) {
+        let (listing, words) = match self.listing {
+            Listing::Rows => (Listing::Tree, "processes below their ancestors"),
+            Listing::Tree => (Listing::Rows, "processes as rows"),
+        };
+        self.listing = listing;
+        (self.screen, self.focus) = (Screen::Overview, Focus::Processes);
+        self.back_stack.clear();
+        self.row = self.place(&self.rows(session));
+        self.show_message(words);
+    }
+
     /// Returns the number of rows without the filter.
     pub fn unfiltered(&self, session: &Session) -> usize {
         let listed = self.listed(session);
@@ -129,6 +167,9 @@ impl Ui {
         let unprobed = session.unprobed(device).into_iter().map(|(device, it)| Row::Unprobed(device, it));
         let mut rows: Vec<Row> = probed.chain(unprobed).filter(|it| self.filter.lets_through(it, session)).collect();
         self.order.sort(&mut rows, session);
+        if self.listing == Listing::Tree {
+            tree::sort(&mut rows, |it| it.path(session));
+        }
         rows
     }
 

@@ -180,6 +180,8 @@ impl SnapshotUi {
             Command::Timeline
             | Command::Alerts
             | Command::All
+            | Command::Preset
+            | Command::Tree
             | Command::Freeze
             | Command::Edit(_)
             | Command::NextMatch

@@ -5,6 +5,7 @@ mod facts;
 mod metrics;
 mod rungs;
 
+pub(super) use self::metrics::others as other_metrics;
 use super::{
     RenderContext, Scrolled, alerts, cells, device_name, growth,
     ladder::glyph,

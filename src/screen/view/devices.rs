@@ -1,5 +1,8 @@
 //! The device list: a row each, a grid for many, only the selected one in little room.
 
+mod hardware;
+
+pub(super) use self::hardware::lists;
 use super::{
     RenderContext, cells, put,
     table::{self, Column, Row},
@@ -10,7 +13,7 @@ use crate::{
     model::{analysis::severity::Severity, findings::Finding, session::device::Device},
     screen::{
         theme::Role,
-        ui::{Focus, mouse::Target},
+        ui::{Focus, mouse::Target, preset::Preset},
     },
 };
 use ratatui::{
@@ -45,6 +48,9 @@ const POWER: usize = 9;
 
 const BAR: usize = 10;
 
+/// The least columns of what slows a device down.
+const SLOWED: usize = 14;
+
 /// Heights that a cell can show.
 const EIGHTHS: usize = 8;
 
@@ -65,7 +71,9 @@ pub(super) fn height(area: Rect, context: &RenderContext) -> usize {
     if area.height < 20 {
         return 1;
     }
-    let most = usize::from(area.height) / 4;
+    // The compact preset is a list of devices and processes; in the others, the list leaves room for boxes.
+    let part = if context.ui.preset == Preset::Compact { 2 } else { 4 };
+    let most = usize::from(area.height) / part;
     if count < most { count + 1 } else { most.min(count.div_ceil(grid_columns(area)) + 1) }
 }
 
@@ -81,15 +89,20 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
             put(buffer, area, 0, &alone(device, usize::from(area.width), context));
         }
     } else if devices.len() < rows {
-        let mut rows: Vec<Row> = devices.iter().enumerate().map(|(at, it)| row(it, at == selected, context)).collect();
-        rows.iter_mut().zip(devices).for_each(|(row, device)| add_bars(row, device, context));
+        let of_hardware = context.ui.preset == Preset::Hardware;
+        let shown = if of_hardware { hardware::row } else { row };
+        let mut rows: Vec<Row> =
+            devices.iter().enumerate().map(|(at, it)| shown(it, at == selected, context)).collect();
+        if !of_hardware {
+            rows.iter_mut().zip(devices).for_each(|(row, device)| add_bars(row, device, context));
+        }
         if area.width < NARROW {
             for name in rows.iter_mut().map(|it| &mut it.text.0) {
                 *name = name.strip_prefix(MAKER).unwrap_or(name).to_owned();
             }
         }
-        let mut columns = COLUMNS.to_vec();
-        if devices.iter().all(|it| end(it, context).is_none()) {
+        let mut columns = if of_hardware { hardware::columns() } else { COLUMNS.to_vec() };
+        if !of_hardware && devices.iter().all(|it| end(it, context).is_none()) {
             columns.remove(END);
             for row in &mut rows {
                 row.figures.remove(END);
@@ -98,7 +111,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         for (place, device) in table::places(area).zip(devices) {
             context.claim(place, Target::Device(device.id.clone()));
         }
-        table::draw(buffer, area, &columns, "name", &rows, 6, context.style(Role::Dim));
+        let least = if of_hardware { SLOWED } else { 6 };
+        table::draw(buffer, area, &columns, "name", &rows, least, context.style(Role::Dim));
     } else {
         grid(buffer, area, selected, context);
     }
@@ -120,9 +134,8 @@ pub(super) fn draw_none(buffer: &mut Buffer, area: Rect, context: &RenderContext
 fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {
     let text = context.style(Role::Text);
     let metric = |it| device.metric(it);
-    let (used, total) = (used(device, context), total(device, context));
-    let full = used.zip(total).filter(|(_, total)| total.0 > 0).map(|(used, total)| used.0 as f64 / total.0 as f64);
-    let urgency = urgency(full, growing(device, context), context);
+    let (used, total, full) = (used(device, context), total(device, context), share_of(device, context));
+    let urgency = urgency_of(device, full, context);
     let marker = if selected && context.ui.focus == Focus::Devices { "▸" } else { "" };
     let power = match (metric(Metric::PowerMw), metric(Metric::PowerLimitMw)) {
         (Some(now), Some(most)) => format!("{}/{} W", now / 1000, most / 1000),
@@ -277,6 +290,16 @@ fn rate(device: &Device, context: &RenderContext) -> (String, Style) {
         .on_device(&device.id)
         .any(|(it, on)| it.is_alive() && on.growth.watched() >= on.growth.enough());
     (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), context.style(Role::Dim))
+}
+
+/// Returns the used share of a device's memory.
+fn share_of(device: &Device, context: &RenderContext) -> Option<f64> {
+    let (used, total) = (used(device, context)?, total(device, context).filter(|it| it.0 > 0)?);
+    Some(used.0 as f64 / total.0 as f64)
+}
+
+fn urgency_of(device: &Device, full: Option<f64>, context: &RenderContext) -> Style {
+    urgency(full, growing(device, context), context)
 }
 
 /// Returns the role for a device by how full it is, or how soon growth fills it, whichever is worse.

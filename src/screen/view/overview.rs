@@ -1,7 +1,7 @@
-//! The first screen: all devices, the selected one's ladder, its growth, and its processes.
+//! The first screen in the preset of memory: all devices, the selected one's ladder, its growth, and its processes.
 
-use super::{RenderContext, alerts, devices, gauge, growth, ladder, processes, take, timeline};
-use crate::screen::ui::Scope;
+use super::{RenderContext, alerts, devices, gauge, growth, ladder, preset, processes, take, timeline};
+use crate::screen::ui::{Scope, preset::Preset};
 use ratatui::{buffer::Buffer, layout::Rect};
 
 /// From this width on, growth is next to the ladder.
@@ -43,6 +43,9 @@ const ALERTS: usize = 6;
 /// If the ranks of all devices are listed, they come first: the curve goes, then legend and gauge, then the device
 /// list, until every rank has its row.
 pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &RenderContext) {
+    if context.ui.preset != Preset::Memory {
+        return preset::draw(buffer, whole, rest, context);
+    }
     let wanted = processes::height(context);
     let (mut rows, ranks) = (devices::height(whole, context), context.ui.scope == Scope::All && whole.height >= 12);
     if ranks && usize::from(rest.height) < rows + BAR + wanted {

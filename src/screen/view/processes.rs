@@ -1,19 +1,19 @@
 //! The processes of the selected device: the probed ones with their counters, the others as the driver lists them, and
 //! the command line that would probe them.
 
+mod columns;
+
+pub(super) use self::columns::Field;
 use super::{
     RenderContext, cells, device_name, put, ranks,
     table::{self, Column, Row},
     title, verdict,
 };
 use crate::{
-    facts::{
-        event::{ProcessInfo, ProcessUse},
-        units::{self, Bytes},
-    },
+    facts::{event::ProcessInfo, units},
     model::session::{
         device::Device,
-        process::{Life, OnDevice, Process},
+        process::{Life, Process},
     },
     screen::{
         theme::Role,
@@ -22,13 +22,13 @@ use crate::{
             mouse::Target,
             order::{By, Order},
             rows::Row as Listed,
+            tree::{self, Limb},
         },
     },
 };
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
-    style::Style,
     text::{Line, Span},
 };
 
@@ -38,101 +38,64 @@ pub(super) const SILENT_US: u64 = 5_000_000;
 /// The columns for state and command line.
 const TEXT: usize = 12;
 
-/// The width of the column that only the order has.
-const EXTRA: usize = 11;
-
 /// Below this many rows there is no summary above the ranks.
 const SUMMED: usize = 8;
 
-const PROBED: [Column; 9] = [
-    Column { title: "gpu", width: 3, rank: 0 },
-    Column { title: "rank", width: 4, rank: 3 },
-    Column { title: "pid", width: 7, rank: 0 },
-    Column { title: "step", width: 7, rank: 5 },
-    Column { title: "allocated", width: 10, rank: 1 },
-    Column { title: "reserved", width: 10, rank: 4 },
-    Column { title: "unused", width: 6, rank: 6 },
-    Column { title: "per step", width: 10, rank: 2 },
-    Column { title: "total", width: 10, rank: 7 },
-];
-
-const UNPROBED: [Column; 4] = [
-    Column { title: "gpu", width: 3, rank: 0 },
-    Column { title: "pid", width: 7, rank: 0 },
-    Column { title: "total", width: 10, rank: 1 },
-    Column { title: "user", width: 10, rank: 2 },
-];
+/// A line of the list: a process, or in the tree an ancestor that is on no device.
+struct Entry {
+    row: Row,
+    /// The place of its process among the rows.
+    place: Option<usize>,
+}
 
 /// Returns the rows to show everything.
 pub(super) fn height(context: &RenderContext) -> usize {
     let rows = context.ui.rows(context.session);
-    2 + ranks::summary(&rows, context).len() + rows.len().max(1) + usize::from(hint(&rows, context).is_some())
+    let lines = context.ui.lines(&rows, context.session).len();
+    2 + ranks::height(&rows, context) + lines.max(1) + usize::from(hint(&rows, context).is_some())
 }
 
 /// Draws title, table and hint.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(device) = context.device().filter(|_| area.height >= 2) else { return };
-    let all = context.ui.scope == Scope::All;
     let listed = context.ui.rows(context.session);
-    let with_probes = listed.iter().any(|it| matches!(it, Listed::Probed(..)));
-    let mut rows: Vec<Row> = listed.iter().map(|it| row(it, with_probes, context)).collect();
-    let place = context.ui.place(&listed);
-    if let Some(row) = rows.get_mut(place).filter(|_| context.ui.focus == Focus::Processes) {
-        row.style = Some(context.style(Role::Selected));
-    }
+    let fields = columns::of(&listed, context.ui.scope == Scope::All, context);
+    let selected = context.ui.place(&listed);
+    let mut entries = entries(&listed, &fields, context);
+    let place = entries.iter().position(|it| it.place == Some(selected)).unwrap_or(0);
     let height = usize::from(area.height);
     let hint = hint(&listed, context).filter(|_| height > 3);
-    let mut above = ranks::summary(&listed, context);
+    let mut above = ranks::summary(&listed, fields.iter().map(|it| it.0), context);
     above.truncate(height.saturating_sub(SUMMED));
     let room = height.saturating_sub(2 + above.len() + usize::from(hint.is_some()));
-    let first = table::first_row(place, rows.len(), room.max(1));
+    let first = table::first_row(place, entries.len(), room.max(1));
     context.claim(area, Target::Box(Focus::Processes));
-    head(buffer, area, &listed, (first, room), context);
+    head(buffer, area, &listed, (first, room, entries.len()), context);
     let body = Rect { y: area.y.saturating_add(1), height: area.height.saturating_sub(1), ..area };
-    if rows.is_empty() {
+    if listed.is_empty() {
         let words = nothing(device, context);
         put(buffer, body, 0, &Line::styled(format!(" {words}"), context.style(Role::Dim)));
     } else {
         let kept = Rect { height: u16::try_from(room + above.len() + 1).unwrap_or(u16::MAX).min(body.height), ..body };
-        let mut columns = if with_probes { PROBED.to_vec() } else { UNPROBED.to_vec() };
-        let mut shown = vec![true; columns.len()];
-        shown[0] = all;
-        if with_probes {
-            shown[1] = listed.iter().any(|it| matches!(it, Listed::Probed(process, _) if process.rank().is_some()));
-        }
-        if let Some(column) = extra(&columns, context) {
-            columns.push(column);
-            shown.push(true);
-            for row in &mut above {
-                row.figures.push((String::new(), context.style(Role::Dim)));
-            }
-            for (row, it) in rows.iter_mut().zip(&listed) {
-                row.figures.push(extra_figure(it, context));
-            }
-        }
-        let mut keep = shown.iter();
-        columns.retain(|_| keep.next().is_some_and(|it| *it));
-        for row in rows.iter_mut().chain(&mut above) {
-            let mut keep = shown.iter();
-            row.figures.retain(|_| keep.next().is_some_and(|it| *it));
-        }
-        if let Some((figure, first)) =
-            rows.get_mut(place).and_then(|it| it.figures.first_mut()).zip(columns.first_mut())
-        {
+        let mut columns: Vec<Column> = fields.iter().map(|it| columns::column(*it)).collect();
+        let shown = entries.get_mut(place).and_then(|it| it.row.figures.first_mut());
+        if let Some((figure, column)) = shown.zip(columns.first_mut()) {
             // Mark the process that the boxes above are about, whichever box is focused. A long pid may leave no room
             // for it.
-            first.width += usize::from(first.title == "pid");
-            figure.0 = marked(&figure.0, first.width);
+            column.width += usize::from(column.title == "pid");
+            figure.0 = marked(&figure.0, column.width);
         }
-        for (place, it) in table::places(kept).skip(above.len()).zip(listed.iter().skip(first)) {
-            context.claim(place, Target::Row(it.id()));
+        for (area, it) in table::places(kept).skip(above.len()).zip(entries.iter().skip(first)) {
+            if let Some(row) = it.place.and_then(|it| listed.get(it)) {
+                context.claim(area, Target::Row(row.id()));
+            }
         }
         for (place, title) in table::titles(kept, &columns, "command", TEXT) {
             if let Some(by) = By::named(title) {
                 context.claim(place, Target::Column(by));
             }
         }
-        above.extend(rows.into_iter().skip(first));
+        above.extend(entries.into_iter().skip(first).map(|it| it.row));
         table::draw(buffer, kept, &columns, "command", &above, TEXT, context.style(Role::Dim));
     }
     if let Some(words) = hint {
@@ -141,23 +104,57 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     }
 }
 
-/// Returns the column of the order, if the list has it only then.
-fn extra(columns: &[Column], context: &RenderContext) -> Option<Column> {
-    let title = Some(context.ui.order.by).filter(|it| it.is_extra())?.name();
-    columns.iter().all(|it| it.title != title).then_some(Column { title, width: EXTRA, rank: 0 })
+/// Returns the lines of the list: a line for each row, and in the tree one for each ancestor.
+fn entries(listed: &[Listed], fields: &[(Field, usize, u8)], context: &RenderContext) -> Vec<Entry> {
+    let selected = Some(context.ui.place(listed)).filter(|_| context.ui.focus == Focus::Processes);
+    let entry = |it: tree::Branch| match it.of {
+        Limb::Row(place) => {
+            let row = listed.get(place)?;
+            let (words, role) = text(row, context);
+            let style = context.style(Role::Selected);
+            let row = Row {
+                figures: fields.iter().map(|field| columns::figure(row, *field, context)).collect(),
+                text: (format!("{}{words}", it.prefix), context.style(role)),
+                style: (selected == Some(place)).then_some(style),
+            };
+            Some(Entry { row, place: Some(place) })
+        }
+        Limb::Ancestor(ancestor) => {
+            let words = format!("{}{} (pid {})", it.prefix, cells::foreign(&ancestor.name), ancestor.pid);
+            let row = Row { figures: Vec::new(), text: (words, context.style(Role::Dim)), style: None };
+            Some(Entry { row, place: None })
+        }
+    };
+    context.ui.lines(listed, context.session).into_iter().filter_map(entry).collect()
 }
 
-fn extra_figure(it: &Listed, context: &RenderContext) -> (String, Style) {
-    let value = context.ui.order.by.value(it, context.session);
-    let role = if value.is_some() { Role::Text } else { Role::Dim };
-    (cells::elide(&value.unwrap_or_else(|| cells::UNKNOWN.to_owned()), EXTRA), context.style(role))
+/// Returns the state of a process and its command line.
+fn text(it: &Listed, context: &RenderContext) -> (String, Role) {
+    match it {
+        Listed::Probed(process, _) => {
+            let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
+            let command = shortened(argv.iter().map(String::as_str));
+            let (state, role) = state(process, context);
+            (if state.is_empty() { command } else { format!("{state}: {command}") }, role)
+        }
+        Listed::Unprobed(_, it) => {
+            let who = context.session.process_info.get(&it.pid);
+            (who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| shortened(words(it))), Role::Dim)
+        }
+    }
 }
 
 /// Draws the box's name, the filter and the order, and how many rows are visible.
-fn head(buffer: &mut Buffer, area: Rect, listed: &[Listed], (first, room): (usize, usize), context: &RenderContext) {
+fn head(
+    buffer: &mut Buffer,
+    area: Rect,
+    listed: &[Listed],
+    (first, room, lines): (usize, usize, usize),
+    context: &RenderContext,
+) {
     let (ui, rows) = (context.ui, listed.len());
-    let last = rows.min(first + room);
-    let mut right = if room < rows { format!("rows {}–{last}", first + 1) } else { String::new() };
+    let last = lines.min(first + room);
+    let mut right = if room < lines { format!("rows {}–{last}", first + 1) } else { String::new() };
     if !ui.filter.text.trim().is_empty() {
         let hidden = ui.unfiltered(context.session).saturating_sub(rows);
         let gap = if right.is_empty() { "" } else { ", " };
@@ -204,49 +201,6 @@ fn nothing(device: &Device, context: &RenderContext) -> &'static str {
     }
 }
 
-fn row(it: &Listed, with_probes: bool, context: &RenderContext) -> Row {
-    match it {
-        Listed::Probed(process, on) => probed_row(process, on, context),
-        Listed::Unprobed(device, it) => stranger_row(device, it, with_probes, context),
-    }
-}
-
-fn probed_row(process: &Process, it: &OnDevice, context: &RenderContext) -> Row {
-    let alive = process.is_alive();
-    let text = context.style(if alive { Role::Text } else { Role::Dim });
-    let found = context.found_for(process, it);
-    let (rate, rate_style) = rate(process, it, context);
-    let device = context.session.device(&it.device).and_then(|it| it.index);
-    let figures = vec![
-        (cells::known(device, ""), text),
-        (cells::known(process.rank(), ""), text),
-        (cells::known(process.any_pid(), ""), text),
-        (cells::known(it.step, ""), text),
-        (cells::bytes(it.counters.allocated.map(Bytes)), text),
-        (cells::bytes(it.counters.reserved.map(Bytes)), text),
-        (cells::share(found.and_then(|it| it.fragmentation.share())), text),
-        (rate, rate_style),
-        (cells::bytes(found.and_then(|it| it.driver_used)), text),
-    ];
-    let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
-    let command = shortened(argv.iter().map(String::as_str));
-    let (state, role) = state(process, context);
-    let words = if state.is_empty() { command } else { format!("{state}: {command}") };
-    Row { figures, text: (words, context.style(role)), style: None }
-}
-
-fn rate(process: &Process, it: &OnDevice, context: &RenderContext) -> (String, Style) {
-    let (words, role) = match context.findings.growing(process.probe, it.ordinal) {
-        Some(found) => (verdict::rate(found), verdict::role(found.severity)),
-        None if it.growth.watched() < it.growth.enough() => (cells::UNKNOWN.to_owned(), Role::Dim),
-        None => {
-            let is_approximate = context.found_for(process, it).is_some_and(|it| it.approximate);
-            (if is_approximate { "≈flat" } else { "flat" }.to_owned(), Role::Good)
-        }
-    };
-    (words, context.style(role))
-}
-
 /// Returns a probe's state in a word; empty for a healthy one.
 fn state(process: &Process, context: &RenderContext) -> (String, Role) {
     let silent = context.session.now.since(process.last_line_at);
@@ -259,22 +213,6 @@ fn state(process: &Process, context: &RenderContext) -> (String, Role) {
         Life::Ended { .. } => ("ended".to_owned(), Role::Dim),
         Life::Gone { .. } => ("lost".to_owned(), Role::Warning),
     }
-}
-
-fn stranger_row(device: &Device, it: &ProcessUse, with_probes: bool, context: &RenderContext) -> Row {
-    let (text, dim) = (context.style(Role::Text), context.style(Role::Dim));
-    let who = context.session.process_info.get(&it.pid);
-    let device = (cells::known(device.index, ""), text);
-    let (pid, used) = ((it.pid.to_string(), text), (cells::bytes(it.used), text));
-    let figures = if with_probes {
-        let unknown = || (cells::UNKNOWN.to_owned(), dim);
-        vec![device, unknown(), pid, unknown(), unknown(), unknown(), unknown(), unknown(), used]
-    } else {
-        let owner = who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| cells::elide(&cells::foreign(&it.user), 10));
-        vec![device, pid, used, (owner, text)]
-    };
-    let command = who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| shortened(words(it)));
-    Row { figures, text: (command, dim), style: None }
 }
 
 /// Returns the command line that would probe a job: the selected process, otherwise the largest that runs Python. A

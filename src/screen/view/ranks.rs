@@ -1,12 +1,15 @@
 //! The ranks of a run together: the worst and the median of every figure, and which rank holds more than the others.
 
-use super::{RenderContext, cells, messages, table::Row};
+use super::{RenderContext, cells, messages, processes::Field, table::Row};
 use crate::{
-    facts::units::{self, Bytes},
+    facts::{
+        figures::Figure,
+        units::{self, Bytes},
+    },
     model::session::process::{OnDevice, Process},
     screen::{
         theme::Role,
-        ui::{Scope, rows::Row as Listed},
+        ui::{Scope, order::By, rows::Row as Listed},
     },
 };
 
@@ -18,39 +21,64 @@ const UNEVEN: f64 = 1.05;
 
 type Own<'a> = (&'a Process, &'a OnDevice);
 
+/// Returns the number of rows above the ranks.
+pub(super) fn height(listed: &[Listed], context: &RenderContext) -> usize {
+    if living(listed, context).len() < LEAST { 0 } else { 2 }
+}
+
 /// Returns the rows above the ranks: none unless several ranks of all devices are listed.
-pub(super) fn summary(listed: &[Listed], context: &RenderContext) -> Vec<Row> {
+pub(super) fn summary(listed: &[Listed], fields: impl Iterator<Item = Field>, context: &RenderContext) -> Vec<Row> {
     let own = living(listed, context);
     if own.len() < LEAST {
         return Vec::new();
     }
-    let bytes = |worst: bool, figure: &dyn Fn(Own) -> Option<u64>| {
-        cells::bytes(of(&own, |rank| figure(rank).map(|value| value as f64), worst).map(|it| Bytes(units::whole(it))))
+    let fields: Vec<Field> = fields.collect();
+    let style = context.style(Role::Title);
+    let row = |worst: bool, name: String| {
+        let figure = |field: &Field| match field {
+            Field::Device => String::new(),
+            Field::Of(by) => summed(&own, *by, worst, context),
+        };
+        Row { figures: fields.iter().map(|it| (figure(it), style)).collect(), text: (name, style), style: None }
     };
+    vec![row(true, format!("worst of {}", own.len())), row(false, "median".to_owned())]
+}
+
+/// Returns the worst value of a column, or its median.
+fn summed(own: &[Own], by: By, worst: bool, context: &RenderContext) -> String {
     let found = |it: Own| context.found_for(it.0, it.1);
-    let row = |worst: bool, name: String, role: Role| {
-        let style = context.style(role);
-        // For steps, the lowest is the worst: that rank lags.
-        let behind = of(&own, |(_, on)| on.step.map(|step| -(step as f64)), worst).map(|it| units::whole(-it));
-        let unused = of(&own, |it| found(it)?.fragmentation.share(), worst);
-        let rate = of(&own, |it| rate(it, context), worst);
-        let rate =
-            rate.map_or_else(|| cells::UNKNOWN.to_owned(), |it| if it > 0.0 { cells::rate(it) } else { "flat".into() });
-        let driver = |it: Own| found(it)?.driver_used.map(|bytes| bytes.0);
-        let figures = [
-            String::new(),
-            String::new(),
-            String::new(),
-            cells::known(behind, ""),
-            bytes(worst, &|it| it.1.counters.allocated),
-            bytes(worst, &|it| it.1.counters.reserved),
-            cells::share(unused),
-            rate,
-            bytes(worst, &driver),
-        ];
-        Row { figures: figures.map(|it| (it, style)).to_vec(), text: (name, style), style: None }
+    let whole = |figure: &dyn Fn(Own) -> Option<u64>| {
+        of(own, |rank| figure(rank).map(|value| value as f64), worst).map(units::whole)
     };
-    vec![row(true, format!("worst of {}", own.len()), Role::Title), row(false, "median".to_owned(), Role::Title)]
+    let bytes = |figure: &dyn Fn(Own) -> Option<u64>| cells::bytes(whole(figure).map(Bytes));
+    match by {
+        // For steps and for the use of the device, the lowest is the worst: that rank lags.
+        By::Step => {
+            let behind = of(own, |(_, on)| on.step.map(|step| -(step as f64)), worst).map(|it| units::whole(-it));
+            cells::known(behind, "")
+        }
+        By::Figure(Figure::SmPercent) => {
+            let used = |it: Own| Some(-(figure(it, Figure::SmPercent, context)? as f64));
+            cells::known(of(own, used, worst).map(|it| units::whole(-it)), " %")
+        }
+        By::StepTime => cells::known(whole(&|it| Some(it.1.pace.typical()?.us)).map(units::brief), ""),
+        By::Allocated => bytes(&|it| it.1.counters.allocated),
+        By::Reserved => bytes(&|it| it.1.counters.reserved),
+        By::Unused => cells::share(of(own, |it| found(it)?.fragmentation.share(), worst)),
+        By::PerStep => {
+            let rate = of(own, |it| rate(it, context), worst);
+            cells::known(rate.map(|it| if it > 0.0 { cells::rate(it) } else { "flat".to_owned() }), "")
+        }
+        By::Driver => bytes(&|it| found(it)?.driver_used.map(|bytes| bytes.0)),
+        By::Figure(name) => {
+            cells::known(whole(&|it| figure(it, name, context)).map(|it| name.row().unit.format(it)), "")
+        }
+        By::Rank | By::Pid | By::Command | By::User => String::new(),
+    }
+}
+
+fn figure((process, on): Own, figure: Figure, context: &RenderContext) -> Option<u64> {
+    Listed::Probed(process, on).figure(figure, context.session)
 }
 
 /// Returns `rank 5 holds 1.31 × the median`, or that they are even.

@@ -21,7 +21,7 @@ pub(super) struct Column {
 
 /// One row: a figure per column, then a text.
 pub(super) struct Row {
-    /// The figures.
+    /// The figures. In a row without any, the text has the whole line.
     pub figures: Vec<(String, Style)>,
     /// The text.
     pub text: (String, Style),
@@ -70,6 +70,11 @@ pub(super) fn draw(
     titles.push_str(&cells::left(text_title, text_width));
     put(buffer, area, 0, &Line::styled(titles, dim));
     for (place, row) in places(area).zip(rows) {
+        if row.figures.is_empty() {
+            let text = cells::elide(&row.text.0, usize::from(area.width).saturating_sub(1));
+            put(buffer, place, 0, &Line::styled(format!(" {text}"), row.text.1));
+            continue;
+        }
         let mut spans = Vec::with_capacity(kept.len() + 1);
         for place in &kept {
             if let Some(((figure, style), column)) = row.figures.get(*place).zip(columns.get(*place)) {

@@ -4,7 +4,7 @@ mod chart;
 mod events;
 
 use self::chart::Chart;
-use super::{RenderContext, cells, growth, ladder::glyph, put, title, verdict};
+use super::{RenderContext, cells, course, growth, ladder::glyph, put, title, verdict};
 use crate::{
     facts::units::{self, Bytes},
     model::{
@@ -16,7 +16,10 @@ use crate::{
     },
     screen::{
         theme::Role,
-        ui::timeline::{Span, XAxis},
+        ui::{
+            Screen,
+            timeline::{Span, XAxis},
+        },
     },
 };
 use ratatui::{
@@ -35,12 +38,16 @@ const VALUE: usize = 36;
 /// The rows that the chart gets first.
 const CHART: usize = 4;
 
+/// The rows that it gets before the course of metrics.
+const CHART_ABOVE_COURSE: usize = 6;
+
 /// Arranges, from the top:
 ///
 /// ```text
 /// title     what of the run is shown
 /// chart     at least four rows
 /// steps     how long they take, as a row of bars
+/// course    clock, utilisation, power and temperature of the device, a row of bars each
 /// axis      its two ends, and the cursor's place
 /// events    marks and alerts, below where they were
 /// words     what held at the cursor
@@ -78,12 +85,15 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let below = if CHART + 3 + below <= height { below } else { usize::from(!beside && CHART + 2 < height) };
     let under_chart = 3.min(height.saturating_sub(CHART + below));
     let has_steps = !on.pace.stretches().is_empty() && CHART + below + under_chart < height;
-    let plot = super::take(&mut rest, height.saturating_sub(below + under_chart + usize::from(has_steps)));
+    let taken = below + under_chart + usize::from(has_steps);
+    let course = course_rows(on, height.saturating_sub(taken + CHART_ABOVE_COURSE), context);
+    let plot = super::take(&mut rest, height.saturating_sub(taken + course));
     let chart = Chart::new(plot, &span, on, context);
     chart.draw(buffer, on, context);
     if has_steps {
         chart.steps(buffer, super::take(&mut rest, 1), on, context);
     }
+    chart.course(buffer, super::take(&mut rest, course), on, context);
     if under_chart > 0 {
         chart.scale(buffer, super::take(&mut rest, 1), context);
     }
@@ -97,6 +107,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     if below > 0 {
         list(buffer, rest, &heading(&span, &under, on, context), values.iter(), per_row, context);
     }
+}
+
+/// Returns how many rows the course of the device's metrics gets; the timeline of the overview has none.
+fn course_rows(on: &OnDevice, room: usize, context: &RenderContext) -> usize {
+    let device = context.session.device(&on.device).filter(|_| context.ui.screen == Screen::Timeline);
+    device.map_or(0, course::count).min(room)
 }
 
 /// The rungs of one instant, from the inside out, with their bytes.
@@ -146,6 +162,8 @@ fn heading(span: &Span, under: &Column, on: &OnDevice, context: &RenderContext) 
         lines.push(format!("allocated {low} to {high}"));
     }
     lines.extend(under.step.and_then(|it| on.pace.at(it)).map(durations));
+    let device = context.session.device(&on.device).filter(|_| context.ui.screen == Screen::Timeline);
+    lines.extend(device.into_iter().flat_map(|it| course::words(it, under.at)));
     lines
 }
 

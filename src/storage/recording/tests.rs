@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::facts::event::{
-    DeviceId, DeviceInfo, DeviceMemory, DriverState, ProcessInfo, ProcessUse, Replayed, Trouble, Unread,
+    Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, ProcessInfo, ProcessUse, Replayed, Trouble, Unread,
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
 };
@@ -39,6 +39,7 @@ fn every_fact() -> Vec<Fact> {
             suspended: true,
             parent: Some(1),
             started_us: Some(1_700_000_000_000_000),
+            ancestors: vec![Ancestor { pid: 3, name: "torch\u{1b}run".into() }],
             place: Some("slurm 7".into()),
             environment: vec!["CUDA_VISIBLE_DEVICES=0".into()],
         }),

@@ -1,6 +1,6 @@
 //! Every screen at every size: fixed pictures in text and styles, no panic, no cut number, nothing over anything else.
 
-use super::theme;
+use super::{presets::working, theme};
 use crate::culprit::sites;
 use crate::story::{
     GIB, MIB, Story, blamed, counters, fleet, hostile, many_devices, nvml_alone, picture, picture_of, styles, text,
@@ -11,7 +11,12 @@ use gpuwatch::{
     model::{findings::findings, session::Session},
     screen::{
         theme::Theme,
-        ui::{Chart, Command, Focus, Motion, Scope, Screen, Ui, mouse::Target},
+        ui::{
+            Chart, Command, Focus, Motion, Scope, Screen, Ui,
+            mouse::Target,
+            preset::{Preset, Row},
+            tree::Listing,
+        },
         view::{self, Drawn},
     },
 };
@@ -31,6 +36,17 @@ fn screens() -> [(&'static str, Ui); 7] {
         ("alerts", of(Screen::Alerts)),
         ("help", Ui { help: true, ..Ui::default() }),
     ]
+}
+
+/// The same, and the overview in the other presets.
+fn with_presets() -> impl Iterator<Item = (&'static str, Ui)> {
+    let preset = |row: &Row| {
+        let listing = if row.preset == Preset::Compact { Listing::Tree } else { Listing::Rows };
+        let mut ui = Ui { listing, ..Ui::default() };
+        ui.show_preset(row.preset);
+        (row.name, ui)
+    };
+    screens().into_iter().chain(Preset::TABLE.iter().skip(1).map(preset))
 }
 
 #[test]
@@ -57,11 +73,17 @@ fn no_size_is_too_small_or_too_large_for_any_screen() {
     let heights: Vec<u16> = (0..7).chain([8, 11, 12, 13, 19, 20, 24, 28, 34, 40, 100]).collect();
     let widths: Vec<u16> = (0..4).chain([9, 20, 36, 40, 72, 80, 112, 132, 160, 300]).collect();
     let theme = theme("dusk").in_ascii();
-    let sessions =
-        [Session::default(), usual().session(), blamed(sites).session(), hostile().session(), nvml_alone().session()];
+    let sessions = [
+        Session::default(),
+        usual().session(),
+        blamed(sites).session(),
+        hostile().session(),
+        nvml_alone().session(),
+        working().session(),
+    ];
     for session in sessions {
         let found = findings(&session);
-        for (_, ui) in screens() {
+        for (_, ui) in with_presets() {
             let mut scrolled = Ui { scroll: 3, row: 99, ..ui.clone() };
             for command in [
                 Command::Chart(Chart::Axis),
@@ -86,7 +108,7 @@ fn no_size_is_too_small_or_too_large_for_any_screen() {
 fn no_number_is_cut_on_any_screen() {
     let session = blamed(sites).session();
     // The help lies over the others.
-    for (name, ui) in screens().into_iter().filter(|it| it.0 != "help") {
+    for (name, ui) in with_presets().filter(|it| it.0 != "help") {
         for width in (20..140).chain([160, 200]) {
             for height in [12, 24, 40] {
                 let shown = text(&picture(&session, &ui, &theme("dusk"), width, height));
@@ -109,9 +131,9 @@ fn no_number_is_cut_on_any_screen() {
 /// Clickable regions lie inside of the frame, and no two of a kind overlap.
 #[test]
 fn nothing_overlaps() {
-    for session in [usual().session(), many_devices().session(), fleet(20).session()] {
+    for session in [usual().session(), many_devices().session(), fleet(20).session(), working().session()] {
         let found = findings(&session);
-        for (name, ui) in screens().into_iter().filter(|it| it.0 != "help") {
+        for (name, ui) in with_presets().filter(|it| it.0 != "help") {
             for (width, height) in [(20, 6), (40, 12), (57, 19), (80, 24), (100, 30), (120, 40), (170, 45), (200, 60)] {
                 let mut drawn = Drawn::default();
                 let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
@@ -143,7 +165,7 @@ fn nothing_moves_when_nothing_happens() {
     let before = story.session();
     story.wait(50_000).add(Fact::Second);
     let after = story.session();
-    for (name, ui) in screens() {
+    for (name, ui) in with_presets() {
         let of = |session: &Session| text(&picture(session, &ui, &theme("dusk"), 120, 40));
         assert_eq!(of(&before), of(&before), "{name}");
         let moved = of(&before).lines().zip(of(&after).lines()).filter(|(one, other)| one != other).count();
@@ -183,7 +205,7 @@ fn one_screen_answers_the_first_five_questions() {
 fn no_meaning_is_in_colour_alone() {
     let session = usual().session();
     let plain: Theme = theme("plain").at(gpuwatch::screen::theme::ColorDepth::None);
-    for (name, ui) in screens() {
+    for (name, ui) in with_presets() {
         let shown = text(&picture(&session, &ui, &plain, 80, 24));
         let ascii = text(&picture(&session, &ui, &plain.clone().in_ascii(), 80, 24));
         assert!(ascii.is_ascii(), "{name}\n{ascii}");

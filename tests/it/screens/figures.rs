@@ -63,7 +63,7 @@ fn a_screen_asks_only_for_what_it_shows() {
     assert_eq!(asked(Screen::Process), Focus::Process(4242, device(0)));
     assert_eq!(asked(Screen::Device), Focus::Device(device(0)));
     let sorted = Ui { order: by(By::Figure(Figure::CpuPercent)), ..Ui::default() };
-    assert_eq!(asked_by(&sorted), Focus::Processes, "the list has their column");
+    assert_eq!(asked_by(&sorted), Focus::Processes(None), "the list has their column");
     assert_eq!(asked_by(&Ui { order: by(By::User), ..Ui::default() }), Focus::None, "a user is known without");
     for screen in [Screen::Overview, Screen::Timeline, Screen::Alerts] {
         assert_eq!(asked(screen), Focus::None, "{screen:?}");

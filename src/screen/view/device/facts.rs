@@ -12,7 +12,7 @@ use crate::{
     screen::{
         theme::Role,
         ui::{mouse::Target, rows::Row},
-        view::{RenderContext, cells, devices, heading, messages, scroll::Spot},
+        view::{RenderContext, cells, course, devices, heading, messages, scroll::Spot},
     },
 };
 use ratatui::text::{Line, Span};
@@ -39,6 +39,7 @@ pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> (
             if device.process_list().is_some() { " no process" } else { " unknown: the driver has not reported it" };
         lines.push(Line::styled(words, context.style(Role::Dim)));
     }
+    lines.extend(course::lines(device, width, context));
     lines.push(heading("device", width, context));
     lines.extend(super::metrics::lines(device, width, context));
     lines.extend(source(device, width, context));

@@ -5,7 +5,7 @@ use crate::{
     model::session::device::Device,
     screen::{
         theme::Role,
-        view::{RenderContext, cells},
+        view::{RenderContext, cells, devices},
     },
 };
 use ratatui::text::{Line, Span};
@@ -20,7 +20,20 @@ const COLUMNS: usize = 5;
 
 /// Returns the rows of entries, then the metrics that have a line of their own.
 pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
-    let entries = entries(device);
+    let own = Metric::TABLE.iter().filter_map(|it| Some((it.metric, own_line(it.shown)?)));
+    let own = own.map(|(metric, label)| {
+        let words = format!(" {label} {}", value(device, metric));
+        Line::styled(cells::elide(&words, width), context.style(role(device)))
+    });
+    grid(&entries(device, |_| true), width, context).into_iter().chain(own).collect()
+}
+
+/// Returns the rows of entries without the metrics that the device list of the hardware preset has.
+pub(in crate::screen::view) fn others(device: &Device, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    grid(&entries(device, |it| !devices::lists(it)), width, context)
+}
+
+fn grid(entries: &[(&'static str, String)], width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let rows = entries.len().div_ceil((width / ENTRY).clamp(1, COLUMNS));
     let entry = |(label, value): &(&str, String)| {
         [
@@ -29,18 +42,14 @@ pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> V
         ]
     };
     let row = |row: usize| entries.iter().skip(row).step_by(rows).flat_map(entry).collect::<Line>();
-    let own = Metric::TABLE.iter().filter_map(|it| Some((it.metric, own_line(it.shown)?)));
-    let own = own.map(|(metric, label)| {
-        let words = format!(" {label} {}", value(device, metric));
-        Line::styled(cells::elide(&words, width), context.style(role(device)))
-    });
-    (0..rows).map(row).chain(own).collect()
+    (0..rows).map(row).collect()
 }
 
 /// Returns labels and values: the metrics of the table, then those of the memory.
-fn entries(device: &Device) -> Vec<(&'static str, String)> {
+fn entries(device: &Device, is_shown: impl Fn(Metric) -> bool) -> Vec<(&'static str, String)> {
     let label = |shown| if let Shown::As(label) = shown { Some(label) } else { None };
-    let metrics = Metric::TABLE.iter().filter_map(|it| Some((label(it.shown)?, value(device, it.metric))));
+    let shown = Metric::TABLE.iter().filter(|it| is_shown(it.metric));
+    let metrics = shown.filter_map(|it| Some((label(it.shown)?, value(device, it.metric))));
     let memory = device.figures();
     let of_memory = [
         ("total", memory.map(|it| it.total)),

@@ -16,7 +16,13 @@ use crate::{
             mouse::Target,
             timeline::{Span, XAxis},
         },
-        view::{RenderContext, cells, growth::CUT, ladder::glyph, pace, put},
+        view::{
+            RenderContext, cells,
+            course::{self, Bars},
+            growth::CUT,
+            ladder::glyph,
+            pace, put,
+        },
     },
 };
 use ratatui::{
@@ -160,15 +166,31 @@ impl Chart {
         };
         let column = |it: &Stretch| self.column(place(it)).map(usize::from);
         let bars = pace::bars(on.pace.stretches(), usize::from(self.area.width), &context.eighths(), column);
-        put(buffer, self.below(row), 0, &Line::styled(bars, context.style(Role::Spark)));
+        self.labelled(buffer, row, &("step time", bars, Role::Spark), context);
+    }
+
+    /// Draws the course of the device's metrics, above the same places of the axis as the rungs: as many rows as fit.
+    pub(super) fn course(&self, buffer: &mut Buffer, area: Rect, on: &OnDevice, context: &RenderContext) {
+        let Some(device) = context.session.device(&on.device) else { return };
+        let width = usize::from(self.area.width);
+        let all = course::along(device, on, (&self.span, width), |from, to| self.columns(from, to), context);
+        for (row, it) in area.rows().zip(&all) {
+            self.labelled(buffer, row, it, context);
+        }
+    }
+
+    /// Draws a row of bars, with its label at the scale and the cursor in it.
+    fn labelled(&self, buffer: &mut Buffer, row: Rect, (label, bars, role): &Bars, context: &RenderContext) {
+        put(buffer, self.below(row), 0, &Line::styled(bars.clone(), context.style(*role)));
+        let cursor = context.ui.timeline.cursor.and_then(|_| self.column(self.span.cursor));
+        if let Some(cell) = cursor.and_then(|it| buffer.cell_mut((self.area.x + it, row.y))).filter(|_| row.height > 0)
+        {
+            cell.set_style(context.style(Role::Title));
+        }
         if self.scale > 0 {
-            let label = Rect { width: self.scale - 1, ..row };
-            put(
-                buffer,
-                label,
-                0,
-                &Line::styled(cells::right("step time", usize::from(label.width)), context.style(Role::Dim)),
-            );
+            let place = Rect { width: self.scale - 1, ..row };
+            let words = cells::right(label, usize::from(place.width));
+            put(buffer, place, 0, &Line::styled(words, context.style(Role::Dim)));
         }
     }
 
