@@ -43,6 +43,7 @@ mod leaks;
 mod leaky;
 mod light;
 mod losses;
+mod monitors;
 mod mouse;
 mod namespaces;
 mod nvml;

@@ -4,7 +4,7 @@ mod culprit;
 mod every;
 mod figures;
 mod layout;
-mod presets;
+pub(crate) mod presets;
 mod ranks;
 mod snapshot;
 mod timeline;
