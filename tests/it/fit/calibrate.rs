@@ -59,7 +59,7 @@ fn a_table_takes_the_place_of_the_built_in_ranges_for_its_architecture() {
     assert!(unknown.contains("a table that is not used") && unknown.contains("(compute capability 9.0)"), "{unknown}");
 }
 
-/// The simulated GPU's context has a set size, and its libraries need no workspaces.
+/// The simulated GPU's context has a set size, and only gradients of a pointwise convolution's weights have workspaces.
 #[test]
 fn a_gpu_is_measured_and_its_table_is_used() {
     test_tiers::full!("several processes with PyTorch");
@@ -82,7 +82,13 @@ fn a_gpu_is_measured_and_its_table_is_used() {
     }
     assert!(table["kernels"].as_array().unwrap().len() > 30, "{table:#}");
     let workspaces = table["convolutions"].as_array().unwrap();
-    assert!(workspaces.len() > 100 && workspaces.iter().all(|it| it["workspace"] == 0 && it["tensors"] != 0));
+    let needs_one = |it: &Value| it["workspace"] != 0;
+    let may_need_one = |it: &Value| {
+        let name = it["name"].as_str().unwrap();
+        name.starts_with("weight float32 ") && name.contains(", 1 wide,")
+    };
+    assert!(workspaces.len() > 100 && workspaces.iter().all(|it| it["tensors"] != 0));
+    assert!(workspaces.iter().any(needs_one) && workspaces.iter().all(|it| may_need_one(it) || !needs_one(it)));
     let again = calibrate();
     let printed = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(again.status.code() == Some(2) && printed.contains("it exists already"), "{printed}");
