@@ -118,8 +118,8 @@ def lightning():
 
     usual = {"max_steps": 20, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     precision = {"amp": "16-mixed", "bf16": "bf16-mixed"}.get(TYPE, "32-true")
-    strategy = ModelParallelStrategy() if MODE == "fsdp" else "ddp" if MODE == "ddp" else "auto"
     devices = torch.cuda.device_count() if MODE in ("ddp", "fsdp") else 1
+    strategy = {"ddp": "ddp", "fsdp": ModelParallelStrategy(devices, 1)}.get(MODE, "auto")
     trainer = Trainer(accumulate_grad_batches=2, precision=precision, strategy=strategy, devices=devices, **usual)
     trainer.fit(Module(), DataLoader(Tokens(), batch_size=ROWS))
 
