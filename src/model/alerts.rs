@@ -9,15 +9,13 @@ mod policy;
 /// Decides for which findings to replay a traced job.
 mod replays;
 
+pub use super::findings::is_open;
 use crate::{
     facts::event::ProbeId,
     model::{
         analysis::{episode::Resource, severity::Severity},
         findings::{Finding, Findings, Kind, Standing},
-        session::{
-            Session,
-            process::{Life, Process},
-        },
+        session::{Session, process::Life},
     },
 };
 pub use captures::{Captures, longer, question, question_of, words};
@@ -25,16 +23,6 @@ pub use message::{Message, line};
 pub use policy::{Name, Policy, name};
 pub use replays::{Due, Replays, has_error, replays_at_end};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Returns whether a finding still needs attention: it and its process are active. An out-of-memory error stays open,
-/// and when no process is left, the final findings stay open.
-pub fn is_open(it: &Finding, session: &Session) -> bool {
-    let is_over = || {
-        let has_ended = session.process(it.probe).is_none_or(|it| !it.is_alive());
-        has_ended && it.kind != Kind::Oom && session.processes.iter().any(Process::is_alive)
-    };
-    it.is_active() && !is_over()
-}
 
 /// Counts the open findings of a severity, without the allowed ones.
 pub fn open(session: &Session, findings: &Findings, severity: Severity) -> usize {

@@ -10,6 +10,9 @@ pub mod jobs;
 /// Findings of a job, over all its ranks.
 pub mod findings;
 
+/// The rows of a screen of many machines.
+pub mod overview;
+
 use super::session::Session;
 use crate::facts::{
     event::{Event, Fact},

@@ -80,6 +80,16 @@ pub fn findings(session: &Session) -> Findings {
     Findings { devices: session.devices.iter().map(|it| of_device(session, it)).collect(), all: derive::all(session) }
 }
 
+/// Returns whether a finding still needs attention: it and its process are active. An out-of-memory error stays open,
+/// and when no process is left, the final findings stay open.
+pub fn is_open(it: &Finding, session: &Session) -> bool {
+    let is_over = || {
+        let has_ended = session.process(it.probe).is_none_or(|it| !it.is_alive());
+        has_ended && it.kind != Kind::Oom && session.processes.iter().any(Process::is_alive)
+    };
+    it.is_active() && !is_over()
+}
+
 impl Findings {
     /// Returns the analyses of one device.
     pub fn device(&self, id: &DeviceId) -> Option<&DeviceFindings> {

@@ -15,6 +15,7 @@ use gpuwatch::{
             Cluster, Link, News, What,
             findings::{JobFinding, Subject, findings as of_job},
             jobs::{Job, jobs},
+            overview::{Overview, figure::RankFigure},
         },
         findings::{Findings, Kind, findings},
     },
@@ -169,4 +170,35 @@ fn ranks_that_no_machine_reports_are_found_with_the_machine_that_does_not_answer
     let all = found(&cluster);
     assert_eq!(all[0].severity, Severity::Warning);
     assert_eq!(all[0].sentence, "2 of 6 ranks are not seen: 4, 5; node2 is refused");
+}
+
+#[test]
+fn the_overview_has_a_row_for_each_machine_job_and_rank_with_its_figures() {
+    let leak = |rank: u32, step: u64| Some(20 * GIB + if rank == 5 { step * MIB } else { 0 });
+    let mut cluster = cluster(4, 600, run, leak);
+    cluster.apply(News { node: 1, at: Stamp(1), what: What::Link(Link::refused("no route".to_owned())) });
+    let each: Vec<Findings> = cluster.nodes.iter().map(|it| findings(&it.session)).collect();
+    let all = Overview::of(&cluster, &each);
+    assert_eq!(all.node_order(), [1, 2, 0, 3], "a refused machine, then the one of the leak");
+    let node = &all.nodes[2];
+    assert_eq!((node.host.raw(), node.devices, node.probes), ("node2", 2, 2));
+    let (used, total) = node.memory.unwrap();
+    assert!(used.0 > 0 && total.0 > used.0, "{node:?}");
+    let worst = node.worst.as_ref().unwrap();
+    assert!(worst.severity >= Severity::Warning && worst.title.starts_with("memory grows"), "{worst:?}");
+    let [job] = &all.jobs[..] else { panic!("{:?}", all.jobs) };
+    assert_eq!((job.name.raw(), job.present, job.expected, job.nodes), ("run r", 8, Some(8), 4));
+    assert_eq!((job.steps, job.findings.len()), (Some((600, 600)), 1));
+    let first = &all.ranks[all.rank_order(RankFigure::Device)[0]];
+    assert_eq!((first.rank, first.node, first.ended), (Some(5), 2, false));
+    assert_eq!(first.worst.as_ref().map(|it| &it.title), Some(&worst.title));
+    let even = all.ranks.iter().find(|it| it.rank == Some(0)).unwrap();
+    assert!(even.worst.is_none());
+    let figure = |figure| even.figures.get(figure).unwrap();
+    assert_eq!((figure(RankFigure::Allocated), figure(RankFigure::Growth)), ((20 * GIB) as f64, 0.0));
+    assert!((figure(RankFigure::StepTime) - 0.1).abs() < 1e-9 && figure(RankFigure::Device) > 0.0);
+    assert_eq!((figure(RankFigure::Behind), even.figures.get(RankFigure::Full)), (0.0, None));
+    let growth = first.figures.get(RankFigure::Growth).unwrap();
+    assert!((growth / MIB as f64 - 1.0).abs() < 0.1 && first.figures.get(RankFigure::Full).is_some(), "{growth}");
+    assert_eq!(all.outliers(RankFigure::Growth).len(), 1);
 }
