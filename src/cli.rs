@@ -60,8 +60,11 @@ use crate::{
     screen::theme,
     sources::{self, Sources},
     storage::{
-        output,
-        replay::find::{self, Found},
+        nodes, output,
+        replay::{
+            find::{self, Found},
+            nodes::Recorded,
+        },
         sink::store::Store,
     },
 };
@@ -137,9 +140,10 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         Some(Command::Detach(asked)) => attach::detach(&asked),
         Some(Command::Env { shell }) => Ok(launch::env(shell)?),
         Some(Command::Demo { seed, screen }) => show::demo(seed, &screen),
-        Some(Command::Record { output, watching, asking, keep }) => {
-            record::record(output, &watching, &keep, &policy, asking)
-        }
+        Some(Command::Record { output, reach, watching, asking, keep }) => match reach.plan()? {
+            Some(plan) => record::nodes::record(&plan, output.as_deref()),
+            None => record::record(output, &watching, &keep, &policy, asking),
+        },
         Some(Command::Replay { files, screen }) => show::replay(files, &screen, &live.config, policy),
         Some(Command::Once { json, reach, patience, watching }) => hosts::once(&reach, patience, &watching, json),
         Some(Command::Serve { asked }) => serve::serve(asked, &policy),
@@ -169,13 +173,16 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             if let Some(file) = snapshot::named(&files, format) {
                 return snapshot::export(file, format, table, at);
             }
-            let found = named(files)?;
+            let (sets, notes) = match of_nodes(&files)? {
+                Some(recorded) => (recorded.nodes.into_iter().flatten().collect(), recorded.notes),
+                None => named(files).map(|found| (vec![found.recordings], found.notes))?,
+            };
             let troubles = output::write(|out| {
                 let mut out = BufWriter::new(out);
-                let troubles = export::export(&found.recordings, format, &mut out)?;
+                let troubles = export::export(&sets, format, &mut out)?;
                 out.flush().map(|()| troubles)
             })?;
-            found.notes.iter().chain(&troubles).for_each(|it| print_message(format_args!("{it}")));
+            notes.iter().chain(&troubles).for_each(|it| print_message(format_args!("{it}")));
             Ok(0)
         }
         Some(Command::Report { files, output, json }) => report::write(files, &output, json, &policy),
@@ -202,6 +209,14 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
 /// Returns where `gpuwatch run` keeps its recordings.
 fn store() -> Result<PathBuf> {
     Ok(Store::user().context("there is no home directory for recordings: name a file or a directory")?.directory)
+}
+
+/// Opens a directory with the recordings of several machines, if that is what is named.
+fn of_nodes(files: &[PathBuf]) -> Result<Option<Recorded>> {
+    match files {
+        [directory] if nodes::is_one(directory) => Recorded::open(directory).map(Some),
+        _ => Ok(None),
+    }
 }
 
 /// Opens the named files, or recordings of the store by name; without any, the newest run's.

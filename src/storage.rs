@@ -18,6 +18,9 @@ pub mod stream;
 /// Traces of jobs, stored next to their recordings.
 pub mod traces;
 
+/// A directory with the recordings of several machines.
+pub mod nodes;
+
 /// Consumers of events.
 pub mod sink;
 

@@ -91,11 +91,16 @@ pub(super) enum Command {
         screen: OverviewOptions,
     },
     /// Record what is already running, until Ctrl-C.
-    #[command(after_help = "Example:\n  gpuwatch record -o night.jsonl.zst\n  zstdcat night.jsonl.zst | jq .")]
+    #[command(after_help = "Examples:\n  gpuwatch record -o night.jsonl.zst\n  gpuwatch record --hosts \
+                            'node[01-16]' -o night\n  zstdcat night.jsonl.zst | jq .\n\nOf other machines, gpuwatch \
+                            makes a directory with a recording of each: `gpuwatch check night` judges them together.")]
     Record {
-        /// The file to make (- is standard output); by default a new one among the recordings that `run` makes.
+        /// The file to make (- is standard output); by default a new one among the recordings that `run` makes. Of
+        /// other machines: the directory to make.
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
+        #[command(flatten)]
+        reach: super::hosts::Reach,
         #[command(flatten)]
         watching: Watching,
         #[command(flatten)]

@@ -1,5 +1,8 @@
 //! `gpuwatch record`, and the new file and header that every recording needs.
 
+/// Recordings of other machines.
+pub(super) mod nodes;
+
 use crate::{
     config::{Asking, Keep, Watching, When},
     facts::{
@@ -42,23 +45,18 @@ pub(super) fn record(
         }
         None => keep(&writer("record"), bounds)?,
     };
-    // Before anything is written: from its first line on, a recording can be closed properly. The caller may want a
-    // signal ignored, as nohup does: then it stays so.
-    let mut signals = Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))?;
+    // Before anything is written: from its first line on, a recording can be closed properly.
+    let signals = signals()?;
     let recorder = start(&path, file, None).context("cannot write the recording")?;
     let name = if output::is_stdout(&path) { "standard output".into() } else { path.to_string_lossy() };
     super::print_message(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
-    let (sender, stopped) = tokio::sync::oneshot::channel();
-    thread::spawn(move || sender.send(signals.forever().next()));
+    let stopped = stopped(signals);
     gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
         let mut sources =
             Sources::start(sources::Options { no_arguments: bounds.no_arguments, ..watching.sources().recorded() });
         let stop = async {
-            // If the signal thread is gone, only a forced end is left.
-            if stopped.await.is_err() {
-                std::future::pending::<()>().await;
-            }
+            stopped.await;
             Vec::new()
         };
         let mut noted = false;
@@ -85,6 +83,21 @@ pub(super) fn record(
         super::print_message(format_args!("{loss}"));
     }
     Ok(u8::from(outcome.trouble.is_some()))
+}
+
+/// Takes over the signals that end a recording. The caller may want one ignored, as nohup does: then it stays so.
+fn signals() -> io::Result<Signals> {
+    Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))
+}
+
+/// Completes at the first of these signals.
+async fn stopped(mut signals: Signals) {
+    let (sender, stopped) = tokio::sync::oneshot::channel();
+    thread::spawn(move || sender.send(signals.forever().next()));
+    // If the signal thread is gone, only a forced end is left.
+    if stopped.await.is_err() {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Starts the recorder; removes the file if not even the header can be written.

@@ -119,7 +119,12 @@ mod tests {
     use std::fs;
 
     /// Long flags that no file can set, and why.
-    const EXCEPTIONS: [(&str, &str); 9] = [
+    const EXCEPTIONS: [(&str, &str); 14] = [
+        ("hosts", "it names machines"),
+        ("hosts-file", "it names machines"),
+        ("slurm", "it names a job"),
+        ("transport", "it is of those machines"),
+        ("remote-program", "it is of those machines"),
         ("name", "it is of one recording"),
         ("config", "it names the file"),
         ("output", "it names one recording"),

@@ -10,13 +10,14 @@ use crate::{
         demo,
         live::{self, AlertOutputs},
         once, player,
+        recordings::nodes,
     },
     config::{File, When},
     facts::text::Foreign,
     model::alerts::Policy,
     screen::{effects::Options, event_loop::End, term, theme::Theme, ui::preset::Preset},
     sources::Sources,
-    storage::sink::delivery::Delivery,
+    storage::{output, sink::delivery::Delivery},
 };
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
@@ -88,6 +89,10 @@ pub(super) fn demo(seed: u64, screen: &OverviewOptions) -> Result<u8> {
 
 pub(super) fn replay(files: Vec<PathBuf>, screen: &OverviewOptions, config: &File, policy: Policy) -> Result<u8> {
     let theme = theme(screen)?;
+    if let Some(recorded) = super::of_nodes(&files)? {
+        output::print(&nodes::list(&recorded))?;
+        return Ok(0);
+    }
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
     if let Some(file) = &screen.shot.screenshot {

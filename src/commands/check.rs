@@ -2,6 +2,8 @@
 
 mod json;
 mod limits;
+/// Recordings of several machines.
+pub mod nodes;
 mod text;
 
 pub use limits::{FailOn, Limits, Peak, share};

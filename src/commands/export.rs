@@ -88,23 +88,26 @@ const FIGURES: [(&str, Figure); 8] = [
     ("process_threads", Figure::Threads),
 ];
 
-/// Writes every sample of the recordings, in order of time; counters are bytes and counts as on the wire. Returns
-/// problems with the files' ends, for the user: missing rows are otherwise invisible.
+/// Writes every sample of the recordings, set by set in order of time; counters are bytes and counts as on the wire.
+/// Returns problems with the files' ends, for the user: missing rows are otherwise invisible.
 ///
 /// # Errors
 /// Fails if `out` cannot be written.
-pub fn export(recordings: &RecordingSet, format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
+pub fn export(recordings: &[RecordingSet], format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
     let metrics = metrics().map(|it| it.name);
     let figures = FIGURES.iter().map(|it| it.0);
     let columns = COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics).chain(figures).chain([STEP_TIME]);
     let columns: Vec<_> = columns.collect();
     table(&columns, format, out, |write| {
-        let endings = each_row(recordings, write)?;
-        let troubles = replay::troubles(recordings, &endings);
-        // Analyses of many files at once do not show a note about one of them.
-        if format == Format::Parquet && endings.iter().any(Ending::is_damaged) {
-            let troubles = troubles.join("; ");
-            return Err(io::Error::other(format!("{troubles}; `--format csv` exports what can be read")));
+        let mut troubles = Vec::new();
+        for set in recordings {
+            let endings = each_row(set, write)?;
+            troubles.extend(replay::troubles(set, &endings));
+            // Analyses of many files at once do not show a note about one of them.
+            if format == Format::Parquet && endings.iter().any(Ending::is_damaged) {
+                let troubles = troubles.join("; ");
+                return Err(io::Error::other(format!("{troubles}; `--format csv` exports what can be read")));
+            }
         }
         Ok(troubles)
     })

@@ -1,5 +1,8 @@
 //! `gpuwatch recordings`: lists the recordings, newest first: when, what, how much, and the result.
 
+/// Recordings of several machines.
+pub mod nodes;
+
 use crate::{
     commands::check::{Limits, Verdict, check},
     facts::{

@@ -4,7 +4,7 @@ use crate::{
     facts::text::{self, Foreign},
     model::cluster::{Greeting, Link, What},
     storage::{
-        recording::FORMAT,
+        recording::{FORMAT, Header},
         stream::{Entry, decode},
     },
 };
@@ -43,7 +43,7 @@ impl Intake {
         let entry = entry.and_then(|line| decode(line).map_err(|e| text::fault(&e)));
         match entry {
             Ok(Entry::Header(header)) if !self.is_greeted => {
-                let (gpuwatch, host) = (Foreign::new(header.gpuwatch), header.host);
+                let gpuwatch = Foreign::new(header.gpuwatch);
                 if header.format > FORMAT {
                     return Err(Link::incompatible(format!(
                         "gpuwatch {gpuwatch} there streams format {}, this one reads up to {FORMAT}: use a newer one here",
@@ -51,7 +51,8 @@ impl Intake {
                     )));
                 }
                 self.is_greeted = true;
-                Ok(Some(What::Greeting(Greeting { gpuwatch, host })))
+                let Header { host, started_unix_us, monotonic_us, .. } = header;
+                Ok(Some(What::Greeting(Greeting { gpuwatch, host, started_unix_us, monotonic_us })))
             }
             Ok(Entry::Event(event)) if self.is_greeted => Ok(Some(What::Event(event))),
             Ok(Entry::Beat(beat)) if self.is_greeted => {
@@ -132,7 +133,7 @@ mod tests {
         let mut it = Intake::default();
         assert_eq!(it.line(b"Welcome to node01", 0), Ok(None));
         assert_eq!(it.line(b"\xff\x1b[2J", 0), Ok(None));
-        let greeting = Greeting { gpuwatch: "0.9.0".into(), host: "n".into() };
+        let greeting = Greeting { gpuwatch: "0.9.0".into(), host: "n".into(), started_unix_us: 1, monotonic_us: 1 };
         assert_eq!(it.line(HEADER.as_bytes(), 0), Ok(Some(What::Greeting(greeting))));
         let notice = it.line(br#"{"type":"notice","at_us":5,"text":"x"}"#, 0).unwrap();
         assert!(matches!(notice, Some(What::Event(event)) if event.fact == Fact::Notice("x".into())));

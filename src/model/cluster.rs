@@ -84,6 +84,10 @@ pub struct Greeting {
     pub gpuwatch: Foreign,
     /// The machine's own name.
     pub host: Foreign,
+    /// Its wall clock when the stream began, µs of Unix time.
+    pub started_unix_us: u64,
+    /// Its `CLOCK_MONOTONIC` at the same instant, in µs.
+    pub monotonic_us: u64,
 }
 
 /// News of a machine, or of none in particular.

@@ -18,6 +18,9 @@ pub mod recording_set;
 /// Folds whole runs.
 pub mod run;
 
+/// Plays the recordings of several machines.
+pub mod nodes;
+
 /// Caches the index of long recordings.
 pub mod cache;
 

@@ -1,6 +1,9 @@
 //! Consumers of events. A sink has a bounded queue and its own thread; a slow one drops events, counts them and reports
 //! that.
 
+/// Writes data to the disk.
+mod sync;
+
 /// Recordings: the event stream on disk.
 pub mod record;
 
@@ -12,6 +15,9 @@ pub mod append;
 
 /// The directory of recordings and its limits.
 pub mod store;
+
+/// Recordings of several machines in one directory.
+pub mod nodes;
 
 /// Runs a program for each alert.
 pub mod hook;

@@ -105,7 +105,7 @@ fn every_command_reports_a_damaged_recording_and_continues() {
         };
         let verdict = check(&found.recordings, &nothing, &Policy::default());
         let mut rows = Vec::new();
-        export(&found.recordings, Format::Csv, &mut rows).unwrap();
+        export(std::slice::from_ref(&found.recordings), Format::Csv, &mut rows).unwrap();
         assert!(rows.ends_with(b"\n"));
         let mut replay = Replay::load(found.recordings, None, |_, _| {});
         for asked in [Asked::Start, Asked::NextStep, Asked::Hundredths(50), Asked::PreviousStep, Asked::End] {

@@ -2,6 +2,7 @@
 
 mod cluster;
 mod hosts;
+mod recorded;
 
 use crate::{
     launch::Home,

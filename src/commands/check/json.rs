@@ -17,8 +17,15 @@ const SCHEMA: u32 = 1;
 
 /// Returns the whole report.
 pub(super) fn report(verdict: &Verdict) -> String {
+    let mut text = escape_json(&format!("{:#}", value(verdict)));
+    text.push('\n');
+    text
+}
+
+/// Returns the report as a value.
+pub(super) fn value(verdict: &Verdict) -> Value {
     let devices: Vec<_> = verdict.run.peaks.devices.iter().map(|(id, it)| device(verdict, id, it)).collect();
-    let whole = json!({
+    json!({
         "schema": SCHEMA,
         "gpuwatch": env!("CARGO_PKG_VERSION"),
         "verdict": verdict.outcome().name(),
@@ -33,10 +40,7 @@ pub(super) fn report(verdict: &Verdict) -> String {
         "processes": verdict.run.session.processes.iter().map(process).collect::<Vec<_>>(),
         "devices": devices,
         "findings": verdict.findings.iter().map(Finding::json).collect::<Vec<_>>(),
-    });
-    let mut text = escape_json(&format!("{whole:#}"));
-    text.push('\n');
-    text
+    })
 }
 
 fn process(it: &Process) -> Value {

@@ -98,7 +98,7 @@ fn job(cluster: &Cluster, it: &Job, found: &[Findings]) -> Value {
         "world_size": it.world_size,
         "ranks": it.ranks.iter().map(|rank| self::rank(cluster, rank)).collect::<Vec<_>>(),
         "missing": it.missing(),
-        "findings": findings.iter().map(finding).collect::<Vec<_>>(),
+        "findings": findings.iter().map(JobFinding::json).collect::<Vec<_>>(),
     })
 }
 
@@ -115,16 +115,6 @@ fn rank(cluster: &Cluster, it: &Rank) -> Value {
         "allocated": on.and_then(|on| on.counters.allocated),
         "reserved": on.and_then(|on| on.counters.reserved),
         "wanted": it.wanted(),
-    })
-}
-
-fn finding(it: &JobFinding) -> Value {
-    json!({
-        "kind": it.subject.name(),
-        "severity": it.severity.name(),
-        "sentence": it.sentence,
-        "ranks": it.ranks,
-        "hosts": it.hosts,
     })
 }
 

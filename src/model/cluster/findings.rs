@@ -16,6 +16,7 @@ use crate::{
         session::process::Life,
     },
 };
+use serde_json::{Value, json};
 use std::{cmp::Reverse, collections::BTreeMap};
 
 /// Fewest ranks for a median.
@@ -70,6 +71,19 @@ impl Subject {
             Self::Behind => "rank-behind",
             Self::Imbalance => Kind::Imbalance.name(),
         }
+    }
+}
+
+impl JobFinding {
+    /// Returns it as the JSON of every report has it.
+    pub fn json(&self) -> Value {
+        json!({
+            "kind": self.subject.name(),
+            "severity": self.severity.name(),
+            "sentence": self.sentence,
+            "ranks": self.ranks,
+            "hosts": self.hosts,
+        })
     }
 }
 

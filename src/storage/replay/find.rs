@@ -8,7 +8,7 @@ use crate::{
     },
     storage::{
         input::{self, Input},
-        pickle,
+        nodes, pickle,
         recording::{Entry, Fault, Header, Reader},
         sink::store::ENDING,
     },
@@ -67,6 +67,14 @@ pub fn find(paths: &[PathBuf]) -> Result<Found> {
     Ok(Found { recordings, notes })
 }
 
+/// Opens one file.
+///
+/// # Errors
+/// As [`find`].
+pub(super) fn track(path: &Path) -> Result<Track> {
+    open(path).map(|it| it.track)
+}
+
 /// Returns the recording in a store with this name: its file name, with or without the ending, or the name that its
 /// user gave it; the newest of several. `None` if there is none, or if the name is a path.
 pub fn stored(store: &Path, name: &Path) -> Option<PathBuf> {
@@ -105,6 +113,9 @@ fn once_each(openings: &mut Vec<Opening>) -> Vec<String> {
 /// Returns the files of the run that began last.
 fn newest(directory: &Path) -> Result<Found> {
     let shown = Foreign::new(directory.to_string_lossy());
+    if nodes::is_one(directory) {
+        bail!("{shown} has the recordings of several machines: name one of its files, or use `gpuwatch check {shown}`");
+    }
     let (mut openings, mut notes) = (Vec::new(), Vec::new());
     for path in files(directory).with_context(|| format!("cannot read {shown}: {ADVICE}"))? {
         match open(&path) {

@@ -8,7 +8,7 @@ use crate::{
     },
     storage::{
         recording::{Closed, Header, encode_closed, encode_header},
-        sink::writing::Writing,
+        sink::{sync::Syncer, writing::Writing},
     },
 };
 use std::{
@@ -26,9 +26,6 @@ use std::{
 const QUEUE: usize = 8192;
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const SYNC_EVERY: Duration = Duration::from_secs(10);
-
-/// Limit for the last sync: written data survives without it unless the machine itself crashes.
-const LAST_SYNC: Duration = Duration::from_secs(1);
 
 /// An item of the queue.
 enum Item {
@@ -140,7 +137,7 @@ fn record(writing: Writing, items: &Receiver<Item>, state: &State) {
 }
 
 fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io::Result<()> {
-    let syncer = Syncer::start(writing.file())?;
+    let syncer = Syncer::start()?;
     let mut lost = 0;
     let mut flush_at = Instant::now() + FLUSH_EVERY;
     let mut sync_at = Instant::now() + SYNC_EVERY;
@@ -164,51 +161,13 @@ fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io:
         writing.flush(now)?;
         flush_at = now + FLUSH_EVERY;
         if now >= sync_at {
-            syncer.ask();
+            syncer.ask([writing.file()])?;
             sync_at = now + SYNC_EVERY;
         }
     }
     writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: state.lost.load(Relaxed) }))?;
-    writing.finish()?;
-    syncer.finish()
-}
-
-/// Calls `fdatasync` on its own thread, because it may take seconds and the queue would fill meanwhile.
-struct Syncer {
-    ask: SyncSender<()>,
-    last: Receiver<io::Result<()>>,
-}
-
-impl Syncer {
-    fn start(file: &File) -> io::Result<Self> {
-        let file = file.try_clone()?;
-        let (ask, asked) = sync_channel::<()>(1);
-        let (report, last) = sync_channel(1);
-        thread::Builder::new().name("sync".into()).spawn(move || {
-            // The one-second guarantee covers killed processes, so a failed sync changes nothing.
-            for () in asked {
-                drop(file.sync_data());
-            }
-            let _ = report.send(file.sync_data());
-        })?;
-        Ok(Self { ask, last })
-    }
-
-    fn ask(&self) {
-        // A full queue means that the last sync still runs.
-        let _ = self.ask.try_send(());
-    }
-
-    /// Syncs a last time. Does not wait for a slow disk, because a job's end waits for the recording's.
-    fn finish(self) -> io::Result<()> {
-        drop(self.ask);
-        match self.last.recv_timeout(LAST_SYNC) {
-            // A pipe cannot be synced.
-            Ok(Err(e)) if e.kind() == io::ErrorKind::InvalidInput => Ok(()),
-            Ok(synced) => synced,
-            Err(_late) => Ok(()),
-        }
-    }
+    let file = writing.finish()?;
+    syncer.finish(vec![file])
 }
 
 fn words(trouble: &io::Error) -> String {

@@ -171,7 +171,7 @@ fn is_named(path: &Path) -> bool {
 }
 
 /// Escapes a part of a name.
-fn word(text: &str) -> String {
+pub(super) fn word(text: &str) -> String {
     text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '-' || c == '.' { c } else { '-' }).take(64).collect()
 }
 

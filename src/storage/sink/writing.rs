@@ -42,6 +42,8 @@ pub struct Writing {
     flushed: Instant,
     /// Lines since then.
     lines: u32,
+    /// Most lines between two flushes with the exhaustive search.
+    slow_lines: u32,
     last: Stamp,
     text: String,
 }
@@ -55,7 +57,22 @@ struct Frame {
 impl Writing {
     /// Creates a writer; writes nothing yet.
     pub fn new(file: File, now: Instant) -> Self {
-        Self { file, frame: None, flushed: now, lines: 0, last: Stamp(0), text: String::new() }
+        Self {
+            file,
+            frame: None,
+            flushed: now,
+            lines: 0,
+            slow_lines: SLOW_LINES_MAX,
+            last: Stamp(0),
+            text: String::new(),
+        }
+    }
+
+    /// Lets fewer lines between two flushes have the exhaustive search: recordings that are written together share its
+    /// time.
+    #[must_use]
+    pub fn with_slow_lines(self, most: u32) -> Self {
+        Self { slow_lines: most.min(SLOW_LINES_MAX), ..self }
     }
 
     /// Returns the file.
@@ -91,13 +108,13 @@ impl Writing {
         // A recording may be read on a terminal, as by `zstdcat`.
         let escaped = line.bytes().any(|it| it >= 0x7f).then(|| escape_json(line));
         let line = escaped.as_deref().unwrap_or(line);
-        if self.lines > SLOW_LINES_MAX
+        if self.lines > self.slow_lines
             && let Some(slow) = self.frame.take_if(|it| it.slow)
         {
             slow.encoder.finish()?;
         }
         if self.frame.is_none() {
-            self.frame = Some(Frame::begin(self.file.try_clone()?, self.flushed, self.lines <= SLOW_LINES_MAX)?);
+            self.frame = Some(Frame::begin(self.file.try_clone()?, self.flushed, self.lines <= self.slow_lines)?);
         }
         self.frame.as_mut().map_or(Ok(()), |it| it.encoder.write_all(line.as_bytes()))
     }

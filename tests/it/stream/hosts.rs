@@ -12,7 +12,7 @@ use std::{
 };
 
 /// Machines, each with a home of its own, and the program that reaches them.
-struct Machines {
+pub(super) struct Machines {
     directory: tempfile::TempDir,
 }
 
@@ -27,7 +27,7 @@ XDG_CACHE_HOME=$here/cache XDG_CONFIG_HOME=$here/config XDG_STATE_HOME=$here/sta
 "#;
 
 impl Machines {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let it = Self { directory: tempfile::tempdir().unwrap() };
         it.program("reach", REACH);
         it
@@ -42,12 +42,12 @@ impl Machines {
     }
 
     /// A machine that runs this script in place of gpuwatch.
-    fn faulty(&self, name: &str, script: &str) {
+    pub(super) fn faulty(&self, name: &str, script: &str) {
         self.program(&format!("{name}/faulty"), &format!("#!/bin/sh\n{script}\n"));
     }
 
     /// A rank of a run on a machine.
-    fn rank(&self, machine: &str, flags: &[&str]) -> Rank {
+    pub(super) fn rank(&self, machine: &str, flags: &[&str]) -> Rank {
         let sockets = self.directory.path().join(machine).join("sockets");
         fs::create_dir_all(&sockets).unwrap();
         fs::set_permissions(&sockets, fs::Permissions::from_mode(0o700)).unwrap();
@@ -55,11 +55,21 @@ impl Machines {
         Rank::start_in(directory, flags, &[("GPUWATCH_RUN", "0123456789abcdef0123456789abcdef")])
     }
 
-    fn once(&self, hosts: &str, arguments: &[&str]) -> Output {
-        let transport = format!("{} {{}}", self.directory.path().join("reach").display());
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A gpuwatch that reaches these machines.
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
+        let transport = format!("{} {{}}", self.path("reach").display());
         let mut command = Command::new(PROGRAM);
-        command.args(["once", "--hosts", hosts, "--transport", &transport, "--remote-program", PROGRAM]);
-        command.args(arguments).envs(Home::new().variables()).output().unwrap()
+        command.args(arguments).args(["--transport", &transport, "--remote-program", PROGRAM]);
+        command.envs(Home::new().variables());
+        command
+    }
+
+    fn once(&self, hosts: &str, arguments: &[&str]) -> Output {
+        self.command(&[&["once", "--hosts", hosts], arguments].concat()).output().unwrap()
     }
 
     fn json(&self, hosts: &str, arguments: &[&str]) -> Value {
