@@ -20,6 +20,8 @@ mod generate;
 mod hosts;
 /// Prints verdicts.
 mod judge;
+/// Shows other machines.
+mod machines;
 /// Writes screenshots.
 mod picture;
 /// A line of progress.
@@ -135,7 +137,7 @@ fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
 
 fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
     match command {
-        None => show::view(live, policy),
+        None => watch(live, policy),
         Some(Command::Attach(asked)) => attach::attach(asked, policy),
         Some(Command::Detach(asked)) => attach::detach(&asked),
         Some(Command::Env { shell }) => Ok(launch::env(shell)?),
@@ -204,6 +206,12 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             Ok(0)
         }
     }
+}
+
+/// Shows the live view, of this machine or of those that flags name.
+fn watch(live: &Live, policy: Policy) -> Result<u8> {
+    let Some(plan) = live.reach.plan()? else { return show::view(live, policy) };
+    machines::watch(&plan, live, policy)
 }
 
 /// Returns where `gpuwatch run` keeps its recordings.

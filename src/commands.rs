@@ -3,6 +3,9 @@
 /// `gpuwatch`: the live view's loop.
 pub mod live;
 
+/// `gpuwatch --hosts`: the screen of many machines.
+pub mod cluster;
+
 /// `gpuwatch replay`: the same screen, fed from recordings.
 pub mod player;
 

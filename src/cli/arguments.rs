@@ -25,8 +25,8 @@ Jobs that run already: gpuwatch lists them with the driver's figures alone (byte
 `gpuwatch attach PID` starts the probe in a running PyTorch job. A job that begins with its probe, by `gpuwatch run` or from \
 a shell after `eval \"$(gpuwatch env)\"`, can be watched from its first step on.
 
-Several machines: `gpuwatch once --hosts node[01-16]` prints their state through ssh. For the screens, run one gpuwatch on \
-each (`ssh -t node gpuwatch`); gpuwatch does not listen on the network. For one run \
+Several machines: `gpuwatch --hosts node[01-16]` shows them through ssh, and `gpuwatch once --hosts node[01-16]` prints their \
+state; gpuwatch does not listen on the network. For one run \
 over all nodes: `eval \"$(gpuwatch env)\"`, then `srun gpuwatch run -- python train.py`. Each task records for itself; \
 copy the files into one directory, and `gpuwatch replay`, `check` and `report` open it as one run. The machines' clocks \
 have to agree.

@@ -1,6 +1,6 @@
 //! Flags that belong together, of single commands.
 
-use super::screen_options::OverviewOptions;
+use super::{hosts::Reach, screen_options::OverviewOptions};
 use crate::{
     commands::sites,
     config::{self, Asking, OnAlert, Watching},
@@ -10,6 +10,8 @@ use std::{path::PathBuf, time::Duration};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Live {
+    #[command(flatten)]
+    pub(super) reach: Reach,
     #[command(flatten)]
     pub(super) watching: Watching,
     #[command(flatten)]

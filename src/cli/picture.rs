@@ -9,11 +9,19 @@ use super::{
 use crate::{
     commands::{self, demo, once},
     facts::text::Foreign,
-    model::{alerts::Policy, session::Session},
+    model::{
+        alerts::Policy,
+        cluster::{Cluster, overview::Overview},
+        session::Session,
+    },
     screen::{
         picture,
         theme::Theme,
-        ui::{Focus, Scope, Screen, Ui, snapshot::SnapshotUi},
+        ui::{
+            Focus, Scope, Screen, Ui,
+            cluster::{ClusterUi, Shape},
+            snapshot::SnapshotUi,
+        },
         view,
     },
     sources::{self, Sources},
@@ -52,6 +60,18 @@ pub(super) async fn of_now(
 ) -> Result<u8> {
     let session = once::collect(&mut Sources::start(sources).events, 0).await;
     write(&session, policy, None, options, file)
+}
+
+/// Draws many machines.
+pub(super) fn of_cluster(cluster: &Cluster, policy: &Policy, options: &OverviewOptions, file: &Path) -> Result<u8> {
+    let found: Vec<_> = cluster.nodes.iter().map(|it| policy.findings(&it.session)).collect();
+    let overview = Overview::of(cluster, &found);
+    let mut ui = ClusterUi::new(Ui::default());
+    ui.base.help = matches!(options.shot.screen, Which::Help);
+    ui.shape = matches!(options.shot.screen, Which::Ranks).then_some(Shape::Map);
+    drawn(options, file, |buffer, theme| {
+        view::cluster::paint(buffer, &overview, &ui, theme);
+    })
 }
 
 /// A snapshot.

@@ -27,7 +27,7 @@ use std::{path::PathBuf, time::Duration};
 const HOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Why a read-only view writes nothing.
-const READONLY: &str = "this view is --readonly: it writes no config";
+pub(super) const READONLY: &str = "this view is --readonly: it writes no config";
 
 /// Shows the live view; without a suitable terminal, prints the state once, as text.
 pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
@@ -119,7 +119,7 @@ pub(super) fn options<W: ValueEnum + Default + Send + Sync + 'static>(
     Options { theme, preset, mouse: !screen.no_mouse, no_signals: None, config, pace: None, focus: None, asks: None }
 }
 
-fn theme(screen: &OverviewOptions) -> Result<Theme> {
+pub(super) fn theme(screen: &OverviewOptions) -> Result<Theme> {
     Ok(screen.theme()?)
 }
 

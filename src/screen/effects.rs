@@ -3,7 +3,7 @@
 use crate::{
     config::{Edit, File},
     facts::{event, text},
-    model::{alerts::Name, session::Session, snapshot::Snapshot},
+    model::{alerts::Name, cluster::overview::Overview, session::Session, snapshot::Snapshot},
     screen::{
         keys::{self, mouse::Clicks},
         signal::Held,
@@ -13,6 +13,7 @@ use crate::{
         ui::{
             self, Command, Request, Signal, Start, Subject, Ui,
             alerts::Allowing,
+            cluster::ClusterUi,
             mouse::{Mouse, Regions},
             preset::Preset,
             signal::Dialog,
@@ -113,6 +114,16 @@ impl Effects {
         }
     }
 
+    /// Handles the same on the screen of many machines.
+    pub fn obey_many(&mut self, input: &Input, ui: &mut ClusterUi, overview: &Overview) {
+        for meant in self.meant(input, &mut ui.base) {
+            match meant {
+                Meant::Command(it) => ui.update(it, overview),
+                Meant::Mouse(it) => ui.mouse(it, &self.regions, overview),
+            }
+        }
+    }
+
     /// Returns what an input means; reports a key without a meaning.
     fn meant(&mut self, input: &Input, ui: &mut Ui) -> Vec<Meant> {
         match input {
@@ -153,8 +164,8 @@ impl Effects {
     /// Fails if the terminal is gone.
     pub fn serve(&mut self, ui: &mut Ui, screen: &mut Screen) -> io::Result<()> {
         match ui.request.take() {
-            // The player has taken these before.
-            None | Some(Request::Replay(_)) => {}
+            // The player and the view of many machines have taken these before.
+            None | Some(Request::Replay(_) | Request::Leave) => {}
             Some(Request::Redraw) => screen.redraw()?,
             Some(Request::Suspend) => screen.suspend()?,
             Some(Request::Copy(text)) => {

@@ -7,7 +7,7 @@ pub mod sheet;
 /// The table itself.
 mod table;
 
-use crate::screen::ui::{Command, Edit, NO_PACE, NO_QUESTIONS, Screen, Start, Ui};
+use crate::screen::ui::{Command, Edit, NO_PACE, NO_QUESTIONS, Screen, Source, Start, Ui};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 pub use table::{BINDINGS, DEVICES};
 
@@ -22,6 +22,8 @@ pub enum Place {
     Replay,
     /// In a memory snapshot, before those of `Anywhere` that it uses.
     Snapshot,
+    /// On the screen of many machines, before those of `Anywhere` that it uses.
+    Cluster,
     /// While a filter is typed; every other key is a character of it.
     Filter,
     /// While the menu of signals is open.
@@ -51,6 +53,8 @@ pub enum Group {
     Replay,
     /// For a memory snapshot only.
     Snapshot,
+    /// For the screen of many machines only.
+    Cluster,
     /// Answers to questions.
     Asking,
 }
@@ -71,6 +75,7 @@ impl Group {
             Self::Display => "display",
             Self::Replay => "in a replay",
             Self::Snapshot => "in a snapshot",
+            Self::Cluster => "many machines",
             Self::Asking => "questions",
         }
     }
@@ -115,7 +120,7 @@ impl Binding {
 impl Place {
     /// Whether a place also has the keys of another one.
     fn has(self, other: Self) -> bool {
-        self == other || (matches!(self, Self::Timeline | Self::Snapshot) && other == Self::Anywhere)
+        self == other || (matches!(self, Self::Timeline | Self::Snapshot | Self::Cluster) && other == Self::Anywhere)
     }
 
     /// Returns whether keys are characters or answers here.
@@ -135,6 +140,8 @@ impl Place {
             Self::Filter
         } else if ui.is_snapshot() {
             Self::Snapshot
+        } else if ui.source == Source::Cluster {
+            Self::Cluster
         } else if ui.screen == Screen::Timeline {
             Self::Timeline
         } else {
@@ -162,6 +169,21 @@ fn is_of_snapshot(command: Command) -> bool {
     matches!(command, Move(_) | Device(_) | Quit | Open | Back | Help | Theme | Redraw | Suspend)
 }
 
+/// Whether the screen of many machines has a use for a command of anywhere.
+fn is_of_cluster(command: Command) -> bool {
+    use Command::{Back, Freeze, Help, Move, Open, Quit, Redraw, Suspend, Theme};
+    matches!(command, Move(_) | Quit | Open | Back | Help | Theme | Redraw | Suspend | Freeze)
+}
+
+/// Whether a view whose screens are its own has a use for a command of anywhere.
+fn is_useful(command: Command, source: Source) -> bool {
+    match source {
+        Source::Snapshot => is_of_snapshot(command),
+        Source::Cluster => is_of_cluster(command),
+        Source::Live | Source::Replay => true,
+    }
+}
+
 /// Whether a key moves the timeline's cursor there, also in a replay.
 fn seeks(code: KeyCode) -> bool {
     matches!(code, KeyCode::Left | KeyCode::Right | KeyCode::Home | KeyCode::End)
@@ -176,12 +198,10 @@ fn is_taken_by_replay(binding: &Binding, ui: &Ui) -> bool {
 /// Returns whether a line applies on the current screen: no key of the screen overrides it, and its command is
 /// available.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
-    if ui.is_snapshot() {
-        return match binding.place {
-            Place::Snapshot => true,
-            Place::Anywhere => is_of_snapshot(binding.command),
-            _ => false,
-        };
+    if !ui.is_of_one() {
+        let own = if ui.is_snapshot() { Place::Snapshot } else { Place::Cluster };
+        let is_useful = binding.place == Place::Anywhere && is_useful(binding.command, ui.source);
+        return binding.place == own || is_useful;
     }
     if unavailable(binding.command, ui).is_some() {
         return false;
@@ -215,13 +235,13 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
         let mut own = BINDINGS.iter().filter(move |it| it.place == of);
         own.find_map(|it| it.command_of(pressed))
     };
-    let is_useful = |it: &Command| place.has(Place::Anywhere) && (place != Place::Snapshot || is_of_snapshot(*it));
+    let is_useful = |it: &Command| place.has(Place::Anywhere) && is_useful(*it, ui.source);
     let bound = || bound(place).or_else(|| bound(Place::Anywhere).filter(is_useful));
     of_replay(key, ui).or_else(bound).or(match (place, pressed) {
         // These keys quit in every place.
         (_, (CONTROL, KeyCode::Char('c'))) => Some(Command::Quit),
         (_, (CONTROL, KeyCode::Char('z'))) => Some(Command::Suspend),
-        (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(Place::Anywhere) => {
+        (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(Place::Anywhere) && it != Place::Cluster => {
             Some(Command::Device(digit as u8 - b'1'))
         }
         (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Edit(Edit::Type(letter))),
@@ -250,7 +270,7 @@ pub fn unknown(key: KeyEvent, ui: &Ui) -> Option<String> {
     }
     let pressed = (key.modifiers - KeyModifiers::SHIFT, key.code);
     let elsewhere = BINDINGS.iter().any(|it| it.place == Place::Timeline && it.codes.contains(&pressed));
-    let what = if elsewhere && !ui.is_snapshot() { "a key of the timeline (t)" } else { "no such key" };
+    let what = if elsewhere && ui.is_of_one() { "a key of the timeline (t)" } else { "no such key" };
     Some(format!("{}: {what} · ? help", name(pressed)))
 }
 

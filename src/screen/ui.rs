@@ -6,6 +6,10 @@ mod act;
 pub mod alerts;
 /// Selects a default before the user does.
 mod attention;
+/// The screen of many machines.
+pub mod cluster;
+/// Commands of many machines.
+mod cluster_command;
 /// Commands and requests.
 mod command;
 /// The filter of the process list.
@@ -28,6 +32,8 @@ mod sites;
 pub mod snapshot;
 /// Commands of memory snapshots.
 mod snapshot_command;
+/// What the view is of.
+mod source;
 /// The question before something is started at a process.
 pub mod start;
 /// The part of a run that the timeline shows.
@@ -55,6 +61,7 @@ use order::Order;
 use preset::Preset;
 use rows::RowId;
 use signal::Dialog;
+pub use source::{Machine, Source};
 use start::Starting;
 use std::time::Duration;
 use timeline::Section;
@@ -88,18 +95,6 @@ pub enum Focus {
     Alerts,
     /// The rungs of the ladder.
     Ladder,
-}
-
-/// The source of the view.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Source {
-    /// Live events.
-    #[default]
-    Live,
-    /// Recordings; their keys come first.
-    Replay,
-    /// A memory snapshot, which has screens of its own.
-    Snapshot,
 }
 
 /// Which processes are listed.
@@ -177,6 +172,8 @@ pub struct Ui {
     pub scroll: usize,
     /// The source of the view.
     pub source: Source,
+    /// The machine that the view is of, if it is one of many.
+    pub machine: Option<Machine>,
     /// Whether the view is frozen. The loop keeps the session and findings of that moment and draws them, while it
     /// continues to fold events into the live session.
     pub frozen: bool,
@@ -205,16 +202,6 @@ pub struct Ui {
 }
 
 impl Ui {
-    /// Returns whether it plays recordings.
-    pub fn is_replay(&self) -> bool {
-        self.source == Source::Replay
-    }
-
-    /// Returns whether the view is of a memory snapshot.
-    pub fn is_snapshot(&self) -> bool {
-        self.source == Source::Snapshot
-    }
-
     /// Shows a message until the next key.
     pub fn show_message(&mut self, word: impl Into<String>) {
         self.status = Some(word.into());
@@ -243,6 +230,8 @@ impl Ui {
         } else if !self.filter.text.is_empty() {
             self.filter = Filter::default();
             self.row = self.place(&self.rows(session));
+        } else if self.machine.is_some() {
+            self.request = Some(Request::Leave);
         }
     }
 

@@ -6,6 +6,8 @@ mod alerts;
 mod ascii;
 /// Formats figures and foreign text for a given width.
 mod cells;
+/// Many machines.
+pub mod cluster;
 /// The course of a device's metrics.
 mod course;
 /// The line that allocates what grows, and its holder.
@@ -103,6 +105,8 @@ pub struct Drawn {
     pub scrolled: Scrolled,
     /// Lines by which the help can be scrolled.
     pub help_most: usize,
+    /// Cells in a row of the map of ranks; 0 without one.
+    pub columns: usize,
     /// Clickable regions.
     pub regions: Regions,
     /// What the screen shows beside what is always read.
@@ -147,7 +151,7 @@ pub fn paint(
     if context.theme.is_ascii() {
         ascii::draw(buffer, area);
     }
-    Drawn { scrolled, help_most, regions: context.regions.take(), focus: context.focus() }
+    Drawn { scrolled, help_most, columns: 0, regions: context.regions.take(), focus: context.focus() }
 }
 
 /// The input of every box.

@@ -11,7 +11,11 @@ use gpuwatch::{
         figures::{Figure, Of, RECORDED_EVERY, TREE_EVERY, WATCHED_EVERY},
         metrics::{Every, Metric, Shown},
     },
-    model::{analysis::ladder::Gap, fit},
+    model::{
+        analysis::ladder::Gap,
+        cluster::overview::figure::{RankFigure, Worse},
+        fit,
+    },
     screen::{keys, ui::preset::Preset},
 };
 use std::{
@@ -214,21 +218,38 @@ fn the_page_of_the_ladder_has_every_gap() {
 /// The table of presets in the page of screens.
 #[test]
 fn the_page_of_screens_has_every_preset() {
-    let path = root().join("docs/screens.md");
-    let before = fs::read_to_string(&path).unwrap();
-    let (above, rest) = before.split_once("<!-- presets -->\n").unwrap();
-    let (_, below) = rest.split_once("<!-- end of presets -->\n").unwrap();
     let mut table = "| preset | what it shows | boxes, the most important first |\n|---|---|---|\n".to_owned();
     for row in Preset::TABLE {
         let boxes: Vec<_> = row.boxes.iter().map(|it| it.name()).collect();
         let _ = writeln!(table, "| `{}` | {} | {} |", row.name, row.shows, boxes.join(", "));
     }
-    let now = format!("{above}<!-- presets -->\n{table}<!-- end of presets -->\n{below}");
+    has_table("docs/screens.md", "presets", &table);
+}
+
+/// The table of figures in the page of many machines.
+#[test]
+fn the_page_of_many_machines_has_every_figure_that_ranks_are_compared_by() {
+    let mut table = "| figure | what it is | worse |\n|---|---|---|\n".to_owned();
+    for row in RankFigure::TABLE {
+        let worse = if row.worse == Worse::High { "higher" } else { "lower" };
+        let _ = writeln!(table, "| {} | {} | {worse} |", row.label, row.meaning);
+    }
+    has_table("docs/many-machines.md", "rank figures", &table);
+}
+
+/// Checks the table between two marks of a page, or writes it.
+fn has_table(page: &str, mark: &str, table: &str) {
+    let path = root().join(page);
+    let before = fs::read_to_string(&path).unwrap();
+    let (begin, end) = (format!("<!-- {mark} -->\n"), format!("<!-- end of {mark} -->\n"));
+    let (above, rest) = before.split_once(&begin).unwrap();
+    let (_, below) = rest.split_once(&end).unwrap();
+    let now = format!("{above}{begin}{table}{end}{below}");
     if env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
         fs::write(&path, &now).unwrap();
     }
     let written = fs::read_to_string(&path).unwrap();
-    assert!(written == now, "docs/screens.md differs: GPUWATCH_DOCS=write cargo test --test it docs::");
+    assert!(written == now, "{page} differs: GPUWATCH_DOCS=write cargo test --test it docs::");
 }
 
 /// Every document that a person writes.

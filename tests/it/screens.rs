@@ -1,5 +1,6 @@
 //! Screens as they are seen: fixed pictures in text and style, every size, hostile names.
 
+mod cluster;
 mod culprit;
 mod every;
 mod figures;

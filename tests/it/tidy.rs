@@ -19,13 +19,14 @@ const MAX_WIDTH: usize = 120;
 const GROUPS: [&str; 7] = ["facts", "model", "storage", "hosts", "screen", "jobs", "commands"];
 
 /// Rooms that may ask a clock: sources stamp events, the shell waits.
-const CLOCK_ROOMS: [&str; 10] = [
+const CLOCK_ROOMS: [&str; 11] = [
     "sources",
     "storage::sink",
     "jobs::launch",
     "jobs::attach",
     "screen::event_loop",
     "commands::live",
+    "commands::cluster",
     "commands::player",
     "commands::snapshot",
     "commands::demo",

@@ -43,7 +43,8 @@ pub async fn print(links: &mut Links, hosts: &[String], wait: Duration, json: bo
     Ok(())
 }
 
-async fn collect(links: &mut Links, hosts: &[String], wait: Duration) -> Cluster {
+/// Waits until every machine has answered or failed, at most for `wait`.
+pub async fn collect(links: &mut Links, hosts: &[String], wait: Duration) -> Cluster {
     let mut cluster = Cluster::new(hosts.iter().cloned(), sources::now());
     let end = Instant::now() + wait;
     loop {

@@ -55,7 +55,7 @@ pub struct Concern {
 }
 
 /// A machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeRow {
     /// Its name.
     pub host: Foreign,

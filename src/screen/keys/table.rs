@@ -4,6 +4,7 @@ use super::{Binding, CONTROL, Group, NONE, Place, SHIFT};
 use crate::{
     screen::ui::{
         Chart, Command, Edit, Motion,
+        cluster::ClusterCommand,
         snapshot::{Page, SnapshotCommand},
     },
     storage::replay::Command as Replay,
@@ -180,6 +181,16 @@ pub const BINDINGS: &[Binding] = &[
     snapshot(Command::Order, "s", "sort segments", &[(NONE, KeyCode::Char('s'))]),
     snapshot(Command::Filter, "/", "filter calls, streams", &[(NONE, KeyCode::Char('/'))]),
     snapshot(Command::Copy, "c", "copy what is selected", &[(NONE, KeyCode::Char('c'))]),
+    cluster(
+        [Command::Cluster(ClusterCommand::PreviousFigure), Command::Cluster(ClusterCommand::NextFigure)],
+        "< >",
+        "previous, next figure",
+        &[(NONE, KeyCode::Char('<')), (NONE, KeyCode::Char('>'))],
+    ),
+    cluster([Command::Cluster(ClusterCommand::Map); 2], "m", "map, or machines", &[(NONE, KeyCode::Char('m'))]),
+    cluster([Command::Order; 2], "s F6", "next order", &[(NONE, KeyCode::Char('s')), (NONE, KeyCode::F(6))]),
+    cluster([Command::Filter; 2], "/", "filter machines, ranks", &[(NONE, KeyCode::Char('/'))]),
+    cluster([Command::Copy; 2], "c", "copy the machine's name", &[(NONE, KeyCode::Char('c'))]),
 ];
 
 /// The help's line for the number keys.
@@ -239,4 +250,9 @@ const fn snapshot(command: Command, keys: &'static str, help: &'static str, code
 const fn snapshot_pair(pair: [SnapshotCommand; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = [Command::Snapshot(pair[0]), Command::Snapshot(pair[1])];
     Binding { place: Place::Snapshot, group: Group::Snapshot, command, opposite: Some(opposite), keys, help, codes }
+}
+
+const fn cluster(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    let [command, opposite] = pair;
+    Binding { place: Place::Cluster, group: Group::Cluster, command, opposite: Some(opposite), keys, help, codes }
 }

@@ -21,6 +21,7 @@ fn ui(place: Place) -> Ui {
         Place::Timeline => ui.screen = Screen::Timeline,
         Place::Replay => ui.source = Source::Replay,
         Place::Snapshot => ui.source = Source::Snapshot,
+        Place::Cluster => ui.source = Source::Cluster,
         Place::Filter => ui.filter.typing = true,
         Place::Allow => ui.allowing = Some(Allowing::default()),
         Place::Start => {
@@ -91,6 +92,20 @@ fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
     let shown = BINDINGS.iter().filter(|it| reaches(it, &ui(Place::Snapshot)));
     assert!(shown.clone().all(|it| it.codes.iter().all(|code| key(code.1).is_some() || code.0 != NONE)));
     assert!(shown.count() > 30);
+}
+
+#[test]
+fn keys_of_many_machines_come_first_and_those_of_one_machine_do_nothing() {
+    use crate::screen::ui::cluster::ClusterCommand;
+
+    let key = |code| command(KeyEvent::new(code, NONE), &ui(Place::Cluster));
+    assert_eq!(key(KeyCode::Char('m')), Some(Command::Cluster(ClusterCommand::Map)));
+    assert_eq!(key(KeyCode::Char('<')), Some(Command::Cluster(ClusterCommand::PreviousFigure)));
+    assert_eq!(key(KeyCode::Char('>')), Some(Command::Cluster(ClusterCommand::NextFigure)));
+    assert_eq!((key(KeyCode::Char(' ')), key(KeyCode::Enter)), (Some(Command::Freeze), Some(Command::Open)));
+    for without in ['K', 'w', 'W', 'P', 'a', 'A', 'e', 'n', 't', 'v', 'V', '1', '+'] {
+        assert_eq!(key(KeyCode::Char(without)), None, "{without}");
+    }
 }
 
 #[test]

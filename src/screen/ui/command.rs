@@ -1,6 +1,6 @@
 //! Commands of keys, the state that handles them, and requests to the outside.
 
-use super::{Focus, Scope, Screen, Ui, snapshot_command::SnapshotCommand};
+use super::{Focus, Scope, Screen, Ui, cluster_command::ClusterCommand, snapshot_command::SnapshotCommand};
 use crate::{facts::event::Ask, model::session::Session, storage::replay};
 use std::time::Duration;
 
@@ -79,6 +79,8 @@ pub enum Command {
     Replay(replay::Command),
     /// A command that only the view of a memory snapshot has.
     Snapshot(SnapshotCommand),
+    /// A command that only the screen of many machines has.
+    Cluster(ClusterCommand),
 }
 
 /// A move of the selection or of a cursor.
@@ -205,7 +207,8 @@ impl Command {
             | Self::Theme
             | Self::Suspend
             | Self::Replay(_)
-            | Self::Snapshot(_) => Answer::Other,
+            | Self::Snapshot(_)
+            | Self::Cluster(_) => Answer::Other,
         }
     }
 }
@@ -262,8 +265,8 @@ impl Ui {
             Command::Whatif => self.ask_start(Start::Trace, session),
             Command::Sites => self.ask_sites(session),
             Command::Replay(it) => self.request = Some(Request::Replay(it)),
-            // These need an open question, a filter that the user types, or a snapshot.
-            Command::Edit(_) | Command::Yes | Command::Snapshot(_) => {}
+            // These need an open question, a filter that the user types, a snapshot, or many machines.
+            Command::Edit(_) | Command::Yes | Command::Snapshot(_) | Command::Cluster(_) => {}
         }
     }
 }
@@ -344,6 +347,8 @@ pub enum Request {
     AskStart(Start, Subject),
     /// Start it at the held process.
     Start(Start),
+    /// Return to the screen of many machines.
+    Leave,
     /// Play, seek or step.
     Replay(replay::Command),
 }

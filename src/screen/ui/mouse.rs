@@ -26,7 +26,7 @@ pub enum Target {
     Rung(Gap),
     /// The timeline, with the positions on its axis at the left and right end.
     Run(u64, u64),
-    /// A row or box of a snapshot's screen: a segment by its index in the list, a call by its index in the tree.
+    /// A row, box or cell by its index: a segment, a call in the tree, a machine, a rank.
     Line(usize),
     /// A key's command.
     Key(Command),
@@ -154,7 +154,7 @@ impl Ui {
                 }
             }
             Target::Rung(gap) => self.select_rung(*gap),
-            // Only a snapshot has them.
+            // Only the screens of snapshots and of many machines have them.
             Target::Line(_) => {}
             Target::Alert(alert) => {
                 self.focus = Focus::Alerts;

@@ -216,6 +216,15 @@ impl Ui {
         }
     }
 
+    /// Selects a process on any device, and focuses the list.
+    pub fn select_process(&mut self, id: &RowId, session: &Session) {
+        let rows = self.rows_of(None, session);
+        if let Some(row) = rows.iter().find(|it| it.id() == *id) {
+            self.focus = Focus::Processes;
+            self.go_to(row, session);
+        }
+    }
+
     /// Selects a row wherever it is listed.
     fn go_to(&mut self, row: &Row, session: &Session) {
         self.device = Some(row.device().clone());

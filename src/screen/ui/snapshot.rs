@@ -195,7 +195,8 @@ impl SnapshotUi {
             | Command::Explain
             | Command::Allow
             | Command::Yes
-            | Command::Replay(_) => {}
+            | Command::Replay(_)
+            | Command::Cluster(_) => {}
         }
         self.refresh(snapshot);
     }

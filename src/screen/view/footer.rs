@@ -89,6 +89,7 @@ const REPLAY: &[Hint] = &[
 const QUIT: Hint = (&[Command::Quit], "quit");
 const HELP: Hint = (&[Command::Help], "help");
 const BACK: Hint = (&[Command::Back], "back");
+const MACHINES: Hint = (&[Command::Back], "machines");
 const ALERTS: Hint = (&[Command::Alerts], "alerts");
 const FREEZE: Hint = (&[Command::Freeze], "freeze");
 const TO_ALERTS: Hint = (&[Command::NextBox], "alerts");
@@ -149,6 +150,9 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         Screen::Device | Screen::Alerts => OPENED,
     };
     let mut shown: Vec<_> = hints.iter().filter_map(|hint| named(hint, context)).collect();
+    if ui.machine.is_some() && ui.screen == Screen::Overview && !ui.help && !ui.is_among_alerts() {
+        shown.splice(0..0, named(&MACHINES, context));
+    }
     if ui.is_replay() && !ui.help && ui.explained.is_none() && ui.screen != Screen::Timeline {
         let own = REPLAY.iter().filter_map(|hint| named(hint, context));
         shown.splice(2.min(shown.len())..2.min(shown.len()), own);

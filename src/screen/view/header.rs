@@ -12,6 +12,9 @@ use ratatui::{
     text::{Line, Span},
 };
 
+/// The width of the reason why a machine's events do not arrive.
+const TROUBLE: usize = 40;
+
 /// Draws `gpuwatch  1 warning  2 devices  4 probes  12 samples lost          driver 570.86`; without a footer, its end
 /// shows how to leave.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, footed: bool) {
@@ -20,6 +23,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, foo
     let sum = |of: fn(&Process) -> u64| session.processes.iter().map(of).fold(0, u64::saturating_add);
     let lost = [(sum(|it| it.lost), "sample"), (sum(|it| it.lost_error_lines), "error line")];
     let mut pieces = vec![("gpuwatch".to_owned(), Role::Title)];
+    if let Some(machine) = &context.ui.machine {
+        pieces.push((cells::foreign(&machine.host), Role::Key));
+        pieces.extend(machine.trouble.as_ref().map(|why| (cells::elide(&cells::foreign(why), TROUBLE), Role::Warning)));
+    }
     if context.ui.frozen {
         pieces.push(("FROZEN".to_owned(), Role::Warning));
     }

@@ -7,6 +7,7 @@ use super::{
 use crate::screen::{
     keys::{self, BINDINGS, Binding, Group},
     theme::Role,
+    ui::Source,
 };
 use ratatui::{
     buffer::Buffer,
@@ -40,6 +41,15 @@ const OF_SNAPSHOTS: [&str; 5] = [
     "Mouse: select, open (twice), move the cursor of the trace, scroll, press a key of the last line.",
 ];
 
+/// The same for the screen of many machines.
+const OF_CLUSTERS: [&str; 5] = [
+    "–  unknown; it is never drawn as 0",
+    "Ranks are compared by one figure: 0 is the best, 9 the worst; a share is drawn as its tenths.",
+    "!  a critical finding of the rank    +  a warning    ?  its machine's link is not up",
+    "An outlier is a rank whose figure is much worse than the median of its job.",
+    "Mouse: select, open (twice), scroll, press a key of the last line.",
+];
+
 /// A heading and its entries.
 type Section = (&'static str, Vec<(&'static str, &'static str)>);
 
@@ -58,7 +68,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     for (why, keys) in missing(context) {
         note(&format!("Not here: {} ({why})", keys.join(", ")));
     }
-    for it in if context.ui.is_snapshot() { &OF_SNAPSHOTS[..] } else { &NOTES[..] } {
+    for it in match context.ui.source {
+        Source::Snapshot => &OF_SNAPSHOTS[..],
+        Source::Cluster => &OF_CLUSTERS[..],
+        Source::Live | Source::Replay => &NOTES[..],
+    } {
         note(it);
     }
     let frame =
@@ -70,13 +84,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
 fn sections(context: &RenderContext) -> Vec<Section> {
     // The timeline's keys are in the help of every screen; while it is closed they replace no other.
     let is_there =
-        |it: &&Binding| keys::reaches(it, context.ui) || (it.group == Group::Timeline && !context.ui.is_snapshot());
+        |it: &&Binding| keys::reaches(it, context.ui) || (it.group == Group::Timeline && context.ui.is_of_one());
     let of = |group: Group| BINDINGS.iter().filter(move |it| it.group == group).filter(is_there);
-    let groups = Group::HELP.into_iter().chain([Group::Replay, Group::Snapshot]);
+    let groups = Group::HELP.into_iter().chain([Group::Replay, Group::Snapshot, Group::Cluster]);
     let mut sections: Vec<Section> =
         groups.map(|group| (group.name(), of(group).map(|it| (it.keys, it.help)).collect())).collect();
     if let Some((_, own)) = sections.iter_mut().find(|it| it.0 == Group::Moving.name()) {
-        own.push(keys::DEVICES);
+        own.extend((context.ui.source != Source::Cluster).then_some(keys::DEVICES));
     }
     sections.retain(|it| !it.1.is_empty());
     sections
@@ -85,7 +99,7 @@ fn sections(context: &RenderContext) -> Vec<Section> {
 /// Returns why a command is unavailable, with its keys.
 fn missing(context: &RenderContext) -> Vec<(&'static str, Vec<String>)> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
-    for it in BINDINGS.iter().filter(|_| !context.ui.is_snapshot()) {
+    for it in BINDINGS.iter().filter(|_| context.ui.is_of_one()) {
         let Some(why) = keys::unavailable(it.command, context.ui) else { continue };
         let keys = format!("{} {}", it.keys, it.help);
         match all.iter_mut().find(|known| known.0 == why) {

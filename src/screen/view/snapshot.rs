@@ -88,7 +88,7 @@ pub fn paint(buffer: &mut Buffer, snapshot: &Snapshot, ui: &SnapshotUi, theme: &
     if theme.is_ascii() {
         ascii::draw(buffer, area);
     }
-    Drawn { scrolled, help_most, regions: scene.context.regions.take(), focus: focus::Focus::None }
+    Drawn { scrolled, help_most, columns: 0, regions: scene.context.regions.take(), focus: focus::Focus::None }
 }
 
 /// Header, why the snapshot is not whole, tabs, the screen, footer:

@@ -1,5 +1,6 @@
 //! `gpuwatch once --hosts`: several machines at once, through commands of this machine in place of ssh.
 
+mod live;
 mod ssh;
 
 use crate::{launch::Home, pty::PROGRAM, schemas, stream::Rank};
@@ -59,9 +60,13 @@ impl Machines {
         self.directory.path().join(name)
     }
 
+    fn transport(&self) -> String {
+        format!("{} {{}}", self.path("reach").display())
+    }
+
     /// A gpuwatch that reaches these machines.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
-        let transport = format!("{} {{}}", self.path("reach").display());
+        let transport = self.transport();
         let mut command = Command::new(PROGRAM);
         command.args(arguments).args(["--transport", &transport, "--remote-program", PROGRAM]);
         command.envs(Home::new().variables());

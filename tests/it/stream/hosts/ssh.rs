@@ -3,7 +3,7 @@
 use crate::{
     launch::Home,
     packages,
-    pty::PROGRAM,
+    pty::{PATIENCE, PROGRAM, Terminal, until},
     shim::{Job, script},
     stream::Rank,
     torch,
@@ -68,11 +68,15 @@ impl Server {
         self.directory.path().join(name)
     }
 
+    /// The path with this test's client.
+    fn path(&self) -> String {
+        format!("{}:{}", self.path.display(), env::var("PATH").unwrap())
+    }
+
     fn once(&self, hosts: &str, wait: &str) -> Value {
         let mut command = Command::new(PROGRAM);
         command.args(["once", "--json", "--remote-program", PROGRAM, "--hosts", hosts, "--wait", wait]);
-        let path = format!("{}:{}", self.path.display(), env::var("PATH").unwrap());
-        let output = command.envs(Home::new().variables()).env("PATH", path).output().unwrap();
+        let output = command.envs(Home::new().variables()).env("PATH", self.path()).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -159,6 +163,52 @@ fn machines_behind_a_real_sshd_are_one_job_and_one_that_refuses_delays_none() {
     let jobs = json["jobs"].as_array().unwrap();
     assert_eq!((jobs.len(), jobs[0]["ranks"].as_array().unwrap().len()), (1, count));
     assert_eq!((&jobs[0]["run"], &jobs[0]["missing"]), (&"of-this-test".into(), &Value::Array(Vec::new())));
+}
+
+/// With `GPUWATCH_SSH_HOSTS` it is the benchmark of the viewer: its times, its part of a core, its memory.
+#[test]
+fn the_screen_shows_every_machine_behind_a_real_sshd() {
+    crate::namespaces::needs_unshare!(["-r", "-m"]);
+    let folder = test_tiers::needs!(openssh());
+    let count = count();
+    let names: Vec<String> = (0..count).map(|it| format!("node{it:02}")).collect();
+    let server = Server::start(&folder, &names);
+    let rank = |(rank, name): (usize, &String)| {
+        let (rank, all) = (rank.to_string(), count.to_string());
+        let flags = ["--rank", &rank, "--ranks", &all, "--rate", "1"];
+        Rank::start_in(server.sockets(name).to_str().unwrap(), &flags, &[("GPUWATCH_RUN", "of-this-test")])
+    };
+    let _ranks: Vec<Rank> = names.iter().enumerate().map(rank).collect();
+    let begun = std::time::Instant::now();
+    let hosts = format!("node[00-{:02}]", count - 1);
+    let arguments = ["--remote-program", PROGRAM, "--hosts", &hosts];
+    let terminal = Terminal::start_sized((100, 200), &arguments, &[("PATH", &server.path())]);
+    let up = || {
+        let text = terminal.text();
+        let words: Vec<&str> = text.lines().next().unwrap_or_default().split_whitespace().collect();
+        words.windows(2).find(|it| it[1] == "up").and_then(|it| it[0].parse::<usize>().ok()).unwrap_or(0)
+    };
+    assert!(until(PATIENCE, || up() > 0), "{}", terminal.text());
+    let first = begun.elapsed();
+    assert!(until(PATIENCE, || up() == count), "{}", terminal.text());
+    let all = begun.elapsed();
+    terminal.shows(&format!("{count} of {count} ranks on {count} machines"));
+    if env::var_os("GPUWATCH_SSH_HOSTS").is_some() {
+        let pid = terminal.child.process_id().unwrap();
+        let spent = || -> f64 {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+            // The clock ticks of user and system time, of which Linux has 100 a second.
+            [11, 12].map(|it| fields[it].parse::<f64>().unwrap()).iter().sum::<f64>() / 100.0
+        };
+        let (cpu, at) = (spent(), std::time::Instant::now());
+        // Not a condition: the viewer's cost of half a minute.
+        std::thread::sleep(std::time::Duration::from_secs(30));
+        let part = (spent() - cpu) / at.elapsed().as_secs_f64() * 100.0;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let memory = status.lines().find(|it| it.starts_with("VmHWM")).unwrap();
+        eprintln!("{count} machines: first row after {first:?}, all after {all:?}, {part:.1} % of a core, {memory}");
+    }
 }
 
 /// Each machine's launcher has a run of its own; the address of the master joins them.

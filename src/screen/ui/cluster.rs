@@ -1,0 +1,246 @@
+//! The state of the user interface for many machines: what is listed, by which figure, and what is selected.
+
+/// What is listed, in which order.
+mod listed;
+/// Mouse events.
+mod mouse;
+
+pub use super::cluster_command::ClusterCommand;
+use super::{Answer, Command, Motion, Request, Source, Ui, filter::Filter, moved};
+use crate::{
+    facts::event::ProbeId,
+    model::cluster::overview::{Overview, RankId, RankRow, figure::RankFigure},
+};
+
+/// From so many ranks on, the screen begins with a map of them.
+const MANY: usize = 100;
+
+/// Rows of a map that a page key moves by.
+const PAGE_ROWS: usize = 5;
+
+/// What the screen lists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// A row for each machine.
+    #[default]
+    Machines,
+    /// A cell for each rank.
+    Map,
+}
+
+/// The order of machines and ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// Those that need attention first.
+    #[default]
+    Attention,
+    /// Those with the worst figure first.
+    Figure,
+    /// Machines as the user lists them, ranks by their number.
+    Name,
+}
+
+impl Order {
+    const ALL: [(Self, &'static str); 3] =
+        [(Self::Attention, "what needs attention first"), (Self::Figure, "the worst first"), (Self::Name, "by name")];
+
+    /// Returns its name.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|it| it.0 == self).map_or("", |it| it.1)
+    }
+
+    fn next(self) -> Self {
+        let here = Self::ALL.iter().position(|it| it.0 == self).unwrap_or(0);
+        Self::ALL.get((here + 1) % Self::ALL.len()).map(|it| it.0).unwrap_or_default()
+    }
+}
+
+/// A machine to open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opening {
+    /// Its place in the overview.
+    pub node: usize,
+    /// The process to select there, with its ordinal of the device.
+    pub process: Option<(ProbeId, u32)>,
+}
+
+/// The state of the user interface for many machines.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterUi {
+    /// Help, filter, message, freeze, and the request to the loop.
+    pub base: Ui,
+    /// The figure by which ranks are compared.
+    pub figure: RankFigure,
+    /// What the screen lists; `None` before the user chooses.
+    pub shape: Option<Shape>,
+    /// The order.
+    pub order: Order,
+    /// The selected machine, by its place in the overview; `None` is the first of the list.
+    pub node: Option<usize>,
+    /// The selected rank; `None` is the first of the map.
+    pub rank: Option<RankId>,
+    /// Cells in a row of the latest map.
+    pub columns: usize,
+    /// The machine that the last command opens.
+    pub opening: Option<Opening>,
+}
+
+impl ClusterUi {
+    /// Creates the state around the one that all screens have.
+    pub fn new(base: Ui) -> Self {
+        Self { base: Ui { source: Source::Cluster, ..base }, ..Self::default() }
+    }
+
+    /// Returns what the screen lists.
+    pub fn shape(&self, overview: &Overview) -> Shape {
+        let usual = || if overview.ranks.len() >= MANY { Shape::Map } else { Shape::Machines };
+        self.shape.unwrap_or_else(usual)
+    }
+
+    /// Handles a command.
+    pub fn update(&mut self, command: Command, overview: &Overview) {
+        self.base.status = None;
+        match command {
+            Command::Quit => self.base.quit = true,
+            Command::Suspend => self.base.request = Some(Request::Suspend),
+            Command::Redraw => self.base.request = Some(Request::Redraw),
+            Command::Theme => self.base.request = Some(Request::Theme),
+            command if self.base.filter.typing => self.type_filter(command.answer(), overview),
+            Command::Help => (self.base.help, self.base.help_scroll) = (!self.base.help, 0),
+            Command::Back if self.base.help => self.base.help = false,
+            Command::Move(it) if self.base.help => self.base.help_scroll = moved(it, self.base.help_scroll),
+            _ if self.base.help => self.base.help_scroll = 0,
+            Command::Back => self.base.filter = Filter::default(),
+            Command::Cluster(it) => self.update_own(it, overview),
+            Command::Freeze => self.base.frozen = !self.base.frozen,
+            Command::Filter => self.base.filter.typing = true,
+            Command::Order => {
+                self.order = self.order.next();
+                self.base.show_message(self.order.name());
+            }
+            Command::Copy => self.copy(overview),
+            Command::Move(it) => self.travel(it, overview),
+            Command::Open => self.open(overview),
+            // Only the screens of one machine have these.
+            Command::NextBox
+            | Command::PreviousBox
+            | Command::Timeline
+            | Command::Chart(_)
+            | Command::Alerts
+            | Command::All
+            | Command::Preset
+            | Command::Tree
+            | Command::Device(_)
+            | Command::Edit(_)
+            | Command::NextMatch
+            | Command::PreviousMatch
+            | Command::Invert
+            | Command::Slower
+            | Command::Faster
+            | Command::Signal
+            | Command::Attach
+            | Command::Whatif
+            | Command::Sites
+            | Command::Explain
+            | Command::Allow
+            | Command::Yes
+            | Command::Replay(_)
+            | Command::Snapshot(_) => {}
+        }
+    }
+
+    fn update_own(&mut self, command: ClusterCommand, overview: &Overview) {
+        match command {
+            ClusterCommand::NextFigure | ClusterCommand::PreviousFigure => {
+                self.figure = self.figure.next(command == ClusterCommand::NextFigure);
+                let row = self.figure.row();
+                self.base.show_message(format!("{}: {}", row.label, row.meaning));
+            }
+            ClusterCommand::Map => {
+                self.shape = Some(match self.shape(overview) {
+                    Shape::Machines => Shape::Map,
+                    Shape::Map => Shape::Machines,
+                });
+            }
+        }
+    }
+
+    fn type_filter(&mut self, answer: Answer, overview: &Overview) {
+        let filter = &mut self.base.filter;
+        match answer {
+            Answer::Edit(it) => filter.edit(it),
+            Answer::Accept => filter.typing = false,
+            Answer::Cancel => *filter = Filter::default(),
+            Answer::Up => self.travel(Motion::Up, overview),
+            Answer::Down => self.travel(Motion::Down, overview),
+            Answer::Yes | Answer::Other => {}
+        }
+    }
+
+    /// Moves the selection: by a cell or a row of the map, by a row of the machines.
+    fn travel(&mut self, motion: Motion, overview: &Overview) {
+        let (here, columns) = match self.shape(overview) {
+            Shape::Machines => (self.node_place(&self.nodes(overview)), None),
+            Shape::Map => (self.rank_place(&self.ranks(overview), overview), Some(self.columns.max(1))),
+        };
+        let there = match (motion, columns) {
+            (Motion::Left, Some(_)) => here.saturating_sub(1),
+            (Motion::Right, Some(_)) => here.saturating_add(1),
+            (Motion::Up, Some(columns)) => here.checked_sub(columns).unwrap_or(here),
+            (Motion::Down, Some(columns)) => here.saturating_add(columns),
+            (Motion::PageUp, Some(columns)) => here.saturating_sub(PAGE_ROWS * columns),
+            (Motion::PageDown, Some(columns)) => here.saturating_add(PAGE_ROWS * columns),
+            (Motion::Left | Motion::Right, None) => here,
+            (motion, _) => moved(motion, here),
+        };
+        self.select(there, overview);
+    }
+
+    /// Selects by the place in the list, at most the last.
+    fn select(&mut self, place: usize, overview: &Overview) {
+        match self.shape(overview) {
+            Shape::Machines => {
+                let listed = self.nodes(overview);
+                self.node = listed.get(place.min(listed.len().saturating_sub(1))).copied();
+            }
+            Shape::Map => {
+                let listed = self.ranks(overview);
+                let rank = listed.get(place.min(listed.len().saturating_sub(1)));
+                self.rank = rank.and_then(|it| overview.ranks.get(*it)).map(RankRow::id);
+            }
+        }
+    }
+
+    /// Returns the selected machine, and the process that is selected with it.
+    pub fn selected(&self, overview: &Overview) -> Option<Opening> {
+        match self.shape(overview) {
+            Shape::Machines => {
+                let listed = self.nodes(overview);
+                listed.get(self.node_place(&listed)).map(|node| Opening { node: *node, process: None })
+            }
+            Shape::Map => {
+                let listed = self.ranks(overview);
+                let rank = overview.ranks.get(*listed.get(self.rank_place(&listed, overview))?)?;
+                Some(Opening { node: rank.node, process: rank.probe })
+            }
+        }
+    }
+
+    fn open(&mut self, overview: &Overview) {
+        self.opening = self.selected(overview);
+        if self.opening.is_none() {
+            self.base.show_message("nothing is selected that could be opened");
+        }
+    }
+
+    fn copy(&mut self, overview: &Overview) {
+        let node = self.selected(overview).and_then(|it| overview.nodes.get(it.node));
+        match node {
+            Some(it) => self.base.request = Some(Request::Copy(it.host.to_string())),
+            None => self.base.show_message("nothing is selected that could be copied"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

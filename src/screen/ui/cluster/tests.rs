@@ -1,0 +1,98 @@
+//! Selecting among machines and ranks.
+
+use super::*;
+use crate::{
+    facts::text::Foreign,
+    model::cluster::{
+        Link,
+        overview::{NodeRow, RankRow, figure::Figures},
+    },
+    screen::ui::Edit,
+};
+
+/// Machines with eight ranks each, all of one job.
+fn overview(machines: usize) -> Overview {
+    let node = |it: usize| NodeRow {
+        host: Foreign::new(format!("node{it}")),
+        link: Link::Up,
+        devices: 8,
+        memory: None,
+        probes: 8,
+        worst: None,
+        clock_us: None,
+    };
+    let rank = |(it, number): (usize, u32)| RankRow {
+        node: it / 8,
+        rank: Some(u64::from(number)),
+        probe: Some((ProbeId(number % 8), 0)),
+        figures: Figures::from_iter([(RankFigure::Device, Some(f64::from(number) / 1000.0))]),
+        ..RankRow::default()
+    };
+    Overview::new((0..machines).map(node).collect(), Vec::new(), (0..machines * 8).zip(0..).map(rank).collect())
+}
+
+fn press(ui: &mut ClusterUi, overview: &Overview, commands: &[Command]) {
+    for it in commands {
+        ui.update(*it, overview);
+    }
+}
+
+const MAP: Command = Command::Cluster(ClusterCommand::Map);
+
+#[test]
+fn many_ranks_begin_as_a_map_and_a_key_shows_the_machines() {
+    let (few, many) = (overview(2), overview(16));
+    let mut ui = ClusterUi::new(Ui::default());
+    assert_eq!((ui.shape(&few), ui.shape(&many)), (Shape::Machines, Shape::Map));
+    press(&mut ui, &many, &[MAP]);
+    assert_eq!((ui.shape(&few), ui.shape(&many)), (Shape::Machines, Shape::Machines));
+}
+
+#[test]
+fn the_selection_moves_by_rows_and_cells_and_follows_what_it_is_on() {
+    use Motion::{Down, First, Last, Left, Right, Up};
+
+    let all = overview(16);
+    let mut ui = ClusterUi { columns: 10, order: Order::Name, ..ClusterUi::new(Ui::default()) };
+    press(&mut ui, &all, &[Down, Right, Down, Left, Up, Right, Right].map(Command::Move));
+    assert_eq!(ui.rank.map(|it| it.rank), Some(Some(12)));
+    // In another order, it is still selected.
+    press(&mut ui, &all, &[Command::Order]);
+    assert_eq!((ui.order, ui.ranks(&all)[0]), (Order::Attention, 127));
+    let opening = Opening { node: 1, process: Some((ProbeId(4), 0)) };
+    assert_eq!(ui.selected(&all), Some(opening));
+    press(&mut ui, &all, &[Command::Open]);
+    assert_eq!(ui.opening.take(), Some(opening));
+    press(&mut ui, &all, &[MAP, Command::Move(Last), Command::Move(Down), Command::Move(Up)]);
+    assert_eq!(ui.node, Some(14));
+    press(&mut ui, &all, &[Command::Move(First), Command::Copy]);
+    assert_eq!((ui.node, ui.base.request.take()), (Some(0), Some(Request::Copy("node0".to_owned()))));
+}
+
+#[test]
+fn a_filter_lists_what_contains_its_text_and_esc_clears_it() {
+    let all = overview(16);
+    let mut ui = ClusterUi::new(Ui::default());
+    press(&mut ui, &all, &[Command::Filter]);
+    let typed: Vec<Command> = "RANK 12".chars().map(|it| Command::Edit(Edit::Type(it))).collect();
+    press(&mut ui, &all, &typed);
+    assert_eq!(ui.ranks(&all).len(), 9, "12 and 120 to 127");
+    press(&mut ui, &all, &[Command::Open, Command::Open]);
+    assert!(ui.opening.take().is_some() && !ui.base.filter.typing);
+    press(&mut ui, &all, &[Command::Back]);
+    assert_eq!(ui.ranks(&all).len(), 128);
+    ui.base.filter.text = "nothing".to_owned();
+    press(&mut ui, &all, &[Command::Open, Command::Move(Motion::Down), MAP, Command::Open]);
+    assert_eq!((ui.opening, ui.nodes(&all).len()), (None, 0));
+}
+
+#[test]
+fn the_figure_is_the_next_in_the_table_and_orders_machines_by_their_worst_rank() {
+    let all = overview(3);
+    let mut ui = ClusterUi { order: Order::Figure, ..ClusterUi::new(Ui::default()) };
+    assert_eq!(ui.nodes(&all), [2, 1, 0]);
+    press(&mut ui, &all, &[Command::Cluster(ClusterCommand::NextFigure)]);
+    assert_eq!((ui.figure, ui.nodes(&all)), (RankFigure::Allocated, vec![0, 1, 2]));
+    press(&mut ui, &all, &[Command::Cluster(ClusterCommand::PreviousFigure)]);
+    assert_eq!(ui.figure, RankFigure::Device);
+}

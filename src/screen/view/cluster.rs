@@ -1,0 +1,216 @@
+//! The screen of many machines: jobs and their findings, machines as rows or ranks as a map, and what is selected.
+//! Pure, for every size down to 0×0.
+
+/// What is selected, in full.
+mod detail;
+/// The jobs with their findings.
+mod jobs;
+/// The ranks as cells.
+mod map;
+/// The machines as rows.
+mod nodes;
+
+use super::{Drawn, RenderContext, ascii, cells, footer, help, put, take, verdict};
+use crate::{
+    facts::units::counted,
+    model::{
+        analysis::severity::Severity,
+        cluster::{
+            Link,
+            overview::{NodeRow, Overview, RankRow, spread::Spread},
+        },
+        findings::Findings,
+        session::Session,
+    },
+    screen::{
+        theme::{Role, Theme},
+        ui::{
+            Command, Motion,
+            cluster::{ClusterCommand, ClusterUi, Shape},
+        },
+    },
+    sources::focus,
+};
+use ratatui::{
+    Frame,
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
+use std::cell::RefCell;
+
+/// Rows from which on the selected item has lines of its own.
+const DETAILED: u16 = 12;
+
+/// The input of every box.
+struct Scene<'a> {
+    overview: &'a Overview,
+    ui: &'a ClusterUi,
+    /// The figure over all running ranks.
+    spread: Option<Spread>,
+    /// Styles, keys, regions: what all screens have.
+    context: RenderContext<'a>,
+}
+
+/// Draws the whole screen.
+pub fn draw(frame: &mut Frame, overview: &Overview, ui: &ClusterUi, theme: &Theme) -> Drawn {
+    paint(frame.buffer_mut(), overview, ui, theme)
+}
+
+/// The same into any buffer.
+pub fn paint(buffer: &mut Buffer, overview: &Overview, ui: &ClusterUi, theme: &Theme) -> Drawn {
+    let area = buffer.area;
+    // The boxes of one machine are not here.
+    let (session, findings) = (Session::default(), Findings::default());
+    let regions = RefCell::default();
+    let context =
+        RenderContext { session: &session, findings: &findings, ui: &ui.base, theme, progress: None, regions };
+    let scene = Scene { overview, ui, spread: overview.spread(ui.figure, None), context };
+    buffer.set_style(area, scene.context.style(Role::Text));
+    let columns = arrange(buffer, area, &scene);
+    let help_most = if ui.base.help { help::draw(buffer, area, &scene.context) } else { 0 };
+    if theme.is_ascii() {
+        ascii::draw(buffer, area);
+    }
+    Drawn { help_most, columns, regions: scene.context.regions.take(), focus: focus::Focus::None, ..Drawn::default() }
+}
+
+/// Arranges the boxes; returns the columns of the map:
+///
+/// ```text
+/// header     what needs attention, what is up
+/// jobs       a line for each, with its findings; at most a third of the rows
+/// machines   a row each, or the ranks as a map
+/// detail     what is selected, in full
+/// footer     the keys
+/// ```
+///
+/// Below 8 rows there is no footer, below 12 neither jobs nor detail.
+fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> usize {
+    let mut rest = area;
+    let footed = area.height >= 8 || footer::has_text(&scene.context);
+    header(buffer, take(&mut rest, 1), scene, footed);
+    if footed {
+        let bottom = Rect { y: rest.bottom().saturating_sub(1), height: rest.height.min(1), ..rest };
+        rest.height = rest.height.saturating_sub(1);
+        footer::draw_with(buffer, bottom, keys(scene), &scene.context);
+    }
+    if area.height >= DETAILED {
+        jobs::draw(buffer, &mut rest, usize::from(area.height / 3), scene);
+        let height = detail::height(area.height).min(rest.height);
+        let bottom = Rect { y: rest.bottom() - height, height, ..rest };
+        rest.height -= height;
+        detail::draw(buffer, bottom, scene);
+    }
+    match scene.ui.shape(scene.overview) {
+        Shape::Machines => {
+            nodes::draw(buffer, rest, scene);
+            0
+        }
+        Shape::Map => map::draw(buffer, rest, scene),
+    }
+}
+
+/// `gpuwatch  2 need attention  64 machines  62 up  2 jobs  512 ranks`
+fn header(buffer: &mut Buffer, area: Rect, scene: &Scene, footed: bool) {
+    let overview = scene.overview;
+    let severities = || overview.nodes.iter().filter_map(NodeRow::severity);
+    let urgent = severities().filter(|it| *it >= Severity::Warning).count();
+    let up = overview.nodes.iter().filter(|it| it.link == Link::Up).count();
+    let ranks = overview.ranks.iter().filter(|it| !it.ended).count();
+    let mut pieces = vec![("gpuwatch".to_owned(), Role::Title)];
+    if scene.ui.base.frozen {
+        pieces.push(("FROZEN".to_owned(), Role::Warning));
+    }
+    if urgent > 0 {
+        let verb = if urgent == 1 { "needs" } else { "need" };
+        let role = severities().max().map_or(Role::Text, verdict::role);
+        pieces.push((format!("{urgent} {verb} attention"), role));
+    }
+    pieces.push((counted(overview.nodes.len() as u64, "machine"), Role::Dim));
+    pieces.push((format!("{up} up"), Role::Dim));
+    pieces.push((counted(overview.jobs.len() as u64, "job"), Role::Dim));
+    pieces.push((counted(ranks as u64, "rank"), Role::Dim));
+    let leave = if footed { "" } else { "q quit" };
+    let width = usize::from(area.width).saturating_sub(if footed { 0 } else { 8 });
+    let mut spans: Vec<Span> = Vec::new();
+    let mut taken = 0;
+    for (text, role) in pieces {
+        let text = format!("{}{text}", if spans.is_empty() { "" } else { "  " });
+        taken += cells::width(&text);
+        if taken > width {
+            break;
+        }
+        spans.push(Span::styled(text, scene.context.style(role)));
+    }
+    put(buffer, area, 0, &Line::from(spans));
+    if !footed {
+        put(buffer, area, 0, &Line::styled(leave, scene.context.style(Role::Dim)).right_aligned());
+    }
+}
+
+/// The keys worth a place in the last line.
+fn keys(scene: &Scene) -> &'static [footer::Hint] {
+    const QUIT: footer::Hint = (&[Command::Quit], "quit");
+    const HELP: footer::Hint = (&[Command::Help], "help");
+    const BACK: footer::Hint = (&[Command::Back], "back");
+    const OPEN: footer::Hint = (&[Command::Open], "open");
+    const MOVE: footer::Hint = (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "move");
+    const FIGURE: footer::Hint =
+        (&[Command::Cluster(ClusterCommand::PreviousFigure), Command::Cluster(ClusterCommand::NextFigure)], "figure");
+    const ORDER: footer::Hint = (&[Command::Order], "order");
+    const FILTER: footer::Hint = (&[Command::Filter], "filter");
+    const FREEZE: footer::Hint = (&[Command::Freeze], "freeze");
+    match scene.ui.shape(scene.overview) {
+        _ if scene.ui.base.help => &[BACK, QUIT, MOVE],
+        Shape::Machines => {
+            const MAP: footer::Hint = (&[Command::Cluster(ClusterCommand::Map)], "map of ranks");
+            &[QUIT, HELP, OPEN, MAP, FIGURE, ORDER, FILTER, MOVE, FREEZE]
+        }
+        Shape::Map => {
+            const MACHINES: footer::Hint = (&[Command::Cluster(ClusterCommand::Map)], "machines");
+            &[QUIT, HELP, OPEN, MACHINES, FIGURE, ORDER, FILTER, MOVE, FREEZE]
+        }
+    }
+}
+
+/// Returns `worst 97 % on node03, median 84 %, 2 outliers`: the figure over all ranks.
+fn summary(scene: &Scene) -> Option<String> {
+    let (figure, spread) = (scene.ui.figure, scene.spread?);
+    let is_worst = |it: &&RankRow| !it.ended && it.figures.get(figure) == Some(spread.worst);
+    let host = scene.overview.ranks.iter().find(is_worst).and_then(|it| scene.overview.nodes.get(it.node));
+    let host = host.map_or_else(String::new, |node| format!(" on {}", cells::foreign(&node.host)));
+    let outliers = scene.overview.outliers(figure).len();
+    let outliers = if outliers > 0 { format!(", {}", counted(outliers as u64, "outlier")) } else { String::new() };
+    let (worst, median) = (figure.format(spread.worst), figure.format(spread.median));
+    Some(format!("worst {worst}{host}, median {median}{outliers}"))
+}
+
+/// Returns the cell of a rank: how bad its figure is as a digit, and the role of its colour.
+fn cell(it: &RankRow, scene: &Scene) -> (char, Role) {
+    let is_up = scene.overview.nodes.get(it.node).is_some_and(|node| node.link == Link::Up);
+    if it.ended {
+        return ('x', Role::Dim);
+    }
+    let level = it.figures.get(scene.ui.figure).zip(scene.spread).map(|(value, spread)| spread.level(value));
+    let Some(level) = level.filter(|_| is_up) else { return (if is_up { '-' } else { '?' }, Role::Dim) };
+    let role = match level {
+        ..0.5 => Role::Good,
+        ..0.75 => Role::Spark,
+        ..0.9 => Role::Warning,
+        _ => Role::Bad,
+    };
+    let tenth = DIGITS.iter().zip(1_u32..).find(|(_, end)| level * 10.0 < f64::from(*end));
+    (tenth.map_or('9', |it| *it.0), role)
+}
+
+const DIGITS: [char; 10] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9'];
+
+/// Returns the mark of a rank with a finding.
+fn mark(severity: Option<Severity>) -> Option<(char, Role)> {
+    match severity? {
+        Severity::Critical => Some(('!', Role::Bad)),
+        Severity::Warning => Some(('+', Role::Warning)),
+        Severity::Info => None,
+    }
+}

@@ -1,0 +1,110 @@
+//! `gpuwatch --hosts` in a terminal: the screen of many machines, and the screens of one of them.
+
+use super::{HEADER, Machines};
+use crate::pty::{PATIENCE, PROGRAM, Terminal};
+
+impl Machines {
+    fn watch(&self, hosts: &str, arguments: &[&str]) -> Terminal {
+        let transport = self.transport();
+        let own = ["--hosts", hosts, "--transport", &transport, "--remote-program", PROGRAM];
+        Terminal::start(&[&own, arguments].concat(), &[])
+    }
+}
+
+/// A title for the terminal's window, and its bytes if it were one.
+const TITLE: &str = "\\033]0;owned\\007";
+const OWNED: &[u8] = b"\x1b]0;owned";
+
+fn has(bytes: &[u8], wanted: &[u8]) -> bool {
+    bytes.windows(wanted.len()).any(|it| it == wanted)
+}
+
+#[test]
+fn a_machine_opens_as_on_one_machine_and_esc_returns_to_all() {
+    let machines = Machines::new();
+    let _ranks = [
+        machines.rank("node1", &["--rank", "0", "--ranks", "2"]),
+        machines.rank("node2", &["--rank", "1", "--ranks", "2"]),
+    ];
+    machines.faulty("node3", &format!("printf 'ssh: {TITLE} no route\\n' >&2; exit 255"));
+    let mut terminal = machines.watch("node[1-3]", &[]);
+    for phrase in ["machines by device", "node1", "no route", "2 of 2 ranks on 2 machines", "1 needs attention"] {
+        terminal.shows(phrase);
+    }
+    // The machine that refuses is first, and cannot be opened.
+    terminal.press("\r");
+    terminal.shows("node3 cannot be opened");
+    terminal.press("j\r");
+    terminal.shows("gpuwatch  node1");
+    terminal.shows("1 probe");
+    terminal.press("\t\r");
+    terminal.shows("─ rank 0 on");
+    terminal.press("K");
+    terminal.shows("this view sends nothing to other machines");
+    terminal.press("\x1b");
+    terminal.shows("Esc machines");
+    terminal.press("\x1b");
+    terminal.shows("machines by device");
+    terminal.press("m");
+    terminal.shows("ranks by device");
+    terminal.press(">");
+    terminal.shows("ranks by allocated");
+    terminal.press("/rank 1\r");
+    terminal.shows("rank 1 on node2");
+    terminal.press("\r");
+    terminal.shows("gpuwatch  node2");
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    assert!(!has(&terminal.bytes(), OWNED));
+}
+
+#[test]
+fn machines_that_fail_have_their_reasons_in_their_rows() {
+    test_tiers::full!("waits for a machine that hangs");
+    let machines = Machines::new();
+    let _rank = machines.rank("good", &[]);
+    machines.faulty("hangs", "exec sleep 1000");
+    machines.faulty("older", "echo \"error: unrecognized subcommand 'stream'\" >&2; exit 2");
+    machines.faulty("chatters", &format!("while :; do printf 'Welcome {TITLE}\\n'; done"));
+    let header = HEADER.replace("FORMAT", "1");
+    machines.faulty("garbles", &format!("echo '{header}'; printf '{TITLE}garbage\\n'; exec cat"));
+    let notice = r#"{"type":"notice","at_us":5,"text":"\u001b]0;owned\u0007"}"#;
+    machines.faulty("hostile", &format!("echo '{header}'; echo '{notice}'; exec cat"));
+    let mut terminal = machines.watch("hangs,older,chatters,garbles,hostile,good", &[]);
+    let row = |name: &str, words: &str| {
+        let shows = || terminal.text().lines().any(|it| it.trim_start().starts_with(name) && it.contains(words));
+        assert!(crate::pty::until(PATIENCE, shows), "{name} {words}\n{}", terminal.text());
+    };
+    for (name, words) in [
+        ("good", "up"),
+        ("hangs", "silent"),
+        ("hangs", "no line for"),
+        ("older", "incompatible"),
+        ("chatters", "not a stream of gpuwatch"),
+        ("garbles", "line 2 is not a line of a stream"),
+        ("hostile", "silent"),
+    ] {
+        row(name, words);
+    }
+    // The last state of a machine that is silent can be opened.
+    terminal.press("/hostile\r");
+    terminal.press("\r");
+    terminal.shows("gpuwatch  hostile  silent: no line for");
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    assert!(!has(&terminal.bytes(), OWNED));
+}
+
+#[test]
+fn a_picture_shows_the_machines() {
+    let machines = Machines::new();
+    let _rank = machines.rank("node1", &[]);
+    let file = machines.directory.path().join("all.svg");
+    let transport = machines.transport();
+    let mut command = std::process::Command::new(PROGRAM);
+    command.args(["--hosts", "node1", "--transport", &transport, "--remote-program", PROGRAM, "--screenshot"]);
+    let output = command.arg(&file).envs(crate::launch::Home::new().variables()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let svg = std::fs::read_to_string(file).unwrap();
+    assert!(svg.contains("node1") && svg.contains("machines"), "{svg}");
+}
