@@ -5,7 +5,9 @@
 //! ```
 //!
 //! `GPUWATCH_MEASURED_VENV` names an environment that has that PyTorch. `GPUWATCH_MEASURED_OUT` names a file for a line
-//! of JSON for each training: what was measured, what fit answered.
+//! of JSON for each training: what was measured, what fit answered. `GPUWATCH_DOCS=write` rewrites the page of them.
+
+mod page;
 
 use super::Asked;
 use crate::venv::Venv;
@@ -103,14 +105,18 @@ fn peaks_are_as_measured_on_real_gpus() {
     thread::scope(|scope| {
         for _ in 0..WORKERS {
             scope.spawn(|| {
-                while let Some(line) = lines.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    let place = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(line) = lines.get(place) else { return };
                     let row = Row::of(line, &python);
-                    rows.lock().unwrap().push(row);
+                    rows.lock().unwrap().push((place, row));
                 }
             });
         }
     });
-    let rows = rows.into_inner().unwrap();
+    let mut rows = rows.into_inner().unwrap();
+    rows.sort_by_key(|(place, _)| *place);
+    let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
     if let Some(out) = env::var_os("GPUWATCH_MEASURED_OUT") {
         let line = |it: &Row| format!("{}\n", json!({ "measured": it.measured, "answer": it.answer }));
         fs::write(out, rows.iter().map(line).collect::<String>()).unwrap();
@@ -125,4 +131,15 @@ fn peaks_are_as_measured_on_real_gpus() {
     let answered: Vec<bool> = rows.iter().filter_map(Row::is_right).collect();
     let right = answered.iter().filter(|it| **it).count();
     assert!(right * 100 >= answered.len() * 97, "{right} of {}", answered.len());
+    check_page(&rows);
+}
+
+/// The page of the documents shows these answers.
+fn check_page(rows: &[Row]) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/fit-measured.md");
+    let now = page::page(rows);
+    if env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
+        return fs::write(&path, now).unwrap();
+    }
+    assert!(fs::read_to_string(&path).unwrap_or_default() == now, "{} differs: GPUWATCH_DOCS=write", path.display());
 }
