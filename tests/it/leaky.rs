@@ -299,6 +299,7 @@ fn host_memory_that_grows_with_kept_tensors_is_not_a_separate_leak() {
 
 #[test]
 fn an_independent_leak_of_host_memory_is_a_separate_leak() {
+    test_tiers::full!("starts PyTorch again");
     let run = Recorded::run("NVIDIA A10:4GiB:256MiB", "copies");
     let json = run.judged();
     assert_eq!(json["hits"].as_array().map(Vec::len), Some(2), "{json:#}");

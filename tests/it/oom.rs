@@ -197,6 +197,7 @@ fn every_output_reports_the_other_processes_on_the_device() {
 
 #[test]
 fn the_jobs_limit_is_reported() {
+    test_tiers::full!("starts PyTorch twice more for another cause");
     let (it, _) = both("limit", 0);
     let [found] = &it.judged()[..] else { panic!("one error") };
     let message = account(found);

@@ -93,6 +93,15 @@ fn lightning_in_mixed_precision_fits_on_three_and_four_devices() {
     check_more_ranks("lightning", &[], &["bf16"]);
 }
 
+#[test]
+fn a_loop_fits_on_eight_devices() {
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let of = |count: u8| answer(&python, TORCHRUN, &format!("{count}xRTX 4090"), "timm", "fsdp");
+    let (four, eight) = (of(4), of(8));
+    assert!(allocated(&eight) < allocated(&four), "{eight:#} {four:#}");
+}
+
 macro_rules! trainings {
     ($($library:ident: $precisions:ident, $ranks:ident $launcher:expr;)+) => {$(
         #[test]

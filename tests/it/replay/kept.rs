@@ -125,7 +125,7 @@ fn a_session_is_the_same_after_a_checkpoint() {
 fn a_day_of_eight_ranks_is_opened_and_sought_in() {
     let dir = tempfile::tempdir().unwrap();
     let full = test_tiers::is_benchmark();
-    let path = day(dir.path(), if full { 24 * 3600 } else { 600 });
+    let path = day(dir.path(), if full { 24 * 3600 } else { 120 });
     let cache = dir.path().join("replay");
     let begun = Instant::now();
     let replay = Replay::load(recordings(&path), Some(&cache), |_, _| {});

@@ -72,6 +72,9 @@ fn every_screen_looks_like_this_at_every_size() {
 fn no_size_is_too_small_or_too_large_for_any_screen() {
     let heights: Vec<u16> = (0..7).chain([8, 11, 12, 13, 19, 20, 24, 28, 34, 40, 100]).collect();
     let widths: Vec<u16> = (0..4).chain([9, 20, 36, 40, 72, 80, 112, 132, 160, 300]).collect();
+    let all = widths.iter().flat_map(|width| heights.iter().map(move |height| (*width, *height)));
+    // Every width and every height is among them: their numbers have no divisor in common with the step.
+    let sizes: Vec<_> = all.step_by(test_tiers::stride!(5, "other pairs of width and height")).collect();
     let theme = theme("dusk").in_ascii();
     let sessions = [
         Session::default(),
@@ -93,7 +96,7 @@ fn no_size_is_too_small_or_too_large_for_any_screen() {
             ] {
                 scrolled.update(command, &session);
             }
-            for (width, height) in widths.iter().flat_map(|width| heights.iter().map(move |height| (*width, *height))) {
+            for &(width, height) in &sizes {
                 for ui in [&ui, &scrolled] {
                     let drawn = picture_of(&session, &found, ui, &theme, width, height);
                     assert_eq!((drawn.area.width, drawn.area.height), (width, height));

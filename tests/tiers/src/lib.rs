@@ -13,6 +13,7 @@
 //! | [`needs!`] | what may be missing, but not in CI: a download, a program | skips | fails |
 //! | [`skip!`] | what no installation can change: the kernel, the user, the hardware | skips | skips |
 //! | [`vary!`] | cases of which the first proves the promise | the first, reports | all |
+//! | [`stride!`] | places or sizes of which a part proves the promise | every n-th, reports | all |
 //! | [`leave_out!`] | a part of a test, which continues with the rest | reports | reports |
 //!
 //! Each is written to standard error at once. `tests/summary.rs` of this package runs after all other tests and lists
@@ -95,6 +96,19 @@ macro_rules! vary {
         };
         $cases.into_iter().take(most)
     }};
+}
+
+/// Gives a step through places or sizes: in the full tier 1. Takes the quick tier's step, and what it leaves out.
+#[macro_export]
+macro_rules! stride {
+    ($quick:expr, $others:expr) => {
+        if $crate::is_full() {
+            1
+        } else {
+            $crate::leave_out!("full tier: {}", $others);
+            $quick
+        }
+    };
 }
 
 /// The name of the function that uses it.
