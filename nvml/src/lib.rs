@@ -7,7 +7,7 @@ use libc::{RTLD_LAZY, RTLD_NOLOAD, dlclose, dlopen, dlsym};
 use std::{
     cell::RefCell,
     collections::BTreeMap,
-    ffi::{CStr, CString, c_char, c_uint, c_void},
+    ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
     mem::transmute,
     ptr,
 };
@@ -72,6 +72,26 @@ pub struct Utilization {
     pub decoder: c_uint,
 }
 
+/// `nvmlFieldValue_t`, its value as the number that counters have.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Field {
+    id: c_uint,
+    /// The link, or all of them.
+    scope: c_uint,
+    at_us: i64,
+    latency_us: i64,
+    kind: c_int,
+    status: c_int,
+    value: u64,
+}
+
+/// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `_RX`: KiB since the driver was loaded.
+const NVLINK_DATA: [c_uint; 2] = [138, 139];
+
+/// The scope of all links together.
+const ALL_LINKS: c_uint = c_uint::MAX;
+
 type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
 type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
 type Call4<A, B, C, D> = Option<unsafe extern "C" fn(A, B, C, D) -> i32>;
@@ -88,6 +108,7 @@ pub struct Direct {
     /// The newest version first.
     processes: [List<Listed>; 2],
     first_processes: List<First>,
+    fields: Call3<*mut c_void, c_int, *mut Field>,
     utilization: Call4<*mut c_void, *mut Utilization, *mut c_uint, u64>,
     /// Devices by UUID; NVML itself searches all of them each time.
     devices: RefCell<BTreeMap<String, *mut c_void>>,
@@ -114,6 +135,7 @@ impl Direct {
                     transmute::<*mut c_void, List<Listed>>(find(c"nvmlDeviceGetComputeRunningProcesses_v2")),
                 ],
                 first_processes: transmute::<*mut c_void, List<First>>(find(c"nvmlDeviceGetComputeRunningProcesses")),
+                fields: transmute::<*mut c_void, Call3<_, _, _>>(find(c"nvmlDeviceGetFieldValues")),
                 utilization: transmute::<*mut c_void, Call4<_, _, _, _>>(find(c"nvmlDeviceGetProcessUtilization")),
                 devices: RefCell::default(),
             })
@@ -149,6 +171,22 @@ impl Direct {
                 }
             }
             processes(self.first_processes, device, |it: &First| (it.pid, it.used))
+        })
+    }
+
+    /// Returns the KiB that a device has sent and received over all links of NVLink since the driver was loaded.
+    ///
+    /// # Errors
+    ///
+    /// Fails with the driver's `nvmlReturn_t`, also that of one of the two.
+    pub fn nvlink_kib(&self, uuid: &str) -> Result<[u64; 2], i32> {
+        let call = self.fields.ok_or(FUNCTION_NOT_FOUND)?;
+        self.about(uuid, |device| {
+            let mut both = NVLINK_DATA.map(|id| Field { id, scope: ALL_LINKS, ..Field::default() });
+            // SAFETY: the driver fills the two entries that it gets.
+            check(unsafe { call(device, 2, both.as_mut_ptr()) })?;
+            both.iter().try_for_each(|it| check(it.status))?;
+            Ok(both.map(|it| it.value))
         })
     }
 

@@ -65,12 +65,14 @@ pub enum Fault {
     Mig(usize, usize),
     /// The device of that index has reported that critical error, once.
     Xid(usize, u64),
+    /// The device of that index still has so many bytes of a process (its pid) that has ended.
+    Kept(usize, u32, u64),
     /// A line as the library reads it, `WORD[=VALUE] [CALL [DEVICE]]`: words `stall`, `lost`, `no-permission`,
-    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`, `mismatch`, `gone`, `mig`, `xid`, `answer` (the
-    /// number that a call returns), `log` (see [`Machine::calls`]); CALL a name, or the beginning of one with `*`, or
-    /// `CALL:ARGUMENT` for one clock, link, field or process; DEVICE an index. For `nvmlDeviceGetProcessUtilization`,
-    /// `idle CALL:PID` leaves a process out, and `answer=N CALL:sm:PID` sets its part (`sm`, `memory`, `encoder`,
-    /// `decoder`; without `:PID` that of all).
+    /// `no-function`, `not-supported`, `unknown`, `no-process-memory`, `mismatch`, `gone`, `mig`, `xid`, `kept`,
+    /// `answer` (the number that a call returns), `log` (see [`Machine::calls`]); CALL a name, or the beginning of one
+    /// with `*`, or `CALL:ARGUMENT` for one clock, link, field or process; DEVICE an index. For
+    /// `nvmlDeviceGetProcessUtilization`, `idle CALL:PID` leaves a process out, and `answer=N CALL:sm:PID` sets its
+    /// part (`sm`, `memory`, `encoder`, `decoder`; without `:PID` that of all).
     Line(String),
 }
 
@@ -86,6 +88,7 @@ impl Fault {
             Self::Mismatch => "mismatch".into(),
             Self::Gone(device) => format!("gone * {device}"),
             Self::Mig(device, parts) => format!("mig={parts} * {device}"),
+            Self::Kept(device, pid, bytes) => format!("kept={pid}:{bytes} * {device}"),
             Self::Xid(device, number) => format!("xid={number} * {device}"),
             Self::Line(line) => line.clone(),
         }

@@ -150,7 +150,7 @@ impl Verdict {
     fn note_unanswered(&mut self, file: &File) {
         let path = Path::new(file.name.raw());
         let has_trace = |it: &Finding| {
-            let pid = self.run.session.process(it.probe).and_then(|process| Some(process.hello.as_ref()?.pid));
+            let pid = it.process(&self.run.session).and_then(|process| Some(process.hello.as_ref()?.pid));
             pid.is_some_and(|pid| traces::newest(path, pid).is_some())
         };
         let is_unanswered = |it: &&Finding| !it.is_allowed() && it.may_need_other_settings() && it.replayed.is_none();

@@ -301,6 +301,7 @@ pub struct Ancestor {
 
 /// A process's description.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a field of recordings")]
 pub struct ProcessInfo {
     /// Its pid on this host.
     pub pid: u32,
@@ -316,6 +317,12 @@ pub struct ProcessInfo {
     /// Whether a signal (`SIGSTOP`, Ctrl-Z) has suspended it, or a debugger holds it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suspended: bool,
+    /// Whether it has ended, and the kernel or the driver still lists it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ended: bool,
+    /// Whether the launcher that started it as one of several ranks has ended before it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub orphaned: bool,
     /// The pid of its parent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<u32>,

@@ -161,6 +161,10 @@ metrics! {
     nvlinks_active = NvlinksActive(Count, "nvmlDeviceGetNvLinkState", Minute, As("NVLinks up"))
     /// Links of NVLink.
     nvlinks = Nvlinks(Count, "nvmlDeviceGetFieldValues", Minute, Behind(NvlinksActive))
+    /// Bytes per second that the device sends over all links of NVLink, without the protocol's own.
+    nvlink_sent = NvlinkSent(Bytes, "nvmlDeviceGetFieldValues", Watched, As("NVLink out/s"))
+    /// Bytes per second that the device receives over all links of NVLink, without the protocol's own.
+    nvlink_received = NvlinkReceived(Bytes, "nvmlDeviceGetFieldValues", Watched, As("NVLink in/s"))
     /// Errors of NVLink since the driver was loaded: checksums, replays and recoveries.
     nvlink_errors = NvlinkErrors(Count, "nvmlDeviceGetFieldValues", TenSeconds, As("NVLink err."))
     /// Uncorrected ECC errors since the driver was loaded.
@@ -189,6 +193,10 @@ metrics! {
     compute_mode = ComputeMode(ComputeMode, "nvmlDeviceGetComputeMode", Minute, As("compute"))
     /// Whether it can be divided into MIG devices.
     mig = Mig(Switch, "nvmlDeviceGetMigMode", Minute, As("MIG"))
+    /// Slices of the multiprocessors that a MIG device has: 2 for `2g.35gb`.
+    mig_slices = MigSlices(Count, "nvmlDeviceGetAttributes_v2", Minute, No)
+    /// Multiprocessors that a MIG device has.
+    mig_multiprocessors = MigMultiprocessors(Count, "nvmlDeviceGetAttributes_v2", Minute, No)
 }
 
 impl Metric {

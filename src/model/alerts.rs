@@ -10,12 +10,12 @@ mod policy;
 mod replays;
 
 pub use super::findings::is_open;
-use crate::{
-    facts::event::ProbeId,
-    model::{
-        analysis::{episode::Resource, severity::Severity},
-        findings::{Finding, Findings, Kind, Standing},
-        session::{Session, process::Life},
+use crate::model::{
+    analysis::{episode::Resource, severity::Severity},
+    findings::{Finding, Findings, Kind, Standing, Subject},
+    session::{
+        Session,
+        process::{Life, Process},
     },
 };
 pub use captures::{Captures, longer, question, question_of, words};
@@ -37,7 +37,7 @@ pub struct News {
 }
 
 /// The parts of a finding that never change.
-pub type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64);
+pub type Identity = (Kind, Subject, Option<u32>, Option<Resource>, u64);
 
 impl News {
     /// Returns findings that are open, at least a warning, neither silenced nor allowed, and not yet reported. Call it
@@ -49,7 +49,8 @@ impl News {
         let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
         self.reported.retain(|it| known.contains(it));
         let is_caught_up = |it: &Finding| {
-            session.process(it.probe).is_some_and(|process| !matches!(process.life, Life::Found | Life::CatchingUp))
+            let is_ready = |process: &Process| !matches!(process.life, Life::Found | Life::CatchingUp);
+            it.probe.is_none() || it.process(session).is_some_and(is_ready)
         };
         let is_wanted = |it: &Finding| it.severity >= Severity::Warning && it.standing == Standing::Usual;
         let matters = |it: &&Finding| is_wanted(it) && is_open(it, session) && is_caught_up(it);
@@ -86,5 +87,5 @@ impl Edges {
 
 /// Returns what identifies a finding while its figures change.
 pub fn identity(it: &Finding) -> Identity {
-    (it.kind, it.probe, it.ordinal, it.resource, it.first_alert_step)
+    (it.kind, it.subject(), it.ordinal, it.resource, it.first_alert_step)
 }

@@ -54,6 +54,9 @@ pub mod skew;
 /// Jobs whose steps have stopped.
 pub mod stall;
 
+/// Processes that hold device memory and do nothing.
+pub mod idle;
+
 /// Hardware that slows a job down or needs service.
 pub mod hardware;
 

@@ -5,6 +5,7 @@ mod blame;
 mod derive;
 mod finding;
 mod follow;
+mod idle;
 mod json;
 mod replayed;
 mod steps;
@@ -29,7 +30,7 @@ use crate::{
         },
     },
 };
-pub use finding::{Finding, Identity, Kind, Standing};
+pub use finding::{Finding, Identity, Kind, Standing, Subject};
 pub use replayed::{VARIABLE, replay_words};
 
 /// All analyses of a session.
@@ -84,8 +85,9 @@ pub fn findings(session: &Session) -> Findings {
 /// and when no process is left, the final findings stay open.
 pub fn is_open(it: &Finding, session: &Session) -> bool {
     let is_over = || {
-        let has_ended = session.process(it.probe).is_none_or(|it| !it.is_alive());
-        has_ended && it.kind != Kind::Oom && session.processes.iter().any(Process::is_alive)
+        let has_ended = it.process(session).is_none_or(|it| !it.is_alive());
+        // What is judged without a probe ends by itself.
+        has_ended && it.probe.is_some() && it.kind != Kind::Oom && session.processes.iter().any(Process::is_alive)
     };
     it.is_active() && !is_over()
 }
@@ -98,7 +100,7 @@ impl Findings {
 
     /// Returns a process's lasting growth on a device: of its live allocations, otherwise the fastest.
     pub fn growing(&self, probe: ProbeId, ordinal: u32) -> Option<&Finding> {
-        let own = self.lasting_growth().filter(|it| it.probe == probe && it.ordinal == Some(ordinal));
+        let own = self.lasting_growth().filter(|it| it.probe == Some(probe) && it.ordinal == Some(ordinal));
         let own = own.filter(|it| it.resource != Some(Resource::Device));
         own.max_by(|one, other| {
             let is_live = |it: &Finding| it.resource == Some(Resource::Allocated);
@@ -116,7 +118,7 @@ impl Findings {
 
     /// Returns the fastest lasting growth of a process's host memory.
     pub fn growing_on_host(&self, probe: ProbeId) -> Option<&Finding> {
-        let own = self.lasting_growth().filter(|it| it.probe == probe && it.ordinal.is_none());
+        let own = self.lasting_growth().filter(|it| it.probe == Some(probe) && it.ordinal.is_none());
         own.max_by(|one, other| rate(one).total_cmp(&rate(other)))
     }
 

@@ -40,6 +40,9 @@ mod replays;
 /// The levels of one process on one device over its run.
 pub mod timeline;
 
+/// Processes that hold device memory and do nothing.
+pub mod idle;
+
 /// Devices that a process uses but does not train on.
 pub mod contexts;
 
@@ -58,6 +61,7 @@ use carried::Room;
 use device::{Device, Reading};
 use figures::OfProcess;
 use history::Latest;
+use idle::Holders;
 use losses::Losses;
 use peers::Peers;
 use process::{Life, OnDevice, Placed, Process};
@@ -97,6 +101,8 @@ pub struct Session {
     pub job: Option<JobEnd>,
     /// What gpuwatch did not see or no longer keeps.
     pub losses: Losses,
+    /// The processes in the driver's lists, and for how long they have done nothing.
+    pub holders: Holders,
     /// The seconds that have been judged.
     judged_s: u64,
 }
@@ -136,11 +142,7 @@ impl Session {
                 self.attribute_list(device, at);
             }
             Fact::Figures { pid, device, changes } => self.figures(*pid, device.as_ref(), changes),
-            Fact::Process(info) => {
-                if self.process_info.len() < PROCESS_INFO || self.process_info.contains_key(&info.pid) {
-                    self.process_info.insert(info.pid, info.clone());
-                }
-            }
+            Fact::Process(info) => self.described(info),
             Fact::ProcessGone { pid } => {
                 self.process_info.remove(pid);
                 self.figures.remove(pid);
@@ -233,6 +235,16 @@ impl Session {
             it.gone = None;
         });
         self.devices.sort_by_key(|it| it.index.unwrap_or(u32::MAX));
+    }
+
+    /// Takes a process's description. Of one that has ended, little is left to describe, so the earlier words stay.
+    fn described(&mut self, info: &ProcessInfo) {
+        let known = self.process_info.get_mut(&info.pid);
+        if let Some(known) = known.filter(|it| info.ended && it.start_ticks == info.start_ticks) {
+            known.ended = true;
+        } else if self.process_info.len() < PROCESS_INFO || self.process_info.contains_key(&info.pid) {
+            self.process_info.insert(info.pid, info.clone());
+        }
     }
 
     fn probe_found(&mut self, probe: ProbeId, pid: Option<u32>, socket: &Foreign, at: Stamp) {

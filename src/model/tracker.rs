@@ -59,7 +59,7 @@ fn open<'a>(session: &Session, findings: &'a Findings, process: &Process, on: &O
     let is_first = process.devices.first().is_some_and(|it| it.ordinal == on.ordinal);
     let is_own = |it: &&Finding| {
         let is_here = it.ordinal.map_or(is_first, |ordinal| ordinal == on.ordinal);
-        it.probe == process.probe && is_here && is_open(it, session) && !it.is_allowed()
+        it.is_of(process) && is_here && is_open(it, session) && !it.is_allowed()
     };
     findings.all.iter().filter(is_own).collect()
 }

@@ -17,6 +17,9 @@ const CONTAINERS: [(&str, &str); 6] = [
     ("apptainer-", "apptainer"),
 ];
 
+/// Variables that a launcher sets for each of the ranks that it starts, and only for them.
+const RANKS: [&str; 3] = ["TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+
 /// Characters of a container's id that its tools show.
 const ID: usize = 12;
 
@@ -32,6 +35,12 @@ fn matters(variable: &str) -> bool {
     let Some((name, _)) = variable.split_once('=') else { return false };
     let is_allocator = name.starts_with("PYTORCH_") && name.ends_with("ALLOC_CONF");
     is_allocator || name.starts_with("CUDA_") || name.starts_with("NCCL_")
+}
+
+/// Returns whether a launcher has started the process as one of several ranks.
+pub(super) fn is_rank(environ: &str) -> bool {
+    let names = environ.split('\0').filter_map(|it| it.split_once('=')).map(|(name, _)| name);
+    names.into_iter().any(|it| RANKS.contains(&it))
 }
 
 /// Returns the batch job and the container: `slurm 4242, docker 0123456789ab`.
@@ -86,6 +95,13 @@ mod tests {
         assert_eq!(settings(environ), kept);
         let many: Vec<String> = (0..1000).map(|it| format!("CUDA_{it}=1")).collect();
         assert_eq!(settings(&many.join("\0")).len(), VARIABLES_MAX);
+    }
+
+    #[test]
+    fn ranks_are_what_a_launcher_started() {
+        assert!(is_rank("PATH=/bin\0TORCHELASTIC_RUN_ID=none\0RANK=3\0") && is_rank("OMPI_COMM_WORLD_RANK=0"));
+        // Kubernetes sets these for a container's first process, which has no launcher.
+        assert!(!is_rank("RANK=3\0WORLD_SIZE=8\0LOCAL_RANK=0\0") && !is_rank("A=PMI_RANK=3\0"));
     }
 
     #[test]

@@ -67,7 +67,10 @@ pub(super) async fn run(begun: Instant, mut needs: Needs, sender: EventSender) {
         }
         let focus = needs.focus.borrow().clone();
         let pids: BTreeSet<u32> = needs.pids.borrow().iter().chain(&*needs.probed.borrow()).copied().collect();
-        let wanted = |pid: u32| Some((pid, focus.host_every(pid, needs.recorded)?));
+        let probed = needs.probed.borrow().clone();
+        // The CPU time of a job shows that it works while it makes no step.
+        let every = |pid: u32| focus.host_every(pid, needs.recorded || probed.contains(&pid));
+        let wanted = |pid: u32| Some((pid, every(pid)?));
         let wanted: BTreeMap<u32, u64> = pids.into_iter().filter_map(wanted).collect();
         known.retain(|pid, _| wanted.contains_key(pid));
         for (pid, every) in wanted {

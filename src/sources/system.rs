@@ -34,15 +34,42 @@ const CMDLINE_MAX: u64 = 64 << 10;
 /// Most bytes read of an environment.
 const ENVIRON_MAX: u64 = 256 << 10;
 
+/// Programs that adopt processes whose parents have ended.
+const ADOPTERS: [&str; 6] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit"];
+
 /// A process that is checked each second.
 struct Seen {
     /// Its open file: opening costs more than reading, and the file stays this process's.
     stat: Option<File>,
     start_ticks: u64,
-    suspended: bool,
-    /// Whether a description was sent. Probed processes describe themselves, so for those only suspending and resuming
-    /// is sent.
+    standing: Standing,
+    /// Whether a description was sent. Probed processes describe themselves, so for those only a change is sent.
     sent: bool,
+}
+
+/// What of a process's state changes while it runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Standing {
+    suspended: bool,
+    ended: bool,
+    parent: u32,
+}
+
+/// What gpuwatch reads of a process's state each second.
+#[derive(Clone, Copy)]
+struct Stat {
+    state: char,
+    parent: u32,
+    threads: u64,
+    start_ticks: u64,
+}
+
+impl Stat {
+    fn standing(self) -> Standing {
+        // A zombie with other threads is a process whose first thread has ended.
+        let ended = matches!(self.state, 'Z' | 'X') && self.threads <= 1;
+        Standing { suspended: matches!(self.state, 'T' | 't'), ended, parent: self.parent }
+    }
 }
 
 /// Sends a tick each second, descriptions of the processes that the driver lists, and which processes are suspended.
@@ -71,12 +98,17 @@ pub(super) async fn run(
         // Check each process once: that is most of the cost of a quiet second.
         let all: BTreeSet<u32> = known.keys().chain(&named).chain(&probed).copied().collect();
         for pid in all {
-            let found = known.get(&pid).and_then(|it| it.stat.as_ref()).map_or_else(|| state_and_start(pid), read_stat);
-            let is_gone = |it: &Seen| found.is_none_or(|(_, start)| start != it.start_ticks);
-            if known.get(&pid).is_some_and(is_gone) && known.remove(&pid).is_some_and(|it| it.sent) {
-                sender.send(Fact::ProcessGone { pid }).await;
-            }
+            let found = known.get(&pid).and_then(|it| it.stat.as_ref()).map_or_else(|| stat_of(pid), read_stat);
             let is_named = named.contains(&pid);
+            let is_gone = |it: &Seen| found.is_none_or(|stat| stat.start_ticks != it.start_ticks);
+            if let Some(it) = known.get_mut(&pid).filter(|it| is_gone(it)) {
+                // The driver may list what a process held after its end.
+                if it.sent && is_named && found.is_none() && !in_container() {
+                    end(pid, it, &sender).await;
+                } else if known.remove(&pid).is_some_and(|it| it.sent) {
+                    sender.send(Fact::ProcessGone { pid }).await;
+                }
+            }
             match found {
                 Some(found) if is_named || probed.contains(&pid) => {
                     read(pid, found, is_named, &mut known, &sender).await;
@@ -91,25 +123,28 @@ pub(super) async fn run(
     }
 }
 
+/// Sends once that a process has ended, as long as the driver lists it.
+async fn end(pid: u32, it: &mut Seen, sender: &EventSender) {
+    if !std::mem::replace(&mut it.standing.ended, true) {
+        let start_ticks = it.start_ticks;
+        sender.send(Fact::Process(ProcessInfo { pid, start_ticks, ended: true, ..ProcessInfo::default() })).await;
+    }
+}
+
 /// Sends what changed about a process.
-async fn read(
-    pid: u32,
-    (state, start_ticks): (char, u64),
-    by_name: bool,
-    known: &mut BTreeMap<u32, Seen>,
-    sender: &EventSender,
-) {
-    let suspended = is_suspended(state);
+async fn read(pid: u32, found: Stat, by_name: bool, known: &mut BTreeMap<u32, Seen>, sender: &EventSender) {
+    let standing = found.standing();
     let is_room = known.len() < OPEN_MAX;
     let seen = known.entry(pid).or_insert_with(|| {
         let stat = if is_room { open_stat(pid) } else { None };
-        Seen { stat, start_ticks, suspended: false, sent: false }
+        let running = Standing { suspended: false, ended: false, ..standing };
+        Seen { stat, start_ticks: found.start_ticks, standing: running, sent: false }
     });
-    if (seen.suspended != suspended || (by_name && !seen.sent))
+    if (seen.standing != standing || (by_name && !seen.sent))
         && let Some(info) = process(pid)
     {
         let was_sent = seen.sent;
-        (seen.start_ticks, seen.suspended, seen.sent) = (info.start_ticks, info.suspended, true);
+        (seen.start_ticks, seen.standing, seen.sent) = (info.start_ticks, standing, true);
         let argv: Vec<&str> = info.argv.iter().map(Foreign::raw).collect();
         let kept_out = python::without_probe(&argv).filter(|_| by_name && !was_sent);
         sender.send(Fact::Process(info)).await;
@@ -119,19 +154,14 @@ async fn read(
     }
 }
 
-/// Whether a signal has stopped it, or a debugger holds it.
-fn is_suspended(state: char) -> bool {
-    matches!(state, 'T' | 't')
-}
-
 const STRANGERS: &str = "this is a container: the driver numbers processes as the host does, so memory of processes \
     outside, and of those here that the host numbers otherwise, cannot be attributed; gpuwatch on the host can";
 
 /// Returns a process's description; `None` if this host has no process with this pid.
 pub fn process(pid: u32) -> Option<ProcessInfo> {
     let dir = PathBuf::from(format!("/proc/{pid}"));
-    let (state, start_ticks) = state_and_start(pid)?;
-    let suspended = is_suspended(state);
+    let stat = stat_of(pid)?;
+    let Standing { suspended, ended, parent } = stat.standing();
     let uid = fs::metadata(&dir).ok()?.uid();
     let mut cmdline = Vec::new();
     // A command line may be megabytes long, so read only a part.
@@ -153,14 +183,16 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
     let place = environment::place(&environ, &begin_of(pid, "cgroup")).map(Foreign::new);
     Some(ProcessInfo {
         pid,
-        start_ticks,
+        start_ticks: stat.start_ticks,
         argv,
         user: user(uid),
         contained,
         suspended,
-        parent: parent(pid),
+        ended: ended && !in_container(),
+        orphaned: environment::is_rank(&environ) && is_adopter(parent),
+        parent: Some(parent).filter(|it| *it > 0),
         ancestors: ancestors(pid),
-        started_us: since_epoch_us(start_ticks),
+        started_us: since_epoch_us(stat.start_ticks),
         place,
         environment: command_line(environment::settings(&environ)),
     })
@@ -174,9 +206,13 @@ fn begin_of(pid: u32, name: &str) -> String {
     read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Whether a process adopts those whose parents have ended.
+fn is_adopter(pid: u32) -> bool {
+    ADOPTERS.contains(&begin_of(pid, "comm").trim_end())
+}
+
 fn parent(pid: u32) -> Option<u32> {
-    let status = begin_of(pid, "status");
-    status.lines().find_map(|it| it.strip_prefix("PPid:"))?.trim().parse().ok().filter(|it| *it > 0)
+    Some(stat_of(pid)?.parent).filter(|it| *it > 0)
 }
 
 /// Returns the ancestors of a process, the parent first, without the host's first process.
@@ -187,12 +223,12 @@ fn ancestors(pid: u32) -> Vec<Ancestor> {
 
 /// Returns when a process started, in clock ticks since boot. Pid and start together identify it.
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    Some(state_and_start(pid)?.1)
+    Some(stat_of(pid)?.start_ticks)
 }
 
 /// Returns when a process started; `None` for an ended one, also as a zombie.
 pub fn runs_since(pid: u32) -> Option<u64> {
-    state_and_start(pid).filter(|(state, _)| !matches!(state, 'Z' | 'X')).map(|(_, start)| start)
+    stat_of(pid).filter(|it| !matches!(it.state, 'Z' | 'X')).map(|it| it.start_ticks)
 }
 
 /// Returns the same in µs of Unix time, to the second.
@@ -237,7 +273,7 @@ fn boot_id() -> Option<String> {
     Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
 }
 
-fn state_and_start(pid: u32) -> Option<(char, u64)> {
+fn stat_of(pid: u32) -> Option<Stat> {
     read_stat(&open_stat(pid)?)
 }
 
@@ -248,7 +284,7 @@ fn open_stat(pid: u32) -> Option<File> {
 }
 
 /// Returns `None` if the process is gone.
-fn read_stat(stat: &File) -> Option<(char, u64)> {
+fn read_stat(stat: &File) -> Option<Stat> {
     // One read gets all of it, because every process is read each second.
     let mut text = [0; 1024];
     let length = stat.read_at(&mut text, 0).ok()?;
@@ -257,7 +293,10 @@ fn read_stat(stat: &File) -> Option<(char, u64)> {
     let fields = std::str::from_utf8(fields).ok()?;
     let mut fields = fields.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+    let parent = fields.next()?.parse().ok()?;
+    // By their numbers in proc(5): threads are the twentieth, the start the twenty-second.
+    let threads = fields.nth(15)?.parse().ok()?;
+    Some(Stat { state, parent, threads, start_ticks: fields.nth(1)?.parse().ok()? })
 }
 
 /// Returns the owner of a process; `None` if it is gone.

@@ -74,8 +74,8 @@ fn a_selected_alert_opens_its_process_and_its_step() {
         // On the screen of the process, the run is what is further in.
         let further = if ui.screen == Screen::Process { Screen::Timeline } else { Screen::Process };
         assert_eq!(opened.screen, further);
-        assert_eq!(opened.held, Some(RowId::Probed(it.probe, 0)), "{:?}", ui.screen);
-        assert_eq!(opened.process(&session).map(|it| it.0.probe), Some(it.probe));
+        assert_eq!(opened.held, it.probe.map(|probe| RowId::Probed(probe, 0)), "{:?}", ui.screen);
+        assert_eq!(opened.process(&session).map(|it| it.0.probe), it.probe);
         opened.update(Command::Back, &session);
         assert_eq!((opened.screen, opened.focus), (ui.screen, Focus::Alerts), "back among the alerts");
         let mut run = ui.clone();
@@ -192,7 +192,7 @@ fn a_click_selects_an_alert_and_two_open_its_process() {
         let it = selected(&ui, &session);
         ui.mouse(Mouse::Double(at), &regions, &session);
         let further = if screen == Screen::Process { Screen::Timeline } else { Screen::Process };
-        assert_eq!((ui.screen, ui.process(&session).map(|it| it.0.probe)), (further, Some(it.probe)));
+        assert_eq!((ui.screen, ui.process(&session).map(|it| it.0.probe)), (further, it.probe));
     }
 }
 

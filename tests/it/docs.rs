@@ -112,7 +112,10 @@ fn of_figures() -> String {
          out there, and `–` on the screen.\n\ngpuwatch reads only what is needed: every {WATCHED_EVERY} seconds for the \
          process on the process screen (those of its tree every {TREE_EVERY}) and for all processes while their list is sorted \
          by a figure, every {RECORDED_EVERY} seconds for a \
-         recording (none of trees), and for `gpuwatch once`. Rates are of the time between two readings.\n\n\
+         recording (none of trees), and for `gpuwatch once`. Those of probed processes are always \
+         read every {RECORDED_EVERY} seconds, because CPU time shows that a job works while it makes no step. Where several \
+         processes share a device, their parts of its time are \
+         read every {RECORDED_EVERY} seconds, because they show which of them rests. Rates are of the time between two readings.\n\n\
          | name | unit | meaning | on the process screen | of | source |\n|---|---|---|---|---|---|\n"
     );
     for it in Figure::TABLE {

@@ -32,7 +32,7 @@ fn the_figures_of_the_process_stand_beside_its_samples() {
     assert!(header.ends_with(",process_rss,process_threads,step_us"), "{header}");
 }
 
-fn exported(file: &Path, format: &str) -> String {
+pub(crate) fn exported(file: &Path, format: &str) -> String {
     let output = Command::new(PROGRAM).args(["export", "--format", format]).arg(file).output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).unwrap()

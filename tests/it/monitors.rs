@@ -3,16 +3,21 @@
 //! `GPUWATCH_DOCS=write cargo test --test it monitors::` writes the page.
 
 use crate::{
+    export::exported,
+    pace::recorded,
     screens::presets::working,
-    story::{device, picture, text},
+    story::{GIB, device, picture, text},
 };
 use gpuwatch::{
     facts::{
-        event::Fact,
+        event::{DeviceId, DeviceInfo, DeviceMemory, Fact},
         figures::Figure,
         metrics::{Metric, Shown},
+        units::Bytes,
     },
+    model::session::Session,
     screen::{
+        keys,
         theme::Theme,
         ui::{Screen, Ui, preset::Preset, tree::Listing},
     },
@@ -41,10 +46,20 @@ enum Place {
     Process(Figure),
     /// These words, on this screen.
     On(&'static str, fn() -> Ui, &'static str),
-    /// A command or file.
-    Prints(&'static str),
-    /// Nowhere, and why.
-    Not(&'static str),
+    /// These words name a command, a file or keys; the proof is checked.
+    Prints(&'static str, Proof),
+    /// Nowhere, and why; no screen and no figure of gpuwatch has one of these words.
+    Not(&'static str, &'static [&'static str]),
+}
+
+/// What shows that something is printed, or that keys do it.
+enum Proof {
+    /// A process in `once --json` has this field.
+    Field(&'static str),
+    /// `export` has these columns.
+    Columns(&'static [&'static str]),
+    /// The help has these keys, with these words.
+    Keys(&'static [(&'static str, &'static str)]),
 }
 
 use Has::{Both, Nvitop, Nvtop};
@@ -96,10 +111,10 @@ const OF_DEVICES: &[Row] = &[
     (
         "highest CUDA version of the driver",
         Nvitop,
-        Not("it concerns the installation, not the load; `nvidia-smi` prints it"),
+        Not("it concerns the installation, not the load; `nvidia-smi` prints it", &["cuda version", "cuda 1"]),
     ),
-    ("PCI bus id", Nvitop, Not("gpuwatch names devices by index and UUID, as CUDA and MIG do")),
-    ("display active", Nvitop, Not("a device that trains drives no display")),
+    ("PCI bus id", Nvitop, Not("gpuwatch names devices by index and UUID, as CUDA and MIG do", &["bus id", "0000:"])),
+    ("display active", Nvitop, Not("a device that trains drives no display", &["display"])),
     ("utilisation", Both, Device(Metric::GpuPercent)),
     ("memory used, total, percent", Both, On(OVERVIEW, overview, "140.00 GiB")),
     ("memory bandwidth utilisation", Both, Device(Metric::MemoryPercent)),
@@ -113,7 +128,10 @@ const OF_DEVICES: &[Row] = &[
     (
         "fan speed in revolutions",
         Nvtop,
-        Not("NVML has no revolutions on the devices that jobs train on; nvtop shows them for other vendors"),
+        Not(
+            "NVML has no revolutions on the devices that jobs train on; nvtop shows them for other vendors",
+            &["rpm", "revolutions"],
+        ),
     ),
     ("PCIe generation and width", Nvtop, Device(Metric::PcieGeneration)),
     ("PCIe throughput", Both, Device(Metric::PcieSent)),
@@ -121,13 +139,17 @@ const OF_DEVICES: &[Row] = &[
     ("persistence mode", Nvitop, Device(Metric::Persistence)),
     ("compute mode", Nvitop, Device(Metric::ComputeMode)),
     ("MIG mode", Both, Device(Metric::Mig)),
-    ("MIG devices with their memory", Nvitop, On(OVERVIEW, overview, "─ memory of GPU 0")),
-    ("MIG instance ids", Nvitop, Not("a MIG device has its UUID and its parent, which CUDA_VISIBLE_DEVICES takes")),
+    ("MIG devices with their memory", Nvitop, On(OVERVIEW, overview, "MIG 1g.18gb")),
+    (
+        "MIG instance ids",
+        Nvitop,
+        Not("a MIG device has its UUID and its parent, which CUDA_VISIBLE_DEVICES takes", &["instance"]),
+    ),
     ("BAR1", Nvitop, Device(Metric::Bar1Used)),
     (
         "number of shader cores, size of the L2 cache",
         Nvtop,
-        Not("constants of a model; nvtop shows them for other vendors"),
+        Not("constants of a model; nvtop shows them for other vendors", &["shader", "l2 cache"]),
     ),
     ("history of utilisation", Both, On(HARDWARE, hardware, "─ course of GPU 0")),
     ("history of memory", Both, On(OVERVIEW, overview, "─ allocated · rank 0")),
@@ -135,7 +157,10 @@ const OF_DEVICES: &[Row] = &[
     (
         "history of encoder, decoder and fan",
         Nvtop,
-        Not("they do not explain the pace of training; the current values are on the device screen"),
+        Not(
+            "they do not explain the pace of training; the current values are on the device screen",
+            &["course of enc", "encoder over time", "fan over time"],
+        ),
     ),
 ];
 
@@ -143,7 +168,7 @@ const OF_PROCESSES: &[Row] = &[
     ("pid", Both, On(COMPACT, compact, "4242")),
     ("user", Both, On(COMPACT, compact, "ada")),
     ("device", Both, On(COMPACT, compact, "gpu")),
-    ("kind (graphics or compute)", Both, Not("gpuwatch lists the processes that compute")),
+    ("kind (graphics or compute)", Both, Not("gpuwatch lists the processes that compute", &["graphics"])),
     ("device memory", Both, On(COMPACT, compact, "41.00 GiB")),
     ("device memory in percent", Both, On(DEVICE, device_screen, "29 %")),
     ("part of the device's time", Both, Process(Figure::SmPercent)),
@@ -152,23 +177,42 @@ const OF_PROCESSES: &[Row] = &[
     ("decoder", Both, Process(Figure::DecoderPercent)),
     ("CPU time in percent", Both, Process(Figure::CpuPercent)),
     ("host memory", Both, Process(Figure::Rss)),
-    ("virtual memory", Nvtop, Not("address space says nothing of memory in use: CUDA reserves terabytes of it")),
-    ("running time", Nvitop, Prints("`started_us` in `gpuwatch once --json`")),
+    (
+        "virtual memory",
+        Nvtop,
+        Not("address space says nothing of memory in use: CUDA reserves terabytes of it", &["virtual"]),
+    ),
+    ("running time", Nvitop, Prints("`started_us` in `gpuwatch once --json`", Proof::Field("started_us"))),
     ("command line", Both, On(COMPACT, compact, "python train.py")),
     ("environment", Nvitop, On(PROCESS, process_screen, "set by env")),
     ("tree with parents", Nvitop, On("key `V`", tree, "torchrun (pid 4000)")),
-    ("history of one process", Nvitop, Prints("columns `process_…` of `gpuwatch export`; the timeline has its memory")),
-    ("sort and filter", Both, Prints("keys `s`, `i`, `/`")),
-    ("signals", Both, Prints("key `K`")),
+    (
+        "history of one process",
+        Nvitop,
+        Prints(
+            "columns `process_…` of `gpuwatch export`; the timeline has its memory",
+            Proof::Columns(&["process_sm_percent", "process_memory_percent", "process_cpu_percent", "process_rss"]),
+        ),
+    ),
+    (
+        "sort and filter",
+        Both,
+        Prints("keys `s`, `i`, `/`", Proof::Keys(&[("s", "sort"), ("i", "reverse"), ("/", "filter")])),
+    ),
+    ("signals", Both, Prints("key `K`", Proof::Keys(&[("K", "signal")]))),
 ];
 
 const OF_HOSTS: &[Row] = &[
     (
         "CPU, load, memory and swap of the host",
         Nvitop,
-        Not("gpuwatch shows what the job uses of them; `htop` shows the host"),
+        Not("gpuwatch shows what the job uses of them; `htop` shows the host", &["swap", "load average"]),
     ),
-    ("history of host CPU and memory", Nvitop, Not("growth of a job's host memory is a finding, with its curve")),
+    (
+        "history of host CPU and memory",
+        Nvitop,
+        Not("growth of a job's host memory is a finding, with its curve", &["host cpu", "cpu of the host"]),
+    ),
 ];
 
 const TABLES: [(&str, &[Row]); 3] = [("Devices", OF_DEVICES), ("Processes", OF_PROCESSES), ("Host", OF_HOSTS)];
@@ -198,8 +242,8 @@ fn words(place: &Place) -> String {
             format!("process screen: {} (`{}`)", figure.row().label, gpuwatch::facts::values::Key::name(*figure))
         }
         On(screen, ..) => (*screen).to_owned(),
-        Prints(what) => (*what).to_owned(),
-        Not(why) => format!("not: {why}"),
+        Prints(what, _) => (*what).to_owned(),
+        Not(why, _) => format!("not: {why}"),
     }
 }
 
@@ -219,10 +263,15 @@ fn the_page_of_other_monitors_matches_the_table() {
     assert!(before == now, "docs/reference/monitors.md differs: GPUWATCH_DOCS=write cargo test --test it monitors::");
 }
 
-/// Each figure is on the screen that the table names.
-#[test]
-fn every_figure_of_other_monitors_is_where_the_table_has_it() {
+/// Two ranks at work, with everything known that the table names, and a MIG device of another board.
+fn session() -> Session {
     let mut story = working();
+    let mig = DeviceId("MIG-1".to_owned());
+    let name = "NVIDIA H200 MIG 1g.18gb".into();
+    story.add(Fact::Device(DeviceInfo { id: mig.clone(), index: 7, name, parent: Some(device(7)) }));
+    let [total, used, reserved] = [18, 5, 1].map(|it| Bytes(it * GIB));
+    let memory = DeviceMemory { total, used, free: Bytes(12 * GIB), reserved: Some(reserved) };
+    story.add(Fact::Memory { device: mig, reading: Ok(memory) });
     story.add(Fact::Driver(gpuwatch::facts::event::DriverState::Up { version: Some("570.86.15".into()) }));
     let figures = [(Figure::EncoderPercent, 7), (Figure::DecoderPercent, 8), (Figure::MemoryPercent, 9)];
     let changes = figures.into_iter().collect();
@@ -231,14 +280,75 @@ fn every_figure_of_other_monitors_is_where_the_table_has_it() {
     if let Some(info) = session.process_info.get_mut(&4242) {
         info.environment = vec!["NCCL_DEBUG=INFO".into()];
     }
+    session
+}
+
+/// Each figure is on the screen that the table names.
+#[test]
+fn every_figure_of_other_monitors_is_where_the_table_has_it() {
+    let session = session();
     let shown = |ui: &Ui| text(&picture(&session, ui, &Theme::builtin("dusk").unwrap(), 200, 90));
     for (figure, _, place) in TABLES.iter().flat_map(|it| it.1) {
         let (shown, words) = match place {
             Device(metric) => (shown(&device_screen()), label(*metric)),
             Process(figure) => (shown(&process_screen()), figure.row().label),
             On(_, ui, words) => (shown(&ui()), *words),
-            Prints(_) | Not(_) => continue,
+            Prints(..) | Not(..) => continue,
         };
         assert!(shown.contains(words), "{figure}: no {words}\n{shown}");
+        if words.starts_with("MIG ") {
+            // Its memory is beside its name.
+            let line = shown.lines().find(|it| it.contains(words)).unwrap_or_default();
+            assert!(line.contains("18.00 GiB"), "{line}\n{shown}");
+        }
+    }
+}
+
+#[test]
+fn every_command_and_key_of_the_table_exists() {
+    let schema = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/schemas/once.json"));
+    let schema: serde_json::Value = serde_json::from_str(&schema.unwrap()).unwrap();
+    let process = &schema["properties"]["devices"]["items"]["properties"]["processes"]["items"];
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("a.jsonl.zst");
+    recorded(&working(), &file);
+    let csv = exported(&file, "csv");
+    let header: Vec<&str> = csv.lines().next().unwrap_or_default().split(',').collect();
+    for (figure, _, place) in TABLES.iter().flat_map(|it| it.1) {
+        let Prints(_, proof) = place else { continue };
+        match proof {
+            // The schema's test holds real output to it.
+            Proof::Field(name) => {
+                assert!(process["required"].as_array().unwrap().contains(&(*name).into()), "{figure}: {process}");
+            }
+            Proof::Columns(names) => {
+                assert!(names.iter().all(|name| header.contains(name)), "{figure}: {header:?}");
+            }
+            Proof::Keys(all) => {
+                for (key, help) in *all {
+                    let has = |it: &&keys::Binding| it.keys.split(' ').any(|own| own == *key) && it.help.contains(help);
+                    assert!(keys::BINDINGS.iter().any(|it| has(&it)), "{figure}: {key}");
+                }
+            }
+        }
+    }
+}
+
+/// What gpuwatch shows nowhere is on no screen, and none of its figures has the name.
+#[test]
+fn no_screen_has_a_figure_that_the_table_leaves_out() {
+    let session = session();
+    let all = [overview(), hardware(), compact(), tree(), device_screen(), process_screen(), of(Screen::Timeline)];
+    let theme = Theme::builtin("dusk").unwrap();
+    let screens = all.iter().map(|ui| text(&picture(&session, ui, &theme, 200, 90)));
+    let metrics = Metric::TABLE.iter().map(|it| format!("{} {}", it.name, it.meaning));
+    let figures = Figure::TABLE.iter().map(|it| format!("{} {} {}", it.name, it.meaning, it.label));
+    let texts: Vec<String> = screens.chain(metrics).chain(figures).map(|it| it.to_lowercase()).collect();
+    for (figure, _, place) in TABLES.iter().flat_map(|it| it.1) {
+        let Not(_, words) = place else { continue };
+        assert!(!words.is_empty(), "{figure}");
+        for text in &texts {
+            assert!(words.iter().all(|it| !text.contains(it)), "{figure}: {words:?} in\n{text}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 mod faults;
 mod figures;
-mod metrics;
+pub(crate) mod metrics;
 
 use crate::{
     pty::{PATIENCE, PROGRAM, Terminal, until},
@@ -54,13 +54,17 @@ impl Bench {
         all
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn home(&self) -> &Path {
+        self.home.path()
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).envs(self.environment()).stdin(Stdio::null()).stderr(Stdio::null());
         command
     }
 
-    fn once(&self, faults: &[Fault]) -> Value {
+    pub(crate) fn once(&self, faults: &[Fault]) -> Value {
         self.machine.set_faults(faults).unwrap();
         let output = self.command(&["once", "--json"]).output().unwrap();
         assert!(output.status.success());
@@ -183,7 +187,7 @@ fn a_stalled_call_blocks_nothing_is_shown_and_recovers() {
 }
 
 /// Returns the current contents of a recording.
-fn events(file: &Path) -> Vec<Event> {
+pub(crate) fn events(file: &Path) -> Vec<Event> {
     let Ok(file) = File::open(file) else { return Vec::new() };
     let event = |it| if let Entry::Event(event) = it { Some(event) } else { None };
     Reader::new(file).unwrap().map_while(Result::ok).filter_map(event).collect()

@@ -1,5 +1,7 @@
 //! Steps that stop, and ranks that are slower than the others: on screens, in `check`, and from recordings.
 
+mod jobs;
+
 use crate::{
     check,
     story::{GIB, Story, counters, device, picture, text},
@@ -19,7 +21,7 @@ use gpuwatch::{
     },
     screen::{
         theme::Theme,
-        ui::{Screen, Ui},
+        ui::{Scope, Screen, Ui, preset::Preset},
     },
     storage::recording::{Closed, encode, encode_closed},
 };
@@ -228,6 +230,30 @@ fn a_recording_of_a_stall_fails_its_check() {
     assert_eq!((&found["kind"], &found["cause"]), (&"stall".into(), &"stalled-busy".into()), "{found:#}");
     let live = run.found(Kind::Stall);
     assert_eq!(found["first_alert_us"], live[0].first_alert_at.0, "the recording gives what the live view gave");
+}
+
+#[test]
+fn a_row_along_the_steps_shows_which_rank_the_others_wait_for() {
+    let mut run = Run::new(4);
+    run.trains(400, 0).trains(400, 100 * MS);
+    let mut ui = Ui { scope: Scope::All, ..Ui::default() };
+    ui.show_preset(Preset::Training);
+    let session = run.story.session();
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        let shown = text(&picture(&session, &ui, &Theme::builtin("dusk").unwrap(), width, height));
+        let line = shown.lines().find(|it| it.contains("waits for")).unwrap_or_default();
+        let digits: Vec<char> = line.chars().skip(14).take(usize::from(width) - 14 - 17).collect();
+        let (before, after) = digits.split_at(digits.len() / 2);
+        let count = |part: &[char]| part.iter().filter(|it| **it == '1').count();
+        assert!(count(before) <= 1 && count(after) * 10 > after.len() * 8, "{line}\n{shown}");
+        assert!(digits.iter().all(|it| [' ', '1'].contains(it)), "no other rank is late: {line}");
+        assert!(line.contains("rank 1, 100 ms"), "{line}");
+        // The smallest screen has no room for the steps of every rank.
+        assert!(shown.contains(" rank 0 ") && (height == 24 || shown.contains(" rank 3 ")), "{shown}");
+    }
+    let alone =
+        text(&picture(&Run::new(1).trains(400, 0).story.session(), &ui, &Theme::builtin("dusk").unwrap(), 120, 40));
+    assert!(!alone.contains("waits for"), "{alone}");
 }
 
 /// Each rank takes its own time for a step; rank 1 takes 1.7 times as long.

@@ -48,7 +48,10 @@ pub(super) fn about(call: &str, device: Device, work: impl FnOnce(&Card, usize) 
     book.locked(|it| match (it.cards().get(index), slot) {
         (None, _) => status::INVALID_ARGUMENT,
         (Some(_), _) if faults.is_gone(index) => status::GPU_IS_LOST,
-        (Some(card), None) => work(card, index),
+        (Some(card), None) => match &faults.kept(index)[..] {
+            [] => work(card, index),
+            kept => work(&card.with(kept), index),
+        },
         (Some(card), Some(slot)) if slot < parts => work(&card.part(slot, parts), index),
         (Some(_), Some(_)) => status::NOT_FOUND,
     })

@@ -85,6 +85,13 @@ impl Faults {
         mig.and_then(|it| it.value.parse().ok()).map_or(0, |it: usize| it.min(PARTS_MAX))
     }
 
+    /// The processes that have ended, and the bytes that a device still has of each.
+    pub(super) fn kept(&self, device: usize) -> Vec<(u32, u64)> {
+        let kept = self.0.iter().filter(|it| it.word == "kept" && it.means("", Some(device)));
+        let parts = |it: &Fault| it.value.split_once(':').map(|(pid, bytes)| (pid.parse().ok(), bytes.parse().ok()));
+        kept.filter_map(|it| parts(it).and_then(|(pid, bytes)| pid.zip(bytes))).collect()
+    }
+
     /// The critical errors that devices have reported.
     pub(super) fn errors(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let errors = self.0.iter().filter(|it| it.word == "xid");

@@ -9,6 +9,11 @@ use super::{
     sensors::{MEMORY_MHZ, POWER_LIMIT_MW, SM_MHZ, Sensors},
     state::Card,
 };
+use std::{
+    collections::BTreeMap,
+    sync::{Mutex, PoisonError},
+    time::Instant,
+};
 
 /// `nvmlTemperature_t`.
 #[repr(C)]
@@ -39,6 +44,21 @@ struct Field {
     status: i32,
     value: u64,
 }
+
+/// `nvmlDeviceAttributes_t`.
+#[repr(C)]
+struct Attributes {
+    multiprocessors: u32,
+    /// Engines for copies, decoding, encoding, JPEG and optical flow.
+    shared: [u32; 5],
+    slices: u32,
+    compute_slices: u32,
+    memory_mib: u64,
+}
+
+/// Slices of a whole device, and the multiprocessors of each.
+const SLICES: u32 = 7;
+const MULTIPROCESSORS: u32 = 16;
 
 /// `NVML_VALUE_TYPE_UNSIGNED_LONG_LONG`
 const UNSIGNED_LONG_LONG: i32 = 3;
@@ -80,13 +100,33 @@ fn clock(call: &str, device: Device, kind: i32, out: Out<u32>, sm: impl FnOnce(&
     number(&format!("{call}:{kind}"), device, out, value)
 }
 
+/// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `_RX`.
+const NVLINK_DATA: [u32; 2] = [138, 139];
+
+/// Totals of NVLink and when they were read, by device and field. They begin with the first reading of a process, and
+/// grow by what flowed since the reading before.
+static TOTALS: Mutex<BTreeMap<(usize, u32), (Instant, u128)>> = Mutex::new(BTreeMap::new());
+
+/// Returns the KiB that went over the links.
+fn linked_kib(card: &Card, index: usize, id: u32) -> u64 {
+    let mut totals = TOTALS.lock().unwrap_or_else(PoisonError::into_inner);
+    let now = Instant::now();
+    let (then, total) = totals.entry((index, id)).or_insert((now, 0));
+    *total += u128::from(Sensors::now(card, index).nvlink_kib(id == NVLINK_DATA[0])) * (now - *then).as_micros();
+    *then = now;
+    u64::try_from(*total / 1_000_000).unwrap_or(u64::MAX)
+}
+
 /// Answers one field, as a call of its own that faults and tests can name.
 fn field(device: Device, mut it: Field) -> Field {
     let call = format!("nvmlDeviceGetFieldValues:{}", it.id);
     it.kind = UNSIGNED_LONG_LONG;
     let known = FIELDS.iter().find(|(id, _)| *id == it.id).map(|(_, value)| *value);
-    it.status = about(&call, device, |_, index| {
-        let Some(value) = Faults::now().answer(&call, index).or(known) else { return status::NOT_SUPPORTED };
+    it.status = about(&call, device, |card, index| {
+        let linked = NVLINK_DATA.contains(&it.id).then(|| linked_kib(card, index, it.id));
+        let Some(value) = Faults::now().answer(&call, index).or(known).or(linked) else {
+            return status::NOT_SUPPORTED;
+        };
         it.value = value;
         0
     });
@@ -232,6 +272,25 @@ entry_points! {
     fn nvmlDeviceGetNvLinkState(device: Device, link: u32, out: Out<u32>) -> i32 {
         let call = format!("nvmlDeviceGetNvLinkState:{link}");
         if link < LINKS { number(&call, device, out, |_, _| 1) } else { no_number(&call, device, out) }
+    }
+
+    // Only MIG devices have some, each an equal part.
+    fn nvmlDeviceGetAttributes_v2(device: Device, out: Out<Attributes>) -> i32 {
+        about("nvmlDeviceGetAttributes_v2", device, |card, index| {
+            if !card.uuid().starts_with("MIG-") {
+                return status::NOT_SUPPORTED;
+            }
+            let parts = u32::try_from(Faults::now().parts(index).max(1)).unwrap_or(1);
+            let slices = SLICES / parts;
+            out.put(Attributes {
+                multiprocessors: slices * MULTIPROCESSORS,
+                shared: [1; 5],
+                slices,
+                compute_slices: slices,
+                memory_mib: card.total >> 20,
+            });
+            0
+        })
     }
 
     fn nvmlDeviceGetFieldValues(device: Device, count: i32, values: Out<Field>) -> i32 {

@@ -88,6 +88,14 @@ impl Sensors {
         least + figure(self.drift(sensor, self.at_ms, POWER_MS) * 100)
     }
 
+    /// KiB/s that go over all links of NVLink, sent or received: what the ranks of a job exchange.
+    pub(super) fn nvlink_kib(&self, is_sent: bool) -> u64 {
+        if !self.works {
+            return 0;
+        }
+        60_000_000 + self.drift(if is_sent { 8 } else { 9 }, self.at_ms, 1000) * 40_000
+    }
+
     /// Degrees: they follow the work of half a minute.
     pub(super) fn celsius(&self) -> u32 {
         if self.works { 62 + figure(self.drift(4, self.at_ms, 30_000) * 5 / 1000) } else { 35 }
@@ -149,6 +157,11 @@ mod tests {
             assert!(clocks.len() > 2 && clocks.iter().all(|it| (1920..=SM_MHZ).contains(it)), "{clocks:?}");
             let sent: BTreeSet<u32> = minute.iter().map(|it| it.pcie_kib(true)).collect();
             assert!(sent.len() > 300, "{sent:?}");
+            let linked: BTreeSet<u64> = minute.iter().map(|it| it.nvlink_kib(true)).collect();
+            assert!(
+                linked.len() > 300 && linked.iter().all(|it| (60_000_000..=100_000_000).contains(it)),
+                "{linked:?}"
+            );
         }
     }
 
@@ -164,7 +177,10 @@ mod tests {
         let idle: Vec<Sensors> = (0..100).map(|it| Sensors::at(false, 0, it * 100)).collect();
         let rests = |it: &Sensors| it.utilisation() == 0 && it.celsius() == 35 && it.power().abs_diff(75_250) <= 250;
         assert!(idle.iter().all(rests));
-        let is_still = |it: &Sensors| (it.sm_mhz(), it.throttle_reasons(), it.pcie_kib(true)) == (RESTING_MHZ, IDLE, 0);
+        let is_still = |it: &Sensors| {
+            (it.sm_mhz(), it.throttle_reasons(), it.pcie_kib(true)) == (RESTING_MHZ, IDLE, 0)
+                && it.nvlink_kib(true) == 0
+        };
         assert!(idle.iter().all(is_still));
     }
 }

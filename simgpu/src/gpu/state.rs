@@ -126,6 +126,19 @@ impl Card {
         part
     }
 
+    /// The device with memory of processes that have ended.
+    pub(super) fn with(&self, kept: &[(u32, u64)]) -> Self {
+        let mut card = *self;
+        for (pid, used) in kept.iter().filter(|(pid, _)| self.tenants().iter().all(|it| it.pid != *pid)) {
+            let free = card.len();
+            if let Some(tenant) = card.tenants.get_mut(free) {
+                *tenant = Tenant { pid: *pid, spare: 0, start: 0, used: *used };
+                card.count += 1;
+            }
+        }
+        card
+    }
+
     /// Makes room for `bytes` more of a process, unless the device is full.
     pub(super) fn charge(&mut self, pid: u32, bytes: u64) -> bool {
         if self.used().saturating_add(bytes) > self.capacity() {

@@ -13,7 +13,7 @@ pub(super) struct Topic {
 }
 
 /// Kinds that differ from the name of their only cause, then resources.
-pub(super) const TOPICS: [Topic; 12] = [
+pub(super) const TOPICS: [Topic; 13] = [
     Topic {
         names: &["growth"],
         title: "memory grows from step to step",
@@ -86,6 +86,14 @@ memory has rows to be replaced. The first process that trains on the device repo
 The process lives, and its device is idle or fully busy all the time. gpuwatch waits longer than any pause
 that the job has shown. The ranks of a run report it once.",
         causes: &[Cause::StalledBusy, Cause::StalledIdle],
+    },
+    Topic {
+        names: &["idle-memory"],
+        title: "a process that does nothing holds device memory",
+        text: "\
+It may have no probe: what the driver lists of it, and /proc, show that it does nothing. What its end or its
+launcher left behind is a warning; a notebook or a script that rests is information.",
+        causes: &[Cause::EndedProcess, Cause::OrphanedRank, Cause::IdleNotebook, Cause::IdleProcess],
     },
     Topic {
         names: &["allocated"],

@@ -171,7 +171,7 @@ fn probe(session: &Session, it: &Process, findings: &Findings) -> Value {
 
 fn oom(process: &Process, it: &OutOfMemory, findings: &Findings) -> Value {
     let is_it = |found: &&Finding| {
-        found.kind == Kind::Oom && found.probe == process.probe && found.first_alert_at.0 == it.reported.at_us
+        found.kind == Kind::Oom && found.is_of(process) && found.first_alert_at.0 == it.reported.at_us
     };
     let found = findings.all.iter().find(is_it);
     let mut object = object(json!(it.reported));

@@ -176,7 +176,7 @@ fn figures(session: &Session, pid: u32, device: &DeviceId) -> Option<String> {
 
 /// Writes a process's out-of-memory errors.
 fn errors(out: &mut String, process: &Process, findings: &Findings) -> std::fmt::Result {
-    let own = findings.all.iter().filter(|it| it.probe == process.probe && it.follows.is_none());
+    let own = findings.all.iter().filter(|it| it.is_of(process) && it.follows.is_none());
     for (severity, sentence) in own.filter_map(|it| Some((it.severity, it.sentence.as_ref()?))) {
         writeln!(out, "    {}: {sentence}", severity.name())?;
     }

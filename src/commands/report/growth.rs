@@ -26,7 +26,7 @@ pub(super) fn plots(findings: &[Finding], session: &Session) -> Vec<Value> {
 /// Any device of the process has the curve of host memory.
 fn curve<'a>(it: &Finding, session: &'a Session) -> Option<&'a Curve> {
     let of = |on: &&OnDevice| it.ordinal.is_none_or(|ordinal| ordinal == on.ordinal);
-    let mut on = session.process(it.probe)?.devices.iter().filter(of).filter(|on| on.growth.axis() == Some(it.axis));
+    let mut on = it.process(session)?.devices.iter().filter(of).filter(|on| on.growth.axis() == Some(it.axis));
     on.find_map(|on| on.growth.curve(it.resource?)).filter(|it| it.buckets().len() > 1)
 }
 

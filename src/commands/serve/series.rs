@@ -148,7 +148,7 @@ impl Out {
         let is_first = process.devices.first().is_some_and(|it| it.ordinal == found.ordinal);
         let is_own = |it: &&Finding| {
             let is_here = it.ordinal.map_or(is_first, |ordinal| ordinal == found.ordinal);
-            it.probe == found.probe && is_here && it.is_active() && !it.is_allowed()
+            it.is_of(process) && is_here && it.is_active() && !it.is_allowed()
         };
         let mut counts: Vec<([&str; 3], u64)> = Vec::new();
         for it in all.all.iter().filter(is_own) {

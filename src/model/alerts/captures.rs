@@ -41,7 +41,7 @@ const LONGER: u64 = 4;
 /// µs between two of these captures: a probe accepts one in ten minutes.
 const BETWEEN_US: u64 = 610 * 1_000_000;
 
-type Identity = (ProbeId, Option<u32>, u64);
+type Identity = (Option<ProbeId>, Option<u32>, u64);
 
 /// Which captures gpuwatch requested, how often, and when last. Each probe limits how often it captures.
 #[derive(Clone, Debug, Default)]
@@ -86,7 +86,7 @@ fn identity(it: &Finding) -> Identity {
 }
 
 fn can_be_asked<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
-    let process = session.process(it.probe)?;
+    let process = it.process(session)?;
     let is_ready = process.hello.as_ref().is_some_and(|it| it.sites.as_deref() == Some("ready"));
     let on = process.devices.iter().find(|on| Some(on.ordinal) == it.ordinal)?;
     (is_ready && process.life == crate::model::session::process::Life::Live).then_some((process, on))

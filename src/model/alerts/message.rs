@@ -38,7 +38,7 @@ pub struct Message {
 impl Message {
     pub(super) fn new(it: &Finding, session: &Session) -> Self {
         let gpu = gpu(it, session);
-        let host = session.process(it.probe).and_then(|it| Some(short(&it.hello.as_ref()?.host)));
+        let host = it.process(session).and_then(|it| Some(short(&it.hello.as_ref()?.host)));
         let mut object = it.json();
         object.insert("culprit".to_owned(), it.culprit.as_deref().map_or(Value::Null, culprit));
         let account: Vec<_> = it.account.iter().take(LINES).map(|it| cut(it, SENTENCE)).collect();

@@ -73,7 +73,8 @@ fn wanted<'a>(session: &'a Session, findings: &'a Findings) -> impl Iterator<Ite
     let is_wanted =
         |it: &&Finding| it.standing == Standing::Usual && it.may_need_other_settings() && is_open(it, session);
     findings.all.iter().filter(is_wanted).filter_map(|it| {
-        let pid = session.process(it.probe)?.hello.as_ref()?.pid;
-        Some(Due { probe: it.probe, pid, device: it.ordinal?, about: it.about(), raised_at: it.first_alert_at })
+        let probe = it.probe?;
+        let pid = session.process(probe)?.hello.as_ref()?.pid;
+        Some(Due { probe, pid, device: it.ordinal?, about: it.about(), raised_at: it.first_alert_at })
     })
 }

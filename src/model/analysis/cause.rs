@@ -65,6 +65,14 @@ pub enum Cause {
     StalledIdle,
     /// One rank is slower than the others.
     SlowRank,
+    /// A process that has ended, and whose memory the driver still lists.
+    EndedProcess,
+    /// A rank whose launcher has ended, and which does nothing.
+    OrphanedRank,
+    /// A notebook or an interactive interpreter that does nothing.
+    IdleNotebook,
+    /// A script that does nothing.
+    IdleProcess,
     /// The figures do not show the cause.
     Unknown,
 }

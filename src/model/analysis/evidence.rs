@@ -46,7 +46,7 @@ pub enum Unit {
 }
 
 /// The phrase for each figure, by its name; `{}` is the figure. An unlisted one reads `name figure`.
-const WORDS: [(&str, &str); 39] = [
+const WORDS: [(&str, &str); 42] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),
     ("bytes_per_block", "{} per block"),
@@ -85,6 +85,9 @@ const WORDS: [(&str, &str); 39] = [
     ("later_us", "reaches a step {} after the ranks' median"),
     ("own_device_busy", "its device is {} busy"),
     ("other_devices_busy", "the others' {} (median)"),
+    ("held", "holds {} of device memory"),
+    ("idle_us", "has done nothing for {}"),
+    ("ended_us", "listed for {} after its end"),
     ("rows_replaced", "{} rows replaced so far"),
 ];
 

@@ -17,8 +17,11 @@
 //! One observation takes at least 8 steps of each rank and 10 s; it rests on medians, so that single long steps of one
 //! rank (checkpoints, logging) do not count.
 
-use super::latch::{Band, Latch, Patience, Spell};
-use crate::facts::units::Stamp;
+use super::{
+    curve::Curve,
+    latch::{Band, Latch, Patience, Spell},
+};
+use crate::facts::units::{self, Stamp};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -72,10 +75,15 @@ impl Compared {
         self.slower.max(1.0 / (1.0 - self.rests().clamp(0.0, 0.9)))
     }
 
+    /// Returns the least delay that matters, in µs.
+    pub fn least_delay_us(&self) -> u64 {
+        units::whole(LATER_US.max(LATER * self.usual_us))
+    }
+
     /// Returns the share of time in which its device rests while the others' are busy; 0 unless it arrives last, at
     /// most a few steps behind.
     fn rests(&self) -> f64 {
-        let is_last = |us: f64| us >= LATER_US.max(LATER * self.usual_us) && us <= TOGETHER * self.usual_us;
+        let is_last = |us: f64| us >= self.least_delay_us() as f64 && us <= TOGETHER * self.usual_us;
         let waits = self.busy.filter(|(_, others)| *others >= WAITS && self.later_us.is_some_and(is_last));
         waits.map_or(0.0, |(own, others)| others - own)
     }
@@ -100,6 +108,8 @@ pub struct Skew {
     /// The latest boundary of the observation before, and its time.
     observed: Option<(u64, Stamp)>,
     latest: Option<Compared>,
+    /// The time by which it reached a step after the ranks' median over its run, in µs.
+    late: Curve,
     /// Whether it was so far from the other ranks that they cannot wait for each other.
     is_apart: bool,
     /// The latest readings of its device's utilisation since then, in percent.
@@ -132,6 +142,11 @@ impl Skew {
         self.busy.push_back(u8::try_from(percent.min(100)).unwrap_or(100));
     }
 
+    /// Returns by how many µs it reached steps after the ranks' median, over its steps; 0 where it was not later.
+    pub fn late(&self) -> &Curve {
+        &self.late
+    }
+
     /// Returns the latest comparison with the other ranks.
     pub fn latest(&self) -> Option<Compared> {
         self.latest
@@ -151,6 +166,9 @@ impl Skew {
     pub fn observe(&mut self, compared: Compared, at: Stamp) {
         let Some((step, _)) = self.recent.back().copied() else { return };
         self.is_apart |= compared.later_us.is_some_and(|us| us.abs() > TOGETHER * compared.usual_us);
+        if let Some(us) = compared.later_us {
+            self.late.push(step, units::whole(us.max(0.0)));
+        }
         let compared = Compared { busy: compared.busy.filter(|_| !self.is_apart), ..compared };
         self.latch.step(LASTING, (compared.band(), compared.times()), step, at);
         (self.latest, self.observed) = (Some(compared), Some((step, at)));

@@ -5,6 +5,9 @@
 //! time. Each of them begins the wait again. What remains is a process in which nothing moves, with a device at 0 % or
 //! at 100 %: it waits for data or a lock, or its kernels spin in a collective that never completes.
 //!
+//! A job whose live memory has fallen below half of what it held after every step has finished: a script that then
+//! writes a report, or waits at its end, raises nothing. A hung job frees nothing.
+//!
 //! The wait is long, and longer than anything that the job has shown before: several times its longest pause, so that
 //! checkpoints and evaluations that come again raise nothing. The ranks of a run share their signs of life, because
 //! ranks that wait for the one that evaluates look as if they had stalled.
@@ -121,6 +124,10 @@ pub struct Stall {
     /// The host memory at the latest sign of life.
     rss: Option<u64>,
     load: Option<(Load, Stamp)>,
+    /// The least live memory at the end of a step, in bytes.
+    least: Option<u64>,
+    /// Whether the job has given back most of what every step needs: it has finished, although its process lives.
+    is_finished: bool,
     spells: Vec<Spell>,
 }
 
@@ -131,6 +138,9 @@ impl Stall {
         match sample.step.filter(|_| sample.edge != Edge::Tick) {
             Some(step) => {
                 self.rss = sample.counters.rss.or(self.rss);
+                self.is_finished = false;
+                let lower = [self.least, sample.counters.allocated];
+                self.least = lower.into_iter().flatten().min();
                 self.step(step, at, sample.edge);
             }
             None => self.between(&sample.counters, before, at),
@@ -153,6 +163,9 @@ impl Stall {
 
     /// Takes the counters between two steps.
     fn between(&mut self, now: &Counters, before: &Counters, at: Stamp) {
+        if let (Some(least), Some(now), Some(before)) = (self.least, now.allocated, before.allocated) {
+            self.is_finished = now < least / 2 && (self.is_finished || before >= least / 2);
+        }
         self.read = self.read.max(at);
         let has_memory_moved = now.rss.zip(self.rss).is_some_and(|(now, then)| now.abs_diff(then) >= MOVES);
         if moves(now, before) || has_memory_moved {
@@ -212,7 +225,8 @@ impl Stall {
     }
 
     fn is_due(&self, load: Load, seen: &Seen, at: Stamp) -> bool {
-        let is_judged = self.steps >= ENOUGH as u64 && !(load == Load::Idle && (seen.may_wait || self.calls));
+        let is_judged =
+            self.steps >= ENOUGH as u64 && !self.is_finished && !(load == Load::Idle && (seen.may_wait || self.calls));
         let is_steady = self.load.is_some_and(|(_, since)| at.since(since) >= STEADY_US);
         let is_seen = at.since(self.read) <= SEEN_US;
         let least = if load == Load::Busy && is_seen { SPINS_US } else { LEAST_US };

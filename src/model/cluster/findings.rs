@@ -126,7 +126,7 @@ impl<'a> Scope<'a> {
         let mut groups: BTreeMap<_, Vec<(Rank, &Finding)>> = BTreeMap::new();
         for it in &self.job.ranks {
             let own = found.get(it.node).into_iter().flat_map(|findings| &findings.all);
-            let own = own.filter(|finding| finding.probe == it.process.probe && matters(finding));
+            let own = own.filter(|finding| finding.is_of(it.process) && matters(finding));
             for finding in own {
                 groups.entry((finding.kind, finding.cause.id())).or_default().push((*it, finding));
             }

@@ -299,7 +299,7 @@ fn rank(job: usize, it: &Rank, session: &Session, found: &Findings) -> RankRow {
         ended: !process.is_alive(),
         step: it.step(),
         figures: on.map_or_else(Figures::default, |on| figures(it, on, session, found)),
-        worst: worst(found, session, |finding| finding.probe == process.probe),
+        worst: worst(found, session, |finding| finding.is_of(process)),
     }
 }
 

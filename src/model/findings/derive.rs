@@ -1,8 +1,8 @@
 //! Derives the findings for one process on one device from the session.
 
 use super::{
-    finding::{Finding, Kind, Standing},
-    follow, replayed,
+    finding::{Finding, Kind},
+    follow, idle, replayed,
 };
 use crate::{
     facts::{
@@ -62,6 +62,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             out.extend(context.latch.spells().iter().map(|it| place.context(&context.device, it)));
         }
     }
+    out.extend(idle::all(session));
     follow::order(&mut out);
     replayed::attach(&mut out, session);
     out
@@ -84,37 +85,14 @@ impl Place<'_> {
 
     pub(super) fn finding(&self, kind: Kind, cause: Cause, evidence: Evidence, first: (u64, Stamp)) -> Finding {
         Finding {
-            kind,
-            severity: Severity::Info,
-            standing: Standing::Usual,
-            cause,
-            advice: cause.advice(),
-            resource: None,
             device: Some(self.on.device.clone()),
             ordinal: Some(self.on.ordinal),
-            probe: self.process.probe,
+            probe: Some(self.process.probe),
             pid: self.process.any_pid(),
             rank: self.process.rank(),
-            axis: Axis::Steps,
-            since_step: first.0,
             attached_step: self.process.attached_step(),
-            first_alert_step: first.0,
-            first_alert_at: first.1,
-            resolved_step: None,
-            resolved_at: None,
-            bytes_per_step: None,
-            blocks_per_step: None,
-            full_in_steps: None,
-            full_in_us: None,
-            evidence,
-            culprit: None,
-            sentence: None,
-            led_by: None,
-            follows: None,
-            ends_us: u64::MAX,
-            account: Vec::new(),
-            replayed: None,
             approximate: self.process.stride > 1 || self.process.lost > 0,
+            ..Finding::new(kind, cause, evidence, first)
         }
     }
 

@@ -5,12 +5,15 @@ use crate::{
         event::{DeviceId, ProbeId, Replayed},
         units::Stamp,
     },
-    model::analysis::{
-        cause::Cause,
-        culprit::Culprit,
-        episode::{Axis, Resource},
-        evidence::Evidence,
-        severity::Severity,
+    model::{
+        analysis::{
+            cause::Cause,
+            culprit::Culprit,
+            episode::{Axis, Resource},
+            evidence::Evidence,
+            severity::Severity,
+        },
+        session::{Session, process::Process},
     },
 };
 
@@ -41,11 +44,13 @@ pub enum Kind {
     Stall,
     /// One rank is slower than the others.
     SlowRank,
+    /// A process that does nothing holds device memory.
+    IdleMemory,
 }
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Growth,
         Self::Sawtooth,
         Self::Fragmentation,
@@ -58,6 +63,7 @@ impl Kind {
         Self::Slowdown,
         Self::Stall,
         Self::SlowRank,
+        Self::IdleMemory,
     ];
 
     /// Returns its name in reports and files.
@@ -75,6 +81,7 @@ impl Kind {
             Self::Slowdown => "slowdown",
             Self::Stall => "stall",
             Self::SlowRank => "slow-rank",
+            Self::IdleMemory => "idle-memory",
         }
     }
 }
@@ -102,12 +109,21 @@ impl Standing {
     }
 }
 
+/// The process that a finding is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// One with a probe.
+    Probe(ProbeId),
+    /// One that the driver lists, by its pid.
+    Listed(Option<u32>),
+}
+
 /// A finding's identity, which never changes.
-pub type Identity = (Kind, ProbeId, Option<u32>, Option<Resource>, u64, Stamp);
+pub type Identity = (Kind, Subject, Option<u32>, Option<Resource>, u64, Stamp);
 
 /// A finding: raised once, updated while it lasts, resolved when it ends.
 ///
-/// `kind`, `probe`, `ordinal`, `resource` and `first_alert_step` never change: together they are its identity.
+/// `kind`, `probe` or `pid`, `ordinal`, `resource` and `first_alert_step` never change: together they are its identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// Its kind.
@@ -126,8 +142,8 @@ pub struct Finding {
     pub device: Option<DeviceId>,
     /// The process's own ordinal of the device.
     pub ordinal: Option<u32>,
-    /// The probe of its process.
-    pub probe: ProbeId,
+    /// The probe of its process; `None` if it is judged by what the driver lists, with or without a probe.
+    pub probe: Option<ProbeId>,
     /// Its process: the pid on this host, or the pid the probe reports.
     pub pid: Option<u32>,
     /// Its rank in its run.
@@ -175,6 +191,43 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Creates a finding of which only the kind, the cause, the figures, and step and time of the alert are known.
+    pub(super) fn new(kind: Kind, cause: Cause, evidence: Evidence, (step, at): (u64, Stamp)) -> Self {
+        Self {
+            kind,
+            severity: Severity::Info,
+            standing: Standing::Usual,
+            cause,
+            advice: cause.advice(),
+            resource: None,
+            device: None,
+            ordinal: None,
+            probe: None,
+            pid: None,
+            rank: None,
+            axis: Axis::Steps,
+            since_step: step,
+            attached_step: None,
+            first_alert_step: step,
+            first_alert_at: at,
+            resolved_step: None,
+            resolved_at: None,
+            bytes_per_step: None,
+            blocks_per_step: None,
+            full_in_steps: None,
+            full_in_us: None,
+            evidence,
+            culprit: None,
+            sentence: None,
+            led_by: None,
+            follows: None,
+            ends_us: u64::MAX,
+            account: Vec::new(),
+            replayed: None,
+            approximate: false,
+        }
+    }
+
     /// Returns whether it lasts.
     pub fn is_active(&self) -> bool {
         self.resolved_step.is_none()
@@ -182,7 +235,22 @@ impl Finding {
 
     /// Returns its identity.
     pub fn identity(&self) -> Identity {
-        (self.kind, self.probe, self.ordinal, self.resource, self.first_alert_step, self.first_alert_at)
+        (self.kind, self.subject(), self.ordinal, self.resource, self.first_alert_step, self.first_alert_at)
+    }
+
+    /// Returns the process that it is about.
+    pub fn subject(&self) -> Subject {
+        self.probe.map_or(Subject::Listed(self.pid), Subject::Probe)
+    }
+
+    /// Returns whether it is about this process.
+    pub fn is_of(&self, process: &Process) -> bool {
+        self.probe.map_or(self.pid.is_some() && self.pid == process.pid, |it| it == process.probe)
+    }
+
+    /// Returns its process, if it has a probe.
+    pub fn process<'s>(&self, session: &'s Session) -> Option<&'s Process> {
+        session.processes.iter().find(|it| self.is_of(it))
     }
 
     /// Returns whether it is growth that accompanies other growth, and no leak of its own.

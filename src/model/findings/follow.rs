@@ -36,12 +36,17 @@ pub(super) fn order(all: &mut Vec<Finding>) {
 
 /// Returns the finding that this one follows from.
 fn lead(it: &Finding, all: &[Finding]) -> Option<Identity> {
-    let of_same = |other: &&Finding| other.probe == it.probe && other.identity() != it.identity();
+    let of_same = |other: &&Finding| other.subject() == it.subject() && other.identity() != it.identity();
     let mut others = all.iter().filter(of_same);
     let found = match (it.kind, it.resource) {
         (Kind::Growth, Some(Resource::Host)) => others.find(|lead| is_companion(it, lead)),
         // The error is what a user can act on, and it names the growth that caused it.
         (Kind::Growth, _) => others.find(|oom| oom.severity == Severity::Critical && oom.led_by == Some(it.identity())),
+        // A rank that outlived its launcher waits for ranks that are gone.
+        (Kind::Stall, _) => {
+            let is_orphan = |other: &&Finding| other.cause == Cause::OrphanedRank && other.pid == it.pid;
+            all.iter().find(|other| is_orphan(other) && other.is_active())
+        }
         // A job that retries reports its error once.
         (Kind::Oom, _) => others.find(|later| is_again(it, later)),
         _ => None,

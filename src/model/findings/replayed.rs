@@ -26,7 +26,7 @@ const LINE_MAX: usize = 600;
 /// Attaches the replays of a session to its findings.
 pub(super) fn attach(all: &mut [Finding], session: &Session) {
     for it in all.iter_mut().filter(|it| it.may_need_other_settings()) {
-        let process = session.process(it.probe);
+        let process = it.process(session);
         let about = it.about();
         let own = |device| process?.replayed(device, Some(&about));
         // Viewers that joined the job at different times may raise a finding at different steps.

@@ -89,9 +89,20 @@ impl Finding {
                 let stopped = units::whole(self.evidence.get("stopped_us").unwrap_or(0.0));
                 format!("no step for {} after {}", units::duration(stopped), self.place(self.first_alert_step))
             }
+            (Kind::IdleMemory, _) => self.held(),
             _ => self.cause.entry().title.to_owned(),
         };
         format!("{what}{who}")
+    }
+
+    /// Describes memory that a process holds and does not use: `a notebook holds device memory and does nothing: 24.00
+    /// GiB, for 60 min`.
+    fn held(&self) -> String {
+        let figure = |name| self.evidence.get(name).map(units::whole);
+        let held = figure("held").map(|it| units::Bytes(it).to_string());
+        let time = figure("idle_us").or_else(|| figure("ended_us")).map(|it| format!("for {}", units::duration(it)));
+        let parts: Vec<String> = held.into_iter().chain(time).collect();
+        format!("{}: {}", self.cause.entry().title, parts.join(", "))
     }
 
     /// Describes its link: `follows from growth of allocated`, `led to the error at step 200`; `None` without one.
@@ -99,6 +110,7 @@ impl Finding {
         let (kind, _, _, resource, step, _) = self.follows?;
         Some(match (kind, self.kind, resource) {
             (Kind::Oom, Kind::Oom, _) => "the same error came again".to_owned(),
+            (Kind::IdleMemory, ..) => "its launcher has ended".to_owned(),
             (Kind::Oom, ..) => format!("led to the out-of-memory error at {}", self.place(step)),
             (_, _, resource) => format!("follows from growth of {}", resource.map_or("memory", Resource::name)),
         })

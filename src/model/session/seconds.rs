@@ -24,7 +24,7 @@ use crate::{
 use std::collections::BTreeMap;
 
 /// Older metrics do not count. The driver's thread sends all of them once a minute.
-const STALE_US: u64 = 150 * SECOND_US;
+pub(super) const METRICS_STALE_US: u64 = 150 * SECOND_US;
 
 const SECOND_US: u64 = 1_000_000;
 
@@ -46,7 +46,7 @@ impl Session {
             return;
         }
         self.judged_s = to;
-        let fresh = usize::try_from(STALE_US / SECOND_US).unwrap_or(0) + 1;
+        let fresh = usize::try_from(METRICS_STALE_US / SECOND_US).unwrap_or(0) + 1;
         for second in (from + 1..=to).take(fresh) {
             self.second(Stamp(second.saturating_mul(SECOND_US)));
         }
@@ -55,14 +55,14 @@ impl Session {
     /// Judges one second.
     fn second(&mut self, at: Stamp) {
         for device in self.devices.iter_mut().filter(|it| it.gone.is_none()) {
-            if let Some(reading) = device.metrics.as_ref().filter(|it| at.since(it.at) < STALE_US) {
+            if let Some(reading) = device.metrics.as_ref().filter(|it| at.since(it.at) < METRICS_STALE_US) {
                 device.course.second(at, &reading.value);
             }
         }
         for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
             for on in &mut process.devices {
                 let device = self.devices.iter().find(|it| it.id == on.device && it.gone.is_none());
-                let reading = device.and_then(|it| it.metrics.as_ref()).filter(|it| at.since(it.at) < STALE_US);
+                let reading = device.and_then(|it| it.metrics.as_ref()).filter(|it| at.since(it.at) < METRICS_STALE_US);
                 if let Some((reading, step)) = reading.zip(on.step) {
                     on.hardware.second(&reading.value, step, at);
                     if let Some(percent) = reading.value.get(Metric::GpuPercent) {
@@ -72,6 +72,7 @@ impl Session {
             }
         }
         self.look_for_stalls(at);
+        self.look_for_idle(at);
         if at.0.is_multiple_of(skew::EVERY_US) {
             self.compare_ranks(at);
         }
@@ -132,7 +133,7 @@ impl Session {
     /// Returns the percent of time in which a process's kernels ran on a device. The device's own figure has the work
     /// of all processes, so it counts for a process that has the device for itself.
     fn percent(&self, process: &Process, device: &Device, at: Stamp) -> Option<u64> {
-        let reading = device.metrics.as_ref().filter(|it| at.since(it.at) < STALE_US)?;
+        let reading = device.metrics.as_ref().filter(|it| at.since(it.at) < METRICS_STALE_US)?;
         let percent = reading.value.get(Metric::GpuPercent)?;
         let is_alone = device.process_list().is_none_or(|list| list.len() <= 1);
         if is_alone || Load::of([percent]) == Some(Load::Idle) {

@@ -4,12 +4,15 @@ use super::{
     Answer, Focus, Motion, Request, Screen, Ui, command::AlertAction, filter::Filter, moved, rows::RowId,
     timeline::XAxis,
 };
-use crate::model::{
-    alerts::{self, is_open},
-    findings::{Finding, Findings},
-    session::{
-        Session,
-        process::{OnDevice, Process},
+use crate::{
+    facts::event::DeviceId,
+    model::{
+        alerts::{self, is_open},
+        findings::{Finding, Findings},
+        session::{
+            Session,
+            process::{OnDevice, Process},
+        },
     },
 };
 use std::cmp::Reverse;
@@ -50,9 +53,11 @@ impl Ui {
                 listed.retain(|it| it.device.as_ref() == device);
             }
             Screen::Process => {
-                let shown = self.process(session).map(|(process, on)| (process.probe, on.ordinal));
+                let shown = self.process(session);
                 listed.retain(|it| {
-                    shown.is_some_and(|(probe, on)| it.probe == probe && it.ordinal.is_none_or(|ordinal| ordinal == on))
+                    shown.is_some_and(|(process, on)| {
+                        it.is_of(process) && it.ordinal.is_none_or(|own| own == on.ordinal)
+                    })
                 });
             }
             Screen::Timeline => listed.clear(),
@@ -153,8 +158,7 @@ impl Ui {
     /// Opens the process of an alert, or its run at the step at which the alert was raised.
     fn go_to_alert(&mut self, it: &Finding, run: bool, session: &Session) {
         let Some((process, on)) = place(it, session) else {
-            self.show_message("its process is no longer known");
-            return;
+            return self.go_to_listed(it, session);
         };
         if self
             .rows_of(None, session)
@@ -174,6 +178,19 @@ impl Ui {
         self.open(if run { Screen::Timeline } else { Screen::Process });
     }
 
+    /// Selects a process that only the driver lists.
+    fn go_to_listed(&mut self, it: &Finding, session: &Session) {
+        let listed =
+            |device: &DeviceId| session.unprobed(Some(device)).iter().any(|(_, used)| Some(used.pid) == it.pid);
+        let Some((device, pid)) = it.device.clone().filter(listed).zip(it.pid) else {
+            self.show_message("its process is no longer known");
+            return;
+        };
+        self.filter = Filter::default();
+        (self.held, self.device) = (Some(RowId::Unprobed(pid, device.clone())), Some(device));
+        self.open(Screen::Device);
+    }
+
     /// Handles a command while the question is open; anything but yes means no.
     pub(super) fn confirm_allow(&mut self, answer: Answer) {
         if self.allowing.take().is_some() {
@@ -188,6 +205,6 @@ impl Ui {
 
 /// Returns the process of an alert on its device; if it never worked there, on the first of its own.
 fn place<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
-    let own = || session.probed(None).into_iter().filter(|(process, _)| process.probe == it.probe);
+    let own = || session.probed(None).into_iter().filter(|(process, _)| it.is_of(process));
     own().find(|(_, on)| Some(on.ordinal) == it.ordinal).or_else(|| own().next())
 }

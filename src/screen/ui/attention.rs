@@ -5,6 +5,7 @@ use crate::{
     facts::event::DeviceId,
     model::{
         alerts,
+        analysis::severity::Severity,
         findings::{Finding, Findings},
         session::Session,
     },
@@ -22,7 +23,9 @@ impl Ui {
     /// before each live frame.
     pub fn attend(&mut self, session: &Session, findings: &Findings) {
         self.note_rungs(findings);
-        let open = findings.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session));
+        // Information about processes without a probe draws no attention from those that train.
+        let draws = |it: &&Finding| it.probe.is_some() || it.severity > Severity::Info;
+        let open = findings.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session)).filter(draws);
         self.attention = open.filter(|_| self.is_free()).find_map(|it| subject(it, session));
     }
 
@@ -59,8 +62,12 @@ impl Ui {
 
 /// Returns the device and the process of a finding; for host memory, the first device of the process.
 fn subject(it: &Finding, session: &Session) -> Option<Attention> {
-    let first = || session.process(it.probe)?.devices.first();
+    let first = || it.process(session)?.devices.first();
     let device = it.device.clone().or_else(|| Some(first()?.device.clone()))?;
+    let Some(probe) = it.probe else {
+        let row = it.pid.map(|pid| RowId::Unprobed(pid, device.clone()));
+        return Some(Attention { device, row });
+    };
     let ordinal = it.ordinal.or_else(|| first().filter(|on| on.device == device).map(|on| on.ordinal));
-    Some(Attention { device, row: ordinal.map(|ordinal| RowId::Probed(it.probe, ordinal)) })
+    Some(Attention { device, row: ordinal.map(|ordinal| RowId::Probed(probe, ordinal)) })
 }

@@ -180,7 +180,7 @@ impl List<'_> {
         let (severity, rest) =
             if it.is_allowed() { (Role::Dim, Role::Dim) } else { (verdict::role(it.severity), Role::Text) };
         let mut lines = self.head(it, it.severity.name(), severity, rest);
-        let goes_on = self.context.session.process(it.probe).is_some_and(Process::is_alive);
+        let goes_on = it.process(self.context.session).is_some_and(Process::is_alive);
         let pace = if goes_on { "" } else { "at that pace " };
         let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
         let ago = units::duration(self.context.session.now.since(it.first_alert_at));
@@ -212,7 +212,7 @@ impl List<'_> {
             return culprit::source(it, SOURCE, self.indent(), self.width, self.context);
         }
         let mut lines = Vec::new();
-        let process = self.context.session.process(it.probe);
+        let process = it.process(self.context.session);
         let on = process.and_then(|process| process.devices.iter().find(|on| Some(on.ordinal) == it.ordinal));
         let own = process.zip(on).filter(|_| it.kind == Kind::Growth && it.resource == Some(Resource::Allocated));
         if let Some(hint) = own.and_then(|(process, on)| culprit::hint(process, on, self.context)) {
@@ -300,7 +300,7 @@ pub(super) fn replay_roles(it: Option<&Replayed>) -> impl Iterator<Item = Role> 
 /// Returns its evidence in words.
 fn figures(it: &Finding) -> String {
     let words = match it.kind {
-        Kind::Stall => [it.account.clone(), it.evidence.words()].concat(),
+        Kind::Stall | Kind::IdleMemory => [it.account.clone(), it.evidence.words()].concat(),
         kind if kind != Kind::Growth && !it.account.is_empty() => it.account.clone(),
         _ => it.evidence.words(),
     };

@@ -1,5 +1,7 @@
 //! The course of a device's metrics: a row of bars for each, aligned with an axis of time or of steps.
 
+mod waits;
+
 use super::{RenderContext, cells, device_name, heading, pace, put, title};
 use crate::{
     facts::{
@@ -268,11 +270,12 @@ impl IntoUsize for Range<u16> {
 /// Returns the rows that step times and course of all listed ranks take, with the title.
 pub(super) fn pace_height(context: &RenderContext) -> usize {
     let course = context.device().map_or(0, count);
-    if ranks(context).is_empty() { 0 } else { 1 + ranks(context).len() + course }
+    let ranks = ranks(context);
+    if ranks.is_empty() { 0 } else { 1 + ranks.len() + usize::from(waits::is_known(&ranks)) + course }
 }
 
-/// Draws the time of steps of the selected rank, then of the others, and below them the course of the rank's device at
-/// those steps.
+/// Draws the time of steps of the selected rank, then of the others, then which rank the others wait for, and below
+/// them the course of the rank's device at those steps.
 pub(super) fn draw_pace(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let (mut ranks, width) = (ranks(context), usize::from(area.width));
     let Some((selected, on)) = context.ui.process(context.session) else { return };
@@ -294,7 +297,9 @@ pub(super) fn draw_pace(buffer: &mut Buffer, area: Rect, context: &RenderContext
     title(buffer, area, &name, vec![right], context);
     // The selected rank comes first, so that its steps stand above its device.
     ranks.sort_by_key(|(process, it)| (process.probe, it.ordinal) != (selected.probe, on.ordinal));
-    ranks.truncate(usize::from(area.height).saturating_sub(1 + course.len()).max(1));
+    let waits = waits::is_known(&ranks).then(|| waits::row(&ranks, room, columns));
+    let others = 1 + course.len() + usize::from(waits.is_some());
+    ranks.truncate(usize::from(area.height).saturating_sub(others).max(1));
     let symbols = context.eighths();
     let paces = ranks.iter().map(|(process, on)| {
         let place = |steps: &Steps| column(steps.step).map(usize::from);
@@ -302,7 +307,9 @@ pub(super) fn draw_pace(buffer: &mut Buffer, area: Rect, context: &RenderContext
         let typical = on.pace.typical().map_or_else(|| cells::UNKNOWN.to_owned(), |it| it.words());
         line(&messages::short(process), (&bars, context.style(Role::Spark)), &typical, room, context)
     });
-    for (row, line) in paces.chain(written(device, &course, room, context)).enumerate() {
+    let waits =
+        waits.map(|(digits, words)| line(waits::LABEL, (&digits, context.style(Role::Text)), &words, room, context));
+    for (row, line) in paces.chain(waits).chain(written(device, &course, room, context)).enumerate() {
         put(buffer, area, row + 1, &line);
     }
 }

@@ -117,7 +117,7 @@ fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     };
     let (tried, free) = (cells::bytes(oom.tried.map(Bytes)), cells::bytes(oom.device_free.map(Bytes)));
     let who = short(process);
-    let is_it = |it: &&Finding| it.kind == Kind::Oom && it.probe == process.probe && it.first_alert_at.0 == oom.at_us;
+    let is_it = |it: &&Finding| it.kind == Kind::Oom && it.is_of(process) && it.first_alert_at.0 == oom.at_us;
     let found = context.findings.all.iter().find(is_it);
     // The cause is worth more than its figures; the sentence may have the first two already.
     let why = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE)).map(cells::raw);

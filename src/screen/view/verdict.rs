@@ -41,7 +41,8 @@ pub(super) fn place(process: &Process, on: &OnDevice, context: &RenderContext) -
 
 /// Returns `rank 1 on GPU 1`, without the device for host memory.
 pub(super) fn whose(it: &Finding, context: &RenderContext) -> String {
-    let who = context.session.process(it.probe).map_or_else(|| "a probe".to_owned(), messages::short);
+    let by_pid = || it.pid.map_or_else(|| "a probe".to_owned(), |pid| format!("pid {pid}"));
+    let who = it.process(context.session).map_or_else(by_pid, messages::short);
     let device = it.device.as_ref().and_then(|id| context.session.device(id)).map(device_name);
     device.map_or_else(|| who.clone(), |device| format!("{who} on {device}"))
 }

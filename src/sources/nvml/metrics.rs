@@ -3,7 +3,12 @@
 //! The table of metrics sets how often each call is made. A call that a device or driver lacks is made once a minute,
 //! and its metrics are absent meanwhile.
 
-use crate::facts::metrics::{Changes, Every, Metric, Metrics};
+use super::reading::refusal;
+use crate::facts::{
+    metrics::{Changes, Every, Metric, Metrics},
+    units::whole,
+};
+use gpuwatch_nvml::Direct;
 use nvml_wrapper::{
     Device,
     enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor, TemperatureThreshold},
@@ -12,20 +17,30 @@ use nvml_wrapper::{
     structs::device::FieldId,
     sys_exports::field_id,
 };
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
 
 type Values = Vec<(Metric, u64)>;
+
+/// A device, as the wrapper and direct calls reach it.
+pub(super) struct Asked<'a, 'n> {
+    pub(super) device: &'a Device<'n>,
+    pub(super) direct: Option<&'a Direct>,
+    pub(super) uuid: &'a str,
+}
 
 /// A call, or several that belong together, and the metrics that they fill.
 pub(super) struct Read {
     pub(super) fills: &'static [Metric],
-    read: fn(&Device<'_>) -> Result<Values, NvmlError>,
+    read: fn(&Asked<'_, '_>) -> Result<Values, NvmlError>,
 }
 
 impl Read {
     /// Makes the call.
-    pub(super) fn values(&self, device: &Device<'_>) -> Result<Values, NvmlError> {
-        (self.read)(device)
+    pub(super) fn values(&self, asked: &Asked<'_, '_>) -> Result<Values, NvmlError> {
+        (self.read)(asked)
     }
 
     /// All metrics of a call are read equally often; a test checks that.
@@ -37,7 +52,13 @@ impl Read {
 /// A read of one metric.
 macro_rules! one {
     ($metric:ident, |$device:ident| $call:expr) => {
-        Read { fills: &[Metric::$metric], read: |$device| Ok(vec![(Metric::$metric, u64::from($call?))]) }
+        Read {
+            fills: &[Metric::$metric],
+            read: |asked| {
+                let $device = asked.device;
+                Ok(vec![(Metric::$metric, u64::from($call?))])
+            },
+        }
     };
 }
 
@@ -45,8 +66,8 @@ macro_rules! one {
 pub(super) const READS: &[Read] = &[
     Read {
         fills: &[Metric::GpuPercent, Metric::MemoryPercent],
-        read: |device| {
-            let it = device.utilization_rates()?;
+        read: |asked| {
+            let it = asked.device.utilization_rates()?;
             Ok(vec![(Metric::GpuPercent, it.gpu.into()), (Metric::MemoryPercent, it.memory.into())])
         },
     },
@@ -58,8 +79,8 @@ pub(super) const READS: &[Read] = &[
     one!(MemoryMaxMhz, |device| device.max_clock_info(Clock::Memory)),
     Read {
         fills: &[Metric::PerformanceState],
-        read: |device| {
-            let state = device.performance_state()?.as_c();
+        read: |asked| {
+            let state = asked.device.performance_state()?.as_c();
             // NVML's value for an unknown state is 32.
             Ok((state <= 15).then_some((Metric::PerformanceState, state.into())).into_iter().collect())
         },
@@ -80,15 +101,31 @@ pub(super) const READS: &[Read] = &[
     one!(EccErrors, |device| device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)),
     Read {
         fills: &[Metric::Bar1Used, Metric::Bar1Total],
-        read: |device| {
-            let it = device.bar1_memory_info()?;
+        read: |asked| {
+            let it = asked.device.bar1_memory_info()?;
             Ok(vec![(Metric::Bar1Used, it.used), (Metric::Bar1Total, it.total)])
         },
     },
     one!(Persistence, |device| device.is_in_persistent_mode()),
     one!(ComputeMode, |device| device.compute_mode().map(|it| it.as_c())),
     one!(Mig, |device| device.mig_mode().map(|it| it.current)),
-    Read { fills: &[Metric::Nvlinks, Metric::NvlinksActive], read: links },
+    Read {
+        fills: &[Metric::MigSlices, Metric::MigMultiprocessors],
+        read: |asked| {
+            let it = asked.device.attributes()?;
+            let slices = (Metric::MigSlices, it.gpu_instance_slice_count.into());
+            Ok(vec![slices, (Metric::MigMultiprocessors, it.multiprocessor_count.into())])
+        },
+    },
+    Read { fills: &[Metric::Nvlinks, Metric::NvlinksActive], read: |asked| links(asked.device) },
+    Read {
+        fills: RATES,
+        read: |asked| {
+            let direct = asked.direct.ok_or(NvmlError::NotSupported)?;
+            let both = direct.nvlink_kib(asked.uuid).map_err(refusal)?;
+            Ok(RATES.iter().copied().zip(both.map(|kib| kib.saturating_mul(1024))).collect())
+        },
+    },
     Read {
         fills: &[
             Metric::MemoryCelsius,
@@ -102,9 +139,15 @@ pub(super) const READS: &[Read] = &[
             Metric::RowsPending,
             Metric::RowsFailed,
         ],
-        read: |device| fields(device, FIELDS),
+        read: |asked| fields(asked.device, FIELDS),
     },
 ];
+
+/// Metrics whose calls return totals since the driver was loaded; their rates need two readings.
+const RATES: &[Metric] = &[Metric::NvlinkSent, Metric::NvlinkReceived];
+
+/// The longest time between two readings that make a rate.
+const RATE_OVER: Duration = Duration::from_secs(10);
 
 /// The fields that one call returns, and their metrics. Those of one metric are added up.
 const FIELDS: &[(Metric, u32)] = &[
@@ -167,6 +210,8 @@ pub(super) struct Meter {
     sent: Option<Metrics>,
     /// Places of reads that the device or driver lacks.
     refused: BTreeSet<usize>,
+    /// The latest totals of the metrics that are rates.
+    totals: BTreeMap<Metric, (Instant, u64)>,
 }
 
 impl Meter {
@@ -190,8 +235,19 @@ impl Meter {
         }
         let values: Metrics = answer.unwrap_or_default().into_iter().collect();
         for metric in read.fills {
-            self.now.set(*metric, values.get(*metric));
+            let value = values.get(*metric);
+            let is_rate = RATES.contains(metric);
+            let value = if is_rate { value.and_then(|it| self.rate(*metric, it, Instant::now())) } else { value };
+            self.now.set(*metric, value);
         }
+    }
+
+    /// Returns the rate since the total before; `None` for the first, after a long time, and if the total fell.
+    fn rate(&mut self, metric: Metric, total: u64, at: Instant) -> Option<u64> {
+        let (then, before) = self.totals.insert(metric, (at, total))?;
+        let time = at.duration_since(then);
+        let more = total.checked_sub(before).filter(|_| !time.is_zero() && time <= RATE_OVER)?;
+        Some(whole(more as f64 / time.as_secs_f64()))
     }
 
     /// Returns what to send: the changes, and once a minute everything. `None` if there is nothing to send.
@@ -252,6 +308,14 @@ mod tests {
         assert_eq!(hour, expected(|it| it != Every::Watched));
         assert!(hour < 5 * 3600, "{hour} reads an hour of a device");
         assert_eq!(calls(3601..7201, true), expected(|_| true), "of the device on the screen");
+    }
+
+    #[test]
+    fn a_rate_takes_two_totals_that_do_not_fall() {
+        let (mut meter, begun) = (Meter::default(), Instant::now());
+        let mut rate = |seconds, total| meter.rate(Metric::NvlinkSent, total, begun + Duration::from_secs(seconds));
+        let rates = [rate(0, 500), rate(2, 2500), rate(2, 2600), rate(3, 100), rate(4, 100), rate(60, 900)];
+        assert_eq!(rates, [None, Some(1000), None, None, Some(0), None]);
     }
 
     #[test]

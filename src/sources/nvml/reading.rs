@@ -55,7 +55,7 @@ pub(super) fn is_missing(error: &NvmlError) -> bool {
     matches!(error, NvmlError::FailedToLoadSymbol(_) | NvmlError::FunctionNotFound)
 }
 
-fn refusal(result: i32) -> NvmlError {
+pub(super) fn refusal(result: i32) -> NvmlError {
     NvmlError::from(u32::try_from(result).unwrap_or(u32::MAX))
 }
 

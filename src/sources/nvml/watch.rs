@@ -2,7 +2,7 @@
 
 use super::{
     Calls, Options, Wanted,
-    metrics::{Meter, READS},
+    metrics::{Asked, Meter, READS},
     nap_until,
     reading::{absence, compute, direct, graphics, info, memory, merged},
     uses::{self, Uses},
@@ -12,6 +12,7 @@ use super::{
 use crate::{
     facts::{
         event::{DeviceId, DeviceInfo, DriverState, Fact, Trouble},
+        figures::RECORDED_EVERY,
         text::Foreign,
     },
     sources::{EventSender, beat, unix_us},
@@ -327,7 +328,8 @@ impl<'a> Watch<'a> {
         self.uses(watched, second);
         let is_focused = self.wanted.focus.borrow().includes(&device);
         for place in watched.meter.due(second, is_focused) {
-            let answer = self.call(|| READS[place].values(&watched.device));
+            let asked = Asked { device: &watched.device, direct: self.direct.as_ref(), uuid: &device.0 };
+            let answer = self.call(|| READS[place].values(&asked));
             watched.meter.take(place, answer);
         }
         if let Some(changes) = watched.meter.news(second, is_focused) {
@@ -338,7 +340,9 @@ impl<'a> Watch<'a> {
     /// Reads what each process uses of a device, if something needs it.
     fn uses(&self, watched: &mut Watched<'a>, second: u64) {
         let device = &watched.info.id;
-        let every = self.wanted.focus.borrow().uses_every(device, self.wanted.recorded);
+        let needed = self.wanted.focus.borrow().uses_every(device, self.wanted.recorded);
+        // Which of several processes rests shows only this call.
+        let every = needed.or_else(|| (watched.pids.len() > 1).then_some(RECORDED_EVERY));
         let read = || self.call(|| uses::read(self.direct.as_ref(), &device.0, unix_us()));
         for (pid, changes) in watched.uses.turn(second, every, read) {
             self.sender.send_blocking(Fact::Figures { pid, device: Some(device.clone()), changes });

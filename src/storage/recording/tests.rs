@@ -11,6 +11,25 @@ use crate::facts::metrics::{Metric, Metrics};
 use crate::facts::units::Bytes;
 use std::io::Write;
 
+/// A process with everything known.
+fn described() -> ProcessInfo {
+    ProcessInfo {
+        pid: 7,
+        start_ticks: 99,
+        argv: vec!["a b".into(), "\u{202e}".into()],
+        user: "me".into(),
+        contained: true,
+        suspended: true,
+        ended: true,
+        orphaned: true,
+        parent: Some(1),
+        started_us: Some(1_700_000_000_000_000),
+        ancestors: vec![Ancestor { pid: 3, name: "torch\u{1b}run".into() }],
+        place: Some("slurm 7".into()),
+        environment: vec!["CUDA_VISIBLE_DEVICES=0".into()],
+    }
+}
+
 fn every_fact() -> Vec<Fact> {
     let device = || DeviceId("GPU-1".into());
     let memory = DeviceMemory { total: Bytes(9), used: Bytes(5), free: Bytes(3), reserved: Some(Bytes(1)) };
@@ -30,19 +49,7 @@ fn every_fact() -> Vec<Fact> {
         Fact::Metrics { device: device(), changes: metrics.since(&before) },
         Fact::Processes { device: device(), reading: Ok(vec![ProcessUse { pid: 7, used: None }]) },
         Fact::Processes { device: device(), reading: Err(Trouble::NoPermission) },
-        Fact::Process(ProcessInfo {
-            pid: 7,
-            start_ticks: 99,
-            argv: vec!["a b".into(), "\u{202e}".into()],
-            user: "me".into(),
-            contained: true,
-            suspended: true,
-            parent: Some(1),
-            started_us: Some(1_700_000_000_000_000),
-            ancestors: vec![Ancestor { pid: 3, name: "torch\u{1b}run".into() }],
-            place: Some("slurm 7".into()),
-            environment: vec!["CUDA_VISIBLE_DEVICES=0".into()],
-        }),
+        Fact::Process(described()),
         Fact::Process(ProcessInfo { pid: 8, ..ProcessInfo::default() }),
         Fact::Figures { pid: 7, device: Some(device()), changes: [(Figure::SmPercent, 34)].into_iter().collect() },
         Fact::Figures {

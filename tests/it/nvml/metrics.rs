@@ -6,13 +6,13 @@ use crate::pty::{PATIENCE, until};
 use ::simgpu::Fault;
 use gpuwatch::facts::{
     event::Fact,
-    metrics::{Every, Metric},
+    metrics::{Every, Metric, Row},
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// Each metric, the calls that it comes from, the number that they return, and the metric's value then.
-const ANSWERS: [(&str, &[&str], u64, u64); 40] = [
+pub(crate) const ANSWERS: [(&str, &[&str], u64, u64); 40] = [
     ("gpu_percent", &["UtilizationRates"], 55, 55),
     ("memory_percent", &["UtilizationRates"], 55, 27),
     ("encoder_percent", &["EncoderUtilization"], 3, 3),
@@ -55,18 +55,25 @@ const ANSWERS: [(&str, &[&str], u64, u64); 40] = [
     ("mig", &[], 0, 0),
 ];
 
-#[test]
-fn every_metric_is_the_drivers_call_by_call() {
-    let bench = Bench::new();
+/// Metrics that a single report of a whole device lacks: rates, which take two readings, and figures of MIG devices.
+pub(crate) const ELSEWHERE: [&str; 4] = ["nvlink_sent", "nvlink_received", "mig_slices", "mig_multiprocessors"];
+
+/// Makes the first device answer with these numbers.
+pub(crate) fn answers() -> Vec<Fault> {
     let set = |(_, calls, number, _): &(_, &[&str], u64, _)| {
         calls.iter().map(|it| Fault::Line(format!("answer={number} nvmlDeviceGet{it} 0"))).collect::<Vec<_>>()
     };
-    let faults: Vec<Fault> = ANSWERS.iter().flat_map(set).collect();
-    let reported = bench.once(&faults);
+    ANSWERS.iter().flat_map(set).collect()
+}
+
+#[test]
+fn every_metric_is_the_drivers_call_by_call() {
+    let bench = Bench::new();
+    let reported = bench.once(&answers());
     let metrics = &reported["devices"][0]["metrics"];
     let expected: BTreeMap<&str, u64> = ANSWERS.iter().map(|it| (it.0, it.3)).collect();
     assert_eq!(metrics, &json!(expected));
-    assert_eq!(expected.len(), Metric::TABLE.len(), "every metric of the table");
+    assert_eq!(expected.len() + ELSEWHERE.len(), Metric::TABLE.len(), "every metric of the table");
     assert_eq!(reported["devices"][0]["load"]["power_mw"], 512_345, "as in earlier releases");
 
     // The other device answers with values of its own, and has no fan.
@@ -76,6 +83,46 @@ fn every_metric_is_the_drivers_call_by_call() {
         (&json!(345), &json!(1), &Value::Null)
     );
     assert_eq!((&other["nvlinks_active"], &other["pcie_width"]), (&json!(18), &json!(16)));
+}
+
+#[test]
+fn mig_devices_have_a_layout() {
+    let bench = Bench::new();
+    let reported = bench.once(&[Fault::Mig(0, 3)]);
+    let layout = |device: usize| {
+        let metrics = &reported["devices"][device]["metrics"];
+        (metrics["mig_slices"].as_u64(), metrics["mig_multiprocessors"].as_u64())
+    };
+    // The whole device, its three parts, and the other device.
+    let part = (Some(2), Some(32));
+    assert_eq!([0, 1, 2, 3, 4].map(layout), [(None, None), part, part, part, (None, None)], "{reported:#}");
+}
+
+/// The driver has totals; a rate takes two readings, of the device on the screen.
+#[test]
+fn throughput_of_nvlink_moves_and_is_absent_without_the_counters() {
+    let bench = Bench::new();
+    let rates = |terminal: &crate::pty::Terminal| {
+        let text = terminal.text();
+        let line = text.lines().find(|it| it.contains("NVLink out/s")).unwrap_or_default();
+        let after = line.split("NVLink out/s").nth(1).unwrap_or_default().to_owned();
+        after.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+    };
+    let mut terminal = live(&bench);
+    terminal.shows("NVIDIA H200");
+    terminal.press("\r");
+    let mut seen = std::collections::BTreeSet::new();
+    let moves = until(PATIENCE, || {
+        let now = rates(&terminal);
+        if now.ends_with("GiB") {
+            seen.insert(now);
+        }
+        seen.len() >= 2
+    });
+    assert!(moves, "{seen:?}\n{}", terminal.text());
+    let lacks = [138, 139].map(|id| Fault::Line(format!("not-supported nvmlDeviceGetFieldValues:{id}")));
+    bench.machine.set_faults(&lacks).unwrap();
+    assert!(until(PATIENCE, || rates(&terminal).starts_with('–')), "{}", terminal.text());
 }
 
 #[test]
@@ -116,7 +163,10 @@ fn each_call_is_made_as_often_as_the_table_allows_and_only_changes_are_recorded(
     for line in &log {
         *counts.entry(line).or_default() += 1;
     }
-    for row in Metric::TABLE {
+    let fields = |id: u32| counts.contains_key(format!("nvmlDeviceGetFieldValues:{id} 0").as_str());
+    assert!(fields(142) && !fields(138) && !fields(139), "throughput of NVLink is read for the screen: {counts:?}");
+    let shares = |row: &Row| Metric::TABLE.iter().any(|it| it.call == row.call && it.every < row.every);
+    for row in Metric::TABLE.iter().filter(|it| it.every != Every::Watched || !shares(it)) {
         // A call with several arguments counts for each of them, and the list of devices has the mode of MIG too.
         let of_it = counts.iter().filter(|(line, _)| {
             line.strip_suffix(" 0").is_some_and(|it| it.split(':').next() == Some(row.call) && row.name != "mig")

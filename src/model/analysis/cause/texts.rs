@@ -4,6 +4,8 @@
 
 /// Those of the hardware.
 mod hardware;
+/// Those of memory that processes hold and do not use.
+mod idle;
 /// Those of the time of steps.
 mod pace;
 /// Those of steps that stop, and of ranks that are slow.
@@ -11,7 +13,7 @@ mod stall;
 
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 30] = [
+pub(super) static ENTRIES: [Entry; 34] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -348,6 +350,10 @@ the failed step) before trying again.",
     stall::STALLED_BUSY,
     stall::STALLED_IDLE,
     stall::SLOW_RANK,
+    idle::ENDED_PROCESS,
+    idle::ORPHANED_RANK,
+    idle::IDLE_NOTEBOOK,
+    idle::IDLE_PROCESS,
     Entry {
         cause: Cause::Unknown,
         id: "unknown",

@@ -273,6 +273,31 @@ fn a_mark_or_memory_that_moves_ends_it_and_a_suspended_process_waits() {
 }
 
 #[test]
+fn a_script_that_has_freed_its_model_has_finished_and_one_that_trains_again_has_not() {
+    let frees = |job: &mut Player| {
+        let freed = Counters { allocated: Some(1 << 30), ..job.counters };
+        job.sample(&freed, Edge::Tick, Stamp(job.now_s * 1_000_000));
+        job.play(Phase::Pause(3 * HOUR, RESTS));
+    };
+    for (seed, is_freed) in [(3, true), (3, false)] {
+        let mut player = Player::new(seed);
+        player.play(Phase::Train(1.0, 60));
+        if is_freed {
+            frees(&mut player);
+        } else {
+            player.play(Phase::Pause(3 * HOUR, RESTS));
+        }
+        assert_eq!(player.stall.spells().is_empty(), is_freed, "{:?}", player.stall);
+    }
+    let mut player = Player::new(4);
+    player.play(Phase::Train(1.0, 60));
+    frees(&mut player);
+    player.play(Phase::Train(1.0, 60));
+    player.play(Phase::Pause(12 * HOUR, RESTS));
+    assert_eq!(player.stall.spells().len(), 1, "the second training hangs");
+}
+
+#[test]
 fn the_load_of_several_devices_is_between_as_soon_as_one_works() {
     for (percents, load) in [
         (&[][..], None),

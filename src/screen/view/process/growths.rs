@@ -37,7 +37,7 @@ pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &Re
 fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, context: &RenderContext) -> Line<'static> {
     let own = || {
         let lasting = context.findings.all.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
-        lasting.filter(|it| it.probe == process.probe && it.ordinal.is_none_or(|ordinal| ordinal == on.ordinal))
+        lasting.filter(|it| it.is_of(process) && it.ordinal.is_none_or(|ordinal| ordinal == on.ordinal))
     };
     let growing = own().find(|it| it.resource == Some(resource));
     let grows = |resource| own().any(|it| it.resource == Some(resource));

@@ -12,7 +12,7 @@ use ratatui::text::{Line, Span};
 /// Returns the latest answer, unless an alert of the process shows it.
 pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let Some(answer) = process.replayed(on.ordinal, None) else { return Vec::new() };
-    let mut own = context.findings.all.iter().filter(|it| it.probe == process.probe);
+    let mut own = context.findings.all.iter().filter(|it| it.is_of(process));
     if own.any(|it| it.replayed.as_deref() == Some(answer)) {
         return Vec::new();
     }

@@ -136,7 +136,7 @@ fn alerts<'a>(
     on: &OnDevice,
     context: &RenderContext<'a>,
 ) -> impl Iterator<Item = &'a Finding> + use<'a> {
-    let (probe, ordinal) = (process.probe, on.ordinal);
+    let (probe, ordinal) = (Some(process.probe), on.ordinal);
     context.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|on| on == ordinal))
 }
 

@@ -39,11 +39,12 @@ the device has been idle all the time. The process waits for something outside: 
 
 gpuwatch waits for 10 minutes without any sign of life, and for at least three times the longest pause that
 the job has shown, so that checkpoints and evaluations that come again raise nothing. A host process that
-works (where its CPU time is known) is a sign of life. The alert ends with the next step.
+works is a sign of life. The alert ends with the next step.
 
 What is not reported: notebooks and interactive interpreters, which wait for their user; jobs that call
 step() themselves, which may be servers that wait for requests; processes that a signal or a debugger has
-suspended (screens mark them).
+suspended (screens mark them); jobs that have freed more than half of what they held after every step, because
+they have finished.
 
 Where to look: py-spy dump --pid PID prints the Python stack. A main thread in the DataLoader waits for its
 workers: look at them, at /dev/shm and at the storage. pdb and breakpoint() wait for a terminal.
