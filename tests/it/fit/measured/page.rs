@@ -18,7 +18,7 @@ const HEADING: &str = "
 ";
 
 /// Returns the page of trainings in the order of the measurements' file.
-pub fn page(rows: &[Row]) -> String {
+pub(super) fn page(rows: &[Row]) -> String {
     let mut page = INTRODUCTION.to_owned();
     for (title, family) in [("Transformers", "transformer"), ("Convolutional networks", "cnn")] {
         let _ = write!(page, "\n## {title}\n{HEADING}");
