@@ -147,7 +147,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             None => record::record(output, &watching, &keep, &policy, asking),
         },
         Some(Command::Replay { files, screen }) => show::replay(files, &screen, &live.config, policy),
-        Some(Command::Once { json, reach, patience, watching }) => hosts::once(&reach, patience, &watching, json),
+        Some(Command::Once { json, others, watching }) => hosts::once(&others, &watching, json),
         Some(Command::Serve { asked }) => serve::serve(asked, &policy),
         Some(Command::Stream { watching }) => stream::stream(&watching),
         Some(Command::Sites { question }) => {

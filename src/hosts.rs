@@ -1,4 +1,5 @@
-//! Other machines: their names, the commands that reach them, and their streams as news of a cluster.
+//! Other machines: their names, the commands that reach them, their streams as news of a cluster, and a fleet as a
+//! store of figures knows it.
 
 /// Lists of machines.
 pub mod list;
@@ -9,11 +10,17 @@ pub mod transport;
 /// Which machines to reach, and how.
 pub mod plan;
 
-/// When to connect again.
-pub mod retry;
-
 /// The lines of one machine.
 pub mod intake;
 
+/// Copies this program to machines that lack it.
+pub mod push;
+
+/// When to connect again.
+pub mod retry;
+
 /// The children that read machines' streams.
 pub mod link;
+
+/// What Prometheus knows of many machines.
+pub mod prometheus;

@@ -264,15 +264,14 @@ pub(super) enum Command {
     },
     /// Print the current figures once; needs no terminal.
     #[command(after_help = "Examples:\n  gpuwatch once --json | jq '.devices[].ladder'\n  gpuwatch once --hosts \
-                            'node[01-16]' --json | jq '.jobs[].findings'")]
+                            'node[01-16]' --json | jq '.jobs[].findings'\n  gpuwatch once --prometheus \
+                            http://127.0.0.1:9090 --match scheduler_job=4242")]
     Once {
         /// As JSON (schema 1).
         #[arg(long)]
         json: bool,
         #[command(flatten)]
-        reach: super::hosts::Reach,
-        #[command(flatten)]
-        patience: super::hosts::Patience,
+        others: super::hosts::Others,
         #[command(flatten)]
         watching: Watching,
     },

@@ -7,12 +7,13 @@ use crate::{
         link::Links,
         list,
         plan::{self, Plan},
+        prometheus::{Store, Token, query::Matcher},
         transport::Transport,
     },
     sources::Sources,
 };
 use anyhow::{Context, Result};
-use std::{fs, path::PathBuf, time::Duration};
+use std::{env, fs, path::PathBuf, time::Duration};
 
 /// Which machines to reach, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,7 +33,39 @@ pub(super) struct Reach {
     /// The gpuwatch to start on the machines.
     #[arg(long, value_name = "PATH", default_value = "gpuwatch", value_parser = plan::program)]
     remote_program: String,
+    /// Copy this gpuwatch into the user's cache on machines that lack it, and start that one.
+    #[arg(long, conflicts_with = "remote_program")]
+    push: bool,
 }
+
+/// Which store of figures to ask.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Fleet {
+    /// Ask Prometheus, or what has its API, for all ranks whose figures `gpuwatch serve` exports.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["hosts", "hosts_file", "slurm"])]
+    prometheus: Option<Store>,
+    /// Only ranks with this label, as in `scheduler_job=4242`; repeatable.
+    #[arg(long = "match", value_name = "LABEL=VALUE", requires = "prometheus")]
+    matchers: Vec<Matcher>,
+    /// The file with the bearer token in its first line; by default the variable `GPUWATCH_PROMETHEUS_TOKEN`.
+    #[arg(long, value_name = "FILE", requires = "prometheus")]
+    prometheus_token: Option<PathBuf>,
+}
+
+impl Fleet {
+    /// Returns the store with its token; `None` if no flag names any.
+    fn store(&self) -> Result<Option<Store>> {
+        let Some(store) = self.prometheus.clone() else { return Ok(None) };
+        let token = match &self.prometheus_token {
+            Some(path) => Some(Token::read(path)?),
+            None => env::var(TOKEN).ok().map(|it| Token::new(&it)).transpose().with_context(|| format!("${TOKEN}"))?,
+        };
+        token.map_or(Ok(store.clone()), |it| store.with_token(it)).map(Some)
+    }
+}
+
+/// The variable with a token. No flag takes it, because every user of the machine sees a process's arguments.
+const TOKEN: &str = "GPUWATCH_PROMETHEUS_TOKEN";
 
 /// How long to wait for other machines.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -58,14 +91,29 @@ impl Reach {
         }
         let hosts = list::expand(&lists.join(","))?;
         let transport = self.transport.clone().unwrap_or_default();
-        Ok(Some(Plan { hosts, transport, program: self.remote_program.clone() }))
+        Ok(Some(Plan { hosts, transport, program: self.remote_program.clone(), push: self.push }))
     }
 }
 
+/// Other machines, reached by links or known to a store.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Others {
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
+    fleet: Fleet,
+    #[command(flatten)]
+    patience: Patience,
+}
+
 /// Prints the state of this machine, or of others, once.
-pub(super) fn once(reach: &Reach, patience: Patience, watching: &Watching, json: bool) -> Result<u8> {
-    let plan = reach.plan()?;
+pub(super) fn once(others: &Others, watching: &Watching, json: bool) -> Result<u8> {
+    let Others { reach, fleet, patience } = others;
+    let (plan, store) = (reach.plan()?, fleet.store()?);
     super::runtime()?.block_on(async {
+        if let Some(store) = store {
+            return once::fleet::print(&store, &fleet.matchers, json).await;
+        }
         let Some(plan) = plan else {
             let mut sources = Sources::start(watching.sources().in_detail());
             return once::print(&mut sources.events, 0, json).await;

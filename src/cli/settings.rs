@@ -119,7 +119,8 @@ mod tests {
     use std::fs;
 
     /// Long flags that no file can set, and why.
-    const EXCEPTIONS: [(&str, &str); 14] = [
+    const EXCEPTIONS: [(&str, &str); 15] = [
+        ("push", "it is of those machines"),
         ("hosts", "it names machines"),
         ("hosts-file", "it names machines"),
         ("slurm", "it names a job"),

@@ -1,5 +1,7 @@
 //! `gpuwatch once`: the current state as text or JSON, without a terminal.
 
+/// What a store of figures knows.
+pub mod fleet;
 /// Several machines.
 pub mod hosts;
 mod json;

@@ -108,7 +108,7 @@ fn quoted(bytes: &[u8]) -> Foreign {
 }
 
 /// Returns the line of a program's errors that names the reason: the one that begins with `error`, or the last.
-fn last_words(errors: &[u8]) -> String {
+pub(super) fn last_words(errors: &[u8]) -> String {
     let text = String::from_utf8_lossy(errors);
     let lines = || text.lines().map(str::trim).filter(|it| !it.is_empty());
     let line = lines().find(|it| it.starts_with("error:")).or_else(|| lines().next_back()).unwrap_or_default();

@@ -1,18 +1,21 @@
 //! The children that read machines' streams: one for each machine, which is started again when it ends. No machine
 //! waits for another: each has a task, and the queue takes turns.
 
-use super::{intake::Intake, plan::Plan, retry::Retry};
+use super::{intake::Intake, plan::Plan, push::Push, retry::Retry};
 use crate::{
     model::cluster::{Link, News, What},
     sources::{now, unix_us},
 };
 use gpuwatch_probe::wire::LINE_MAX;
-use std::{process::Stdio, time::Duration};
+use std::{process::Stdio, sync::Arc, time::Duration};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
     process::{Child, ChildStdout, Command},
     select,
-    sync::mpsc::{self, Receiver, Sender},
+    sync::{
+        OnceCell,
+        mpsc::{self, Receiver, Sender},
+    },
     task::JoinHandle,
     time::{MissedTickBehavior, interval, sleep, timeout},
 };
@@ -45,8 +48,11 @@ impl Links {
     pub fn start(plan: &Plan) -> Self {
         let (sender, news) = mpsc::channel(QUEUE);
         let mut tasks = vec![tokio::spawn(seconds(sender.clone()))];
+        let push = plan.push.then(|| Arc::new(OnceCell::new()));
+        let plan = Arc::new(plan.clone());
         for (node, host) in plan.hosts.iter().enumerate() {
-            let task = Task { node, command: plan.command(host), news: sender.clone() };
+            let (plan, push) = (Arc::clone(&plan), push.clone());
+            let task = Task { node, host: host.clone(), plan, push, news: sender.clone() };
             tasks.push(tokio::spawn(task.run()));
         }
         Self { news, tasks }
@@ -74,7 +80,10 @@ async fn seconds(news: Sender<News>) {
 /// The link to one machine.
 struct Task {
     node: usize,
-    command: Vec<String>,
+    host: String,
+    plan: Arc<Plan>,
+    /// What is copied there first, described by the first link that needs it.
+    push: Option<Arc<OnceCell<Push>>>,
     news: Sender<News>,
 }
 
@@ -111,10 +120,15 @@ impl Task {
 
     /// Starts the child and reads it to its end. Returns the link's state then; `None` without a receiver.
     async fn connect(&self) -> Option<Link> {
-        let mut child = match self.spawn() {
+        let program = match self.program().await {
+            Ok(it) => it,
+            Err(e) => return Some(Link::refused(format!("{e:#}"))),
+        };
+        let command = self.plan.command(&self.host, &program);
+        let mut child = match spawn(&command) {
             Ok(it) => it,
             Err(e) => {
-                let program = self.command.first().map_or("", |it| it);
+                let program = command.first().map_or("", |it| it);
                 return Some(Link::refused(format!("cannot start {program}: {e}")));
             }
         };
@@ -142,13 +156,11 @@ impl Task {
         }
     }
 
-    /// Starts the child in a process group of its own, so that it cannot read the terminal. All that it writes comes
-    /// through pipes.
-    fn spawn(&self) -> std::io::Result<Child> {
-        let (program, arguments) = self.command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.process_group(0).kill_on_drop(true).spawn()
+    /// Returns the gpuwatch to start there, after copying this one if it shall be.
+    async fn program(&self) -> anyhow::Result<String> {
+        let Some(push) = &self.push else { return Ok(self.plan.program.clone()) };
+        let push = push.get_or_try_init(|| async { Push::of_this() }).await?;
+        push.ensure(&self.plan.transport, &self.host).await
     }
 
     async fn read(&self, mut stdout: BufReader<ChildStdout>, intake: &mut Intake) -> End {
@@ -185,6 +197,15 @@ impl Task {
             }
         }
     }
+}
+
+/// Starts a child in a process group of its own, so that it cannot read the terminal. All that it writes comes through
+/// pipes.
+fn spawn(command: &[String]) -> std::io::Result<Child> {
+    let (program, arguments) = command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.process_group(0).kill_on_drop(true).spawn()
 }
 
 /// Reads a child's standard error, and keeps its beginning and its end. Then it returns, or never if it shall stay.

@@ -12,15 +12,17 @@ pub struct Plan {
     pub hosts: Vec<String>,
     /// The command that reaches one.
     pub transport: Transport,
-    /// The gpuwatch to start there.
+    /// The gpuwatch to start there, unless this one is copied.
     pub program: String,
+    /// Whether to copy this gpuwatch there.
+    pub push: bool,
 }
 
 impl Plan {
-    /// Returns the command that streams a machine's events.
-    pub fn command(&self, host: &str) -> Vec<String> {
+    /// Returns the command that streams a machine's events by a gpuwatch there.
+    pub fn command(&self, host: &str, program: &str) -> Vec<String> {
         // Nothing here needs a machine's memory more often.
-        self.transport.command(host, &[&self.program, "stream", "--interval", "1s"])
+        self.transport.command(host, &[program, "stream", "--interval", "1s"])
     }
 }
 

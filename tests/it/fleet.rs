@@ -1,6 +1,9 @@
 //! The files in `fleet/`: alert rules, a dashboard, a unit, Slurm's scripts and a pod, each with the programs that read
 //! them.
 
+/// The fleet as a store knows it.
+mod store;
+
 use crate::{
     launch::Home,
     namespaces,

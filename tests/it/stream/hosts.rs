@@ -1,6 +1,7 @@
 //! `gpuwatch once --hosts`: several machines at once, through commands of this machine in place of ssh.
 
 mod live;
+mod push;
 mod ssh;
 
 use crate::{launch::Home, pty::PROGRAM, schemas, stream::Rank};
@@ -23,7 +24,7 @@ const REACH: &str = r#"#!/bin/sh
 here=$(dirname "$0")/$1
 shift
 [ -x "$here/faulty" ] && exec "$here/faulty"
-XDG_CACHE_HOME=$here/cache XDG_CONFIG_HOME=$here/config XDG_STATE_HOME=$here/state \
+PATH=$here/bin:$PATH XDG_CACHE_HOME=$here/cache XDG_CONFIG_HOME=$here/config XDG_STATE_HOME=$here/state \
     GPUWATCH_SOCKET_DIR=$here/sockets GPUWATCH_NO_NVML=1 exec "$@"
 "#;
 
@@ -62,6 +63,13 @@ impl Machines {
 
     fn transport(&self) -> String {
         format!("{} {{}}", self.path("reach").display())
+    }
+
+    /// A gpuwatch that copies itself to these machines.
+    fn pushing(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).args(["--transport", &self.transport(), "--push"]).envs(Home::new().variables());
+        command
     }
 
     /// A gpuwatch that reaches these machines.

@@ -1,0 +1,74 @@
+//! A fleet as a store of figures has it: what the machines' `gpuwatch serve` export, asked of Prometheus or of anything
+//! with its API, as the rows of a screen of many machines.
+
+mod answer;
+mod http;
+/// Which ranks to ask for.
+pub mod query;
+mod rows;
+
+use crate::model::cluster::overview::Overview;
+use answer::Figure;
+use anyhow::{Result, bail};
+pub use http::{Store, Token};
+use query::Matcher;
+use std::time::Duration;
+use tokio::{task::spawn_blocking, time::timeout, try_join};
+
+/// How long a question and its answer may take.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A rank's past: µs of Unix time and the value, in order.
+pub type History = Vec<(u64, f64)>;
+
+/// What a store has at one moment.
+#[derive(Clone, Debug)]
+pub struct Fleet {
+    /// The rows.
+    pub overview: Overview,
+    /// The series of each rank, in the order of the rows.
+    pub series: Vec<rows::Key>,
+}
+
+/// Asks for the current figures of all ranks that have these labels.
+///
+/// # Errors
+/// Fails if the store does not answer in time, refuses, or answers with something else.
+pub async fn fleet(store: &Store, matchers: &[Matcher]) -> Result<Fleet> {
+    let ask = async {
+        let (ranks, devices) = (query::ranks(matchers), query::devices(matchers));
+        try_join!(now(store, &ranks), now(store, &devices))
+    };
+    let (ranks, devices) = in_time(store, ask).await?;
+    let has_all = query::has_all_devices(matchers);
+    // Thousands of ranks take some time, in which a screen answers keys.
+    Ok(spawn_blocking(move || rows::fleet(&ranks, &devices, has_all)).await?)
+}
+
+/// Asks for the latest `seconds` of a rank's figure, in at most `points` points.
+///
+/// # Errors
+/// As [`fleet`].
+pub async fn history(store: &Store, of: &rows::Key, seconds: u64, points: u64, unix_s: u64) -> Result<History> {
+    let step = (seconds / points.max(1)).max(1);
+    let parameters = [
+        ("query", query::of_rank(of)),
+        ("start", unix_s.saturating_sub(seconds).to_string()),
+        ("end", unix_s.to_string()),
+        ("step", step.to_string()),
+    ];
+    let answer = in_time(store, store.ask("/api/v1/query_range", &parameters)).await?;
+    answer::range(&answer)
+}
+
+async fn now(store: &Store, query: &str) -> Result<Vec<Figure>> {
+    let answer = store.ask("/api/v1/query", &[("query", query.to_owned())]).await?;
+    spawn_blocking(move || answer::instant(&answer)).await?
+}
+
+async fn in_time<T>(store: &Store, asked: impl Future<Output = Result<T>>) -> Result<T> {
+    match timeout(LIMIT, asked).await {
+        Ok(it) => it,
+        Err(_) => bail!("{store} does not answer within {} s", LIMIT.as_secs()),
+    }
+}

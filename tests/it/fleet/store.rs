@@ -1,0 +1,199 @@
+//! `gpuwatch once --prometheus`: a real Prometheus with thousands of ranks, and stores that refuse.
+
+use super::{Daemon, daemon, free_port};
+use crate::{
+    launch::Home,
+    pty::{PATIENCE, PROGRAM, until},
+    schemas,
+    serve::prometheus,
+};
+use gpuwatch::commands::serve::{
+    Format, Series,
+    families::Family::{self, Alert, Allocated, DeviceTotal, DeviceUsed, Process, Reserved, Step, StepTime, Up},
+};
+use serde_json::Value;
+use std::{
+    fs,
+    io::{Read, Write},
+    net::{SocketAddr, TcpListener},
+    path::Path,
+    process::{Command, Output},
+    thread,
+    time::Instant,
+};
+
+const RANKS: usize = 4096;
+const WORST: usize = 3210;
+
+fn once(arguments: &[&str]) -> Output {
+    let mut command = Command::new(PROGRAM);
+    command.args(["once", "--prometheus"]).args(arguments).envs(Home::new().variables());
+    command.env_remove("GPUWATCH_PROMETHEUS_TOKEN").output().unwrap()
+}
+
+/// The figures of all ranks, eight on each machine; one of them grows.
+fn exposition() -> String {
+    let mut all = Vec::new();
+    for rank in 0..RANKS {
+        let (device, host) = (format!("GPU-{rank:04}"), format!("node{:03}", rank / 8));
+        let run = if rank < RANKS / 2 { "a" } else { "b" };
+        let mut add = |family: Family, more: &[(&'static str, &str)], value: f64| {
+            let own = [("gpu_uuid", device.as_str()), ("rank", &rank.to_string()), ("run", run)];
+            let own = if matches!(family, DeviceTotal | DeviceUsed) { &own[..1] } else { &own[..] };
+            let labels = own.iter().chain(more).map(|(label, it)| (*label, (*it).into())).collect();
+            all.push(Series { family, labels, value });
+        };
+        let job = if run == "a" { "41" } else { "42" };
+        let info = [("host", host.as_str()), ("pid", "7"), ("scheduler", "slurm"), ("scheduler_job", job)];
+        add(Process, &[&info[..], &[("world_size", "2048")]].concat(), 1.0);
+        add(DeviceTotal, &[], 80e9);
+        add(DeviceUsed, &[], 60e9);
+        add(Allocated, &[], if rank == WORST { 55e9 } else { 40e9 + rank as f64 });
+        add(Reserved, &[], 58e9);
+        add(Step, &[], 1000.0);
+        add(StepTime, &[], 0.25);
+        add(Up, &[], 1.0);
+        if rank == WORST {
+            let labels = [("kind", "growth"), ("cause", "graph-retained"), ("severity", "critical")];
+            add(Alert, &labels, 1.0);
+        }
+    }
+    Format::Prometheus.text(&all)
+}
+
+/// Answers every request with this.
+fn server(answer: impl Fn() -> String + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // A part of the request is enough: none is longer than what the sockets hold.
+            let _ = stream.read(&mut [0; 4096]);
+            let _ = stream.write_all(answer().as_bytes());
+        }
+    });
+    address
+}
+
+fn answer(status: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
+}
+
+fn scraping(programs: &Path, folder: &Path, target: SocketAddr) -> (Daemon, String) {
+    let port = free_port();
+    let text = format!(
+        "global: {{scrape_interval: 5s, scrape_timeout: 5s}}\n\
+         scrape_configs: [{{job_name: gpuwatch, static_configs: [{{targets: ['{target}']}}]}}]\n"
+    );
+    fs::write(folder.join("prometheus.yml"), text).unwrap();
+    let flag = |name: &str, value: String| format!("--{name}={value}");
+    let arguments = [
+        flag("config.file", folder.join("prometheus.yml").display().to_string()),
+        flag("storage.tsdb.path", folder.join("data").display().to_string()),
+        flag("web.listen-address", format!("127.0.0.1:{port}")),
+    ];
+    (daemon(&programs.join("prometheus"), &arguments), format!("http://127.0.0.1:{port}"))
+}
+
+fn json(output: &Output) -> Value {
+    let whole = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    schemas::check("fleet", &whole);
+    whole
+}
+
+#[test]
+fn the_worst_of_thousands_of_ranks_in_a_prometheus_comes_first() {
+    test_tiers::full!("a Prometheus");
+    let programs = test_tiers::needs!(prometheus());
+    let text = exposition();
+    let target = server(move || answer("200 OK", &text));
+    let folder = tempfile::tempdir().unwrap();
+    let (_store, url) = scraping(&programs, folder.path(), target);
+    let begins = format!("{url}: {RANKS} ranks on {} machines\n", RANKS / 8);
+    let has_all = || String::from_utf8_lossy(&once(&[&url]).stdout).starts_with(&begins);
+    assert!(until(PATIENCE, has_all), "{:?}", once(&[&url]));
+    let begun = Instant::now();
+    let whole = json(&once(&[&url, "--json"]));
+    eprintln!("{RANKS} ranks after {:?}", begun.elapsed());
+    let first = &whole["ranks"][0];
+    assert_eq!((&first["rank"], &first["host"]), (&WORST.into(), &format!("node{:03}", WORST / 8).into()));
+    assert_eq!((&first["worst"]["severity"], &first["figures"]["allocated"]), (&"critical".into(), &55e9.into()));
+    assert_eq!((whole["ranks"].as_array().unwrap().len(), whole["jobs"].as_array().unwrap().len()), (RANKS, 2));
+    assert_eq!((&whole["nodes"][0]["host"], &whole["nodes"][0]["devices"]), (&first["host"], &8.into()));
+    assert_eq!(whole["past"].as_array().unwrap().last().unwrap()[1], 55e9, "{}", whole["past"]);
+    // Labels of all series, and those of processes alone.
+    for label in ["run=a", "scheduler_job=41"] {
+        let whole = json(&once(&[&url, "--json", "--match", label]));
+        assert_eq!(
+            (whole["ranks"].as_array().unwrap().len(), &whole["jobs"][0]["name"]),
+            (RANKS / 2, &"slurm 41".into())
+        );
+    }
+    let none = once(&[&url, "--match", "run=c"]);
+    assert!(String::from_utf8_lossy(&none.stdout).ends_with("with these labels\n"), "{none:?}");
+}
+
+#[test]
+fn a_store_that_refuses_is_one_sentence() {
+    let error = r#"{"status":"error","errorType":"bad_data","error":"no \u001b[2J such"}"#;
+    let empty = r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#;
+    for (status, body, words) in [
+        ("401 Unauthorized", "", "it wants a token, see --prometheus-token"),
+        ("404 Not Found", "", "it has no API of Prometheus there"),
+        ("302 Found\r\nLocation: http://other/", "", "it refers to http://other/"),
+        ("400 Bad Request", error, "no \\u{1b}[2J such"),
+        ("503 Service Unavailable", "<html>", "answers 503 Service Unavailable"),
+        ("200 OK", "<html>", "is not one of Prometheus's API"),
+        ("200 OK\r\nContent-Length: 99", empty, "does not answer"),
+    ] {
+        let address = server(move || answer(status, body));
+        let output = once(&[&format!("http://{address}")]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{status}: {output:?}");
+        assert!(
+            errors.contains(words) && errors.lines().count() == 1 && !errors.contains('\u{1b}'),
+            "{status}: {errors}"
+        );
+    }
+    let closed = once(&[&format!("http://127.0.0.1:{}", free_port())]);
+    assert!(String::from_utf8_lossy(&closed.stderr).contains("cannot reach http://127.0.0.1:"), "{closed:?}");
+    let address = server(move || answer("200 OK", empty));
+    let output = once(&[&format!("http://{address}")]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("has no figures of `gpuwatch serve`"), "{output:?}");
+}
+
+#[test]
+fn a_token_comes_from_a_file_or_a_variable_and_reaches_only_this_machine() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    fs::write(&file, "hush\n").unwrap();
+    let mut by_file = Command::new(PROGRAM);
+    by_file.args(["once", "--prometheus", &url, "--prometheus-token"]).arg(&file);
+    let mut by_variable = Command::new(PROGRAM);
+    by_variable.args(["once", "--prometheus", &url]).env("GPUWATCH_PROMETHEUS_TOKEN", "hush");
+    for mut command in [by_file, by_variable] {
+        let mut child = command.envs(Home::new().variables()).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mut stream = listener.accept().unwrap().0;
+        let (mut text, mut byte) = (String::new(), [0]);
+        while !text.ends_with("\r\n\r\n") && stream.read(&mut byte).unwrap() > 0 {
+            text.push(char::from(byte[0]));
+        }
+        assert!(text.to_lowercase().contains("authorization: bearer hush\r\n"), "{text}");
+        let _ = stream.write_all(answer("401 Unauthorized", "").as_bytes());
+        drop(stream);
+        // The other question of the same program.
+        if let Some(code) = child.try_wait().unwrap() {
+            assert!(!code.success());
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        listener.set_nonblocking(true).unwrap();
+        while listener.accept().is_ok() {}
+        listener.set_nonblocking(false).unwrap();
+    }
+    let away = once(&["http://192.0.2.1", "--prometheus-token", file.to_str().unwrap()]);
+    let errors = String::from_utf8_lossy(&away.stderr);
+    assert!(!away.status.success() && errors.contains("without encryption") && !errors.contains("hush"), "{errors}");
+}
