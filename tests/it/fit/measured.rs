@@ -13,6 +13,7 @@ use super::Asked;
 use crate::venv::Venv;
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeMap,
     env, fs,
     path::Path,
     sync::{
@@ -93,6 +94,21 @@ fn errors(rows: &[Row], family: &str) -> Vec<f64> {
     rows.iter().filter(|it| it.measured["family"] == family).filter_map(Row::error).collect()
 }
 
+/// What fit answers for each training, in their order.
+fn answered(measured: &[Value], python: &Path) -> Vec<Row> {
+    let (next, rows) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    let work = || {
+        loop {
+            let place = next.fetch_add(1, Ordering::Relaxed);
+            let Some(it) = measured.get(place) else { return };
+            let row = Row::of(it, python);
+            rows.lock().unwrap().insert(place, row);
+        }
+    };
+    thread::scope(|scope| (0..WORKERS).for_each(|_| drop(scope.spawn(work))));
+    rows.into_inner().unwrap().into_values().collect()
+}
+
 #[test]
 fn peaks_are_as_measured_on_real_gpus() {
     if env::var_os("GPUWATCH_MEASURED").is_none() {
@@ -101,22 +117,7 @@ fn peaks_are_as_measured_on_real_gpus() {
     let python = test_tiers::needs!(MEASURED.found());
     let lines: Vec<Value> =
         include_str!("measured/public.jsonl").lines().map(|it| serde_json::from_str(it).unwrap()).collect();
-    let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    thread::scope(|scope| {
-        for _ in 0..WORKERS {
-            scope.spawn(|| {
-                loop {
-                    let place = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(line) = lines.get(place) else { return };
-                    let row = Row::of(line, &python);
-                    rows.lock().unwrap().push((place, row));
-                }
-            });
-        }
-    });
-    let mut rows = rows.into_inner().unwrap();
-    rows.sort_by_key(|(place, _)| *place);
-    let rows: Vec<Row> = rows.into_iter().map(|(_, row)| row).collect();
+    let rows = answered(&lines, &python);
     if let Some(out) = env::var_os("GPUWATCH_MEASURED_OUT") {
         let line = |it: &Row| format!("{}\n", json!({ "measured": it.measured, "answer": it.answer }));
         fs::write(out, rows.iter().map(line).collect::<String>()).unwrap();
@@ -128,9 +129,9 @@ fn peaks_are_as_measured_on_real_gpus() {
     let outside: Vec<f64> =
         rows.iter().filter(|it| it.measured["family"] == "cnn").filter_map(Row::outside_of_race).collect();
     assert!(outside.len() == cnns.len() && quantile(&outside, 50) <= 0.01, "{outside:?}");
-    let answered: Vec<bool> = rows.iter().filter_map(Row::is_right).collect();
-    let right = answered.iter().filter(|it| **it).count();
-    assert!(right * 100 >= answered.len() * 97, "{right} of {}", answered.len());
+    let verdicts: Vec<bool> = rows.iter().filter_map(Row::is_right).collect();
+    let right = verdicts.iter().filter(|it| **it).count();
+    assert!(right * 100 >= verdicts.len() * 97, "{right} of {}", verdicts.len());
     check_page(&rows);
 }
 

@@ -120,12 +120,12 @@ fn a_session_is_the_same_after_a_checkpoint() {
     assert!(seen > 50, "{seen}");
 }
 
-/// The benchmark: a day (else two minutes) of eight ranks at five steps a second, its writer killed.
+/// The benchmark: a day (else ten minutes) of eight ranks at five steps a second, its writer killed.
 #[test]
 fn a_day_of_eight_ranks_is_opened_and_sought_in() {
     let dir = tempfile::tempdir().unwrap();
     let full = test_tiers::is_benchmark();
-    let path = day(dir.path(), if full { 24 * 3600 } else { 120 });
+    let path = day(dir.path(), if full { 24 * 3600 } else { 600 });
     let cache = dir.path().join("replay");
     let begun = Instant::now();
     let replay = Replay::load(recordings(&path), Some(&cache), |_, _| {});

@@ -50,7 +50,8 @@ fn line(page: &mut String, row: &Row) {
     );
 }
 
-/// The published error of another estimator, in percent of the measured peak. It means nothing where one of both ran out of memory.
+/// The published error of another estimator, in percent of the measured peak. It means nothing where one of both ran
+/// out of memory.
 fn published(row: &Row, name: &str) -> String {
     let (peak, estimate) = (row.measured["measured_peak_bytes"].as_f64(), &row.measured["estimates"][name]);
     if estimate["oom"] == true {
