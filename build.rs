@@ -21,7 +21,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 fn main() -> Outcome<()> {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR")?);
     let out = PathBuf::from(variable("OUT_DIR")?);
-    println!("cargo::rustc-env=GPUWATCH_VERSION={}{}", env!("CARGO_PKG_VERSION"), commit(&root));
+    println!("cargo::rustc-env=GPUWATCH_VERSION={}", version(&root)?);
     let sources = PathBuf::from(variable("DEP_GPUWATCH_PROBE_SOURCES")?);
     for it in [&sources, &root.join("probes/python"), &root.join("build.rs")] {
         println!("cargo::rerun-if-changed={}", it.display());
@@ -48,17 +48,37 @@ fn main() -> Outcome<()> {
     Ok(())
 }
 
-/// The commit in parentheses, where it is known: packages name it, and packed crates hold it.
-fn commit(root: &Path) -> String {
-    let info = root.join(".cargo_vcs_info.json");
+/// The version, with the commit it was built from, where that is known, and the kind of build.
+fn version(root: &Path) -> Outcome<String> {
+    let (number, target, profile) = (env!("CARGO_PKG_VERSION"), env::var("TARGET")?, env::var("PROFILE")?);
+    let commit = commit(root, &profile);
+    let commit = commit.as_deref().map_or("commit unknown", |it| it.get(..12).unwrap_or(it));
+    Ok(format!("{number} ({commit}, {profile} build for {target})"))
+}
+
+/// Packages name the commit; packed crates and archives that git makes hold it. In a repository, only a release build asks
+/// git, because every commit would compile the program again.
+fn commit(root: &Path, profile: &str) -> Option<String> {
     println!("cargo::rerun-if-env-changed=GPUWATCH_COMMIT");
-    let named = env::var("GPUWATCH_COMMIT").ok().filter(|it| !it.is_empty());
+    let named = env::var("GPUWATCH_COMMIT").ok();
     let packed = || {
-        let text = fs::read_to_string(info).ok()?;
-        let (_, rest) = text.split_once("\"sha1\": \"")?;
-        Some(rest.split('"').next()?.to_owned())
+        let text = fs::read_to_string(root.join(".cargo_vcs_info.json")).ok()?;
+        Some(text.split_once("\"sha1\": \"")?.1.split('"').next()?.to_owned())
     };
-    named.or_else(packed).map(|it| format!(" ({})", it.get(..12).unwrap_or(&it))).unwrap_or_default()
+    let archived = || fs::read_to_string(root.join("packaging/commit")).ok();
+    let of_repository = || {
+        let is_asked = profile == "release" && root.join(".git").exists();
+        let git = |arguments: &[&str]| {
+            let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
+            String::from_utf8(output.stdout).ok().filter(|_| is_asked)
+        };
+        // The log of this place: it grows with each commit and each checkout.
+        println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?.trim());
+        git(&["rev-parse", "HEAD"])
+    };
+    let is_commit = |it: &String| it.len() >= 12 && it.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let found = [named, packed(), archived()].into_iter().flatten().map(|it| it.trim().to_owned()).find(is_commit);
+    found.or_else(|| of_repository().map(|it| it.trim().to_owned()).filter(is_commit))
 }
 
 fn compile(sources: &Path, out: &Path) -> Outcome<PathBuf> {
@@ -104,6 +124,8 @@ fn rustc(sources: &Path, library: &Path, target: &str) -> Outcome<Command> {
         "allow",
     ]);
     rustc.args(["-Copt-level=3", "-Clto=fat", "-Ccodegen-units=1", "-Cstrip=symbols", "-Cpanic=unwind"]);
+    // The same library from every folder.
+    rustc.arg(format!("--remap-path-prefix={}=gpuwatch-probe", sources.display()));
     rustc.args(["--target", target]);
     if target.contains("musl") {
         rustc.arg("-Ctarget-feature=-crt-static");

@@ -3,6 +3,7 @@
 use std::{
     env,
     error::Error,
+    ffi::OsString,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -12,7 +13,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-check-cfg=cfg(simgpu_device)");
     let out = PathBuf::from(env::var("OUT_DIR")?).join("libsimgpu.so");
-    let status = Command::new(env::var("RUSTC")?)
+    let mut rustc = Command::new(env::var("RUSTC")?);
+    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+        let mut flag = OsString::from("-Clinker=");
+        flag.push(linker);
+        rustc.arg(flag);
+    }
+    let status = rustc
         .args(["--edition", "2024", "--crate-type", "cdylib", "--crate-name", "simgpu_device"])
         .args(["--cfg", "simgpu_device", "--cap-lints", "allow"])
         .args(["-C", "opt-level=2", "-C", "codegen-units=4", "-C", "strip=debuginfo"])

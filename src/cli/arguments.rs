@@ -36,7 +36,7 @@ it runs on, and copy it to a shared directory. `gpuwatch doctor` says what is mi
 
 /// Shows, live and per training step, where a GPU's memory goes.
 #[derive(Debug, Parser)]
-#[command(name = "gpuwatch", version = env!("GPUWATCH_VERSION"), args_conflicts_with_subcommands = true)]
+#[command(name = "gpuwatch", version, long_version = env!("GPUWATCH_VERSION"), args_conflicts_with_subcommands = true)]
 #[command(after_help = EXAMPLE, after_long_help = format!("{EXAMPLE}\n\n{ANSWERS}"))]
 pub(super) struct Cli {
     #[command(subcommand)]

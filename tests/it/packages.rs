@@ -9,24 +9,8 @@ use std::{
     process::Command,
 };
 
-/// Asks apt with lists and a cache of its own, so that nothing of the machine's changes. `contrib` is a section that
-/// most machines leave out. `unpack` downloads packages with what they depend on and the machine lacks.
-const APT: &str = r#"
-set -e
-mkdir -p lists/partial cache/archives/partial
-apt-get indextargets --format '$(ORIGIN) deb $(REPO_URI) $(RELEASE) main contrib' 'Created-By: Packages' |
-    sed -n 's/^Debian //p' | sort -u > sources.list
-apt() {
-    apt-get -q -o Dir::Etc::SourceList="$PWD/sources.list" -o Dir::Etc::SourceParts=/dev/null -o Debug::NoLocking=true \
-        -o Dir::State::Lists="$PWD/lists" -o Dir::Cache="$PWD/cache" "$@"
-}
-unpack() {
-    apt update
-    apt install --yes --download-only --no-install-recommends "$@"
-    for it in cache/archives/*.deb; do dpkg -x "$it" .; done
-    rm -r lists cache
-}
-"#;
+/// Gives a script `unpack`, which downloads packages with what they depend on and the machine lacks.
+pub(crate) const APT: &str = include_str!("../../packaging/debian.sh");
 
 /// Runs a script once in a folder of the build directory, and gives the folder; or why that failed, with its last line
 /// last.

@@ -377,6 +377,9 @@ fn the_command_line_is_split_into_arguments() {
         assert!(!text.contains("demo-job"), "{text}");
     }
     assert_eq!(run(&["-V"]), (Some(0), format!("gpuwatch {}\n", env!("CARGO_PKG_VERSION"))));
+    let (code, version) = run(&["--version"]);
+    let begin = format!("gpuwatch {} (", env!("CARGO_PKG_VERSION"));
+    assert!(code == Some(0) && version.starts_with(&begin) && version.contains(" build for "), "{version}");
     for wrong in [&["--nope"][..], &["once", "--interval", "5"], &["run"], &["rewind"], &["--interval", "1ms"]] {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
     }
