@@ -18,6 +18,9 @@ pub mod metrics;
 /// A process's figures beside its device memory.
 pub mod figures;
 
+/// What of a machine decides whether gpuwatch sees a GPU on it.
+pub mod surroundings;
+
 /// Everything that can happen.
 pub mod event;
 

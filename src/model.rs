@@ -12,6 +12,9 @@ pub mod snapshot;
 /// The session: the fold over all events.
 pub mod session;
 
+/// What to show on a machine without a device.
+pub mod contact;
+
 /// The peaks of each device.
 pub mod peaks;
 

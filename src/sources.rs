@@ -9,6 +9,9 @@ mod environment;
 /// What processes use of this host.
 mod figures;
 
+/// Reads what of this machine decides whether there is a GPU to see.
+pub mod surroundings;
+
 /// The driver: NVML on its own thread.
 pub mod nvml;
 

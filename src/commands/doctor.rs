@@ -82,7 +82,7 @@ impl Check {
 pub fn examine(config: &config::File, driver: config::Driver, json: bool) -> Result<u8> {
     let mut checks = watched::checks(driver)?;
     checks.extend(places::checks(config));
-    checks.push(python::check());
+    checks.extend(python::checks());
     checks.extend(screen::checks());
     let is_sound = checks.iter().all(|it| it.state != State::Fail);
     let text = if json {

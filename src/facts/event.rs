@@ -11,6 +11,7 @@ mod words;
 use crate::facts::{
     figures,
     metrics::Changes,
+    surroundings::Surroundings,
     text::Foreign,
     units::{Bytes, Stamp},
 };
@@ -86,6 +87,8 @@ pub enum Fact {
     Second,
     /// The state of NVML.
     Driver(DriverState),
+    /// What is on this machine, where the driver shows no device or other users have probes. It is not recorded.
+    Surroundings(Box<Surroundings>),
     /// A device was found, or its description changed.
     Device(DeviceInfo),
     /// A device is gone from the driver's list.

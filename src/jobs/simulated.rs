@@ -45,21 +45,20 @@ pub enum Trouble {
 pub fn libraries(torch: &Path) -> Result<PathBuf, Trouble> {
     let folder = assets::own_folder("simgpu")?;
     simgpu::prepared(torch, &folder).map_err(|e| {
-        let torch = torch.to_owned();
-        let text = fs::read_to_string(torch.join("version.py")).unwrap_or_default();
-        let value = |name: &str| {
-            let line = text.lines().find(|it| it.starts_with(name))?;
-            Some(line.split_once('=')?.1.trim().trim_matches(['\'', '"']).to_owned())
-        };
-        match value("cuda") {
-            Some(it) if it == "None" => {
-                let version = value("__version__").unwrap_or_default();
-                let version = Foreign::new(version.split('+').next().unwrap_or_default());
-                Trouble::WithoutCuda { torch, version }
-            }
-            _ => Trouble::Unprepared { torch, why: e.to_string() },
-        }
+        without_cuda(torch).unwrap_or_else(|| Trouble::Unprepared { torch: torch.to_owned(), why: e.to_string() })
     })
+}
+
+/// Returns the trouble with a PyTorch that is built for processors alone; `None` for any other.
+pub fn without_cuda(torch: &Path) -> Option<Trouble> {
+    let text = fs::read_to_string(torch.join("version.py")).ok()?;
+    let value = |name: &str| {
+        let line = text.lines().find(|it| it.starts_with(name))?;
+        Some(line.split_once('=')?.1.trim().trim_matches(['\'', '"']).to_owned())
+    };
+    let version = value("__version__").unwrap_or_default();
+    let version = Foreign::new(version.split('+').next().unwrap_or_default());
+    (value("cuda")? == "None").then(|| Trouble::WithoutCuda { torch: torch.to_owned(), version })
 }
 
 /// A temporary folder for one question's files.

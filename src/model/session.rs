@@ -54,6 +54,7 @@ use crate::facts::{
         DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
         wire::{self, Hello},
     },
+    surroundings::Surroundings,
     text::Foreign,
     units::Stamp,
 };
@@ -87,6 +88,8 @@ pub struct Session {
     pub now: Stamp,
     /// The state of NVML; `None` before the first reading.
     pub driver: Option<DriverState>,
+    /// What is on this machine, where that matters.
+    pub surroundings: Option<Box<Surroundings>>,
     /// The devices: those of NVML first, by its index.
     pub devices: Vec<Device>,
     /// The probed processes: living ones first, by rank, then in the order they were found.
@@ -127,6 +130,7 @@ impl Session {
         match &event.fact {
             Fact::Second => {}
             Fact::Driver(state) => self.driver = Some(state.clone()),
+            Fact::Surroundings(it) => self.surroundings = Some(it.clone()),
             Fact::Device(info) => self.device_seen(info),
             Fact::DeviceGone { device } => self.with_device(device, |it| it.gone = Some(at)),
             Fact::Memory { device, reading } => self.with_device(device, |it| {

@@ -8,6 +8,8 @@ mod ascii;
 mod cells;
 /// Many machines.
 pub mod cluster;
+/// What is there and what is missing, on a machine without a device.
+mod contact;
 /// The course of a device's metrics.
 mod course;
 /// The line that allocates what grows, and its holder.
@@ -264,7 +266,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
     let lines = messages::lines(&messages::messages(context), usize::from(area.width), room, key_to_more(context));
     messages::draw(buffer, take(&mut rest, lines.len()), &lines, context);
     if context.session.devices.is_empty() && context.ui.screen != Screen::Alerts {
-        devices::draw_none(buffer, rest, context);
+        contact::draw(buffer, rest, context);
         return Scrolled::default();
     }
     // The opened screen is about one device, which is named in one line.

@@ -1,6 +1,7 @@
 //! Screens as they are seen: fixed pictures in text and style, every size, hostile names.
 
 mod cluster;
+mod contact;
 mod culprit;
 mod every;
 mod figures;
@@ -146,7 +147,7 @@ fn every_trouble_is_a_state_of_its_own() {
         assert!(shown.contains(phrase), "{fact:?}\n{shown}");
     }
     let nothing = text(&picture(&Session::default(), &Ui::default(), &theme("dusk"), 80, 24));
-    assert!(nothing.contains("waiting for the driver"), "{nothing}");
+    assert!(nothing.contains("waiting  for the driver and for probes"), "{nothing}");
 }
 
 /// Enter opens the device, where all of them have room, from the list of devices alone.

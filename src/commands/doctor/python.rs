@@ -1,6 +1,7 @@
 //! Python and its PyTorch, found by their files, because an import would run foreign code.
 
 use super::Check;
+use crate::jobs::simulated::without_cuda;
 use std::{
     env, fs,
     path::{Path, PathBuf},
@@ -8,6 +9,7 @@ use std::{
 };
 
 const NAME: &str = "pytorch";
+const FIT: &str = "fit";
 
 /// The oldest versions that the probe supports.
 const PYTHON: (u32, u32) = (3, 9);
@@ -17,30 +19,51 @@ const TORCH: (u32, u32) = (2, 3);
 const ASK: &str = "import sys, sysconfig as s; print('%d.%d.%d' % sys.version_info[:3]); \
     print(s.get_path('purelib')); print(s.get_path('platlib'))";
 
-pub(super) fn check() -> Check {
+/// Checks the Python on `PATH`: for jobs, and for `gpuwatch fit`.
+pub(super) fn checks() -> Vec<Check> {
+    let (job, torch) = check();
+    let fit = match &torch {
+        None => Check::warn(
+            FIT,
+            "`gpuwatch fit` simulates a GPU for the PyTorch of a job, and there is none",
+            "activate the job's environment, and ask again",
+        ),
+        Some(torch) => match without_cuda(torch) {
+            Some(why) => Check::warn(FIT, "this PyTorch is built without CUDA", why.to_string()),
+            None => Check::ok(FIT, "`gpuwatch fit` can simulate a GPU for this PyTorch"),
+        },
+    };
+    vec![job, fit]
+}
+
+/// Returns the check, and the folder of a PyTorch that the probe supports.
+fn check() -> (Check, Option<PathBuf>) {
     let Some(program) = on_path() else {
-        return Check::warn(NAME, "there is no python on PATH", "activate the job's environment, and ask again");
+        return (
+            Check::warn(NAME, "there is no python on PATH", "activate the job's environment, and ask again"),
+            None,
+        );
     };
     let shown = program.display();
     let Some((version, folders)) = query(&program) else {
-        return Check::warn(NAME, format!("{shown} reports no version"), "does `python --version` work?");
+        return (Check::warn(NAME, format!("{shown} reports no version"), "does `python --version` work?"), None);
     };
     if release(&version).is_none_or(|it| it < PYTHON) {
         let what = format!("{shown} is Python {version}: the probe needs {}.{} or newer", PYTHON.0, PYTHON.1);
-        return Check::warn(NAME, what, "use a newer Python for the job");
+        return (Check::warn(NAME, what, "use a newer Python for the job"), None);
     }
-    let Some(torch) = folders.iter().find_map(|it| version_in(it)) else {
+    let Some((folder, torch)) = folders.iter().find_map(|it| Some((it.join("torch"), version_in(it)?))) else {
         let what = format!("{shown} is Python {version}, without PyTorch");
-        return Check::warn(NAME, what, "activate the job's environment, and ask again");
+        return (Check::warn(NAME, what, "activate the job's environment, and ask again"), None);
     };
     if release(&torch).is_none_or(|it| it < TORCH) {
         let what = format!(
             "{shown} is Python {version} with PyTorch {torch}: the probe needs {}.{} or newer",
             TORCH.0, TORCH.1
         );
-        return Check::warn(NAME, what, "update PyTorch; an older one is watched as any other process");
+        return (Check::warn(NAME, what, "update PyTorch; an older one is watched as any other process"), None);
     }
-    Check::ok(NAME, format!("{shown} is Python {version} with PyTorch {torch}"))
+    (Check::ok(NAME, format!("{shown} is Python {version} with PyTorch {torch}")), Some(folder))
 }
 
 fn on_path() -> Option<PathBuf> {

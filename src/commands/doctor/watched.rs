@@ -6,16 +6,19 @@ use crate::{
     config::{Driver, Watching},
     facts::event::{DriverState, Trouble, wire::PROTOCOL},
     jobs::attach,
-    model::session::{Session, process::Life},
+    model::{
+        contact::{contact, locked},
+        session::{Session, process::Life},
+    },
     sources::Sources,
 };
-use std::{env, io, time::Duration};
+use std::{env, fmt::Write as _, io, net::TcpListener, time::Duration};
 
 pub(super) fn checks(driver: Driver) -> io::Result<Vec<Check>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let watching = Watching { driver, interval: Duration::from_millis(100) };
     let session = runtime.block_on(async { collect(&mut Sources::start(watching.sources()).events, 0).await });
-    Ok(vec![driver_state(&session), devices(&session), figures(&session), probes(&session), attach()])
+    Ok(vec![driver_state(&session), devices(&session), figures(&session), probes(&session), attach(), hosts(), serve()])
 }
 
 fn driver_state(session: &Session) -> Check {
@@ -27,8 +30,14 @@ fn driver_state(session: &Session) -> Check {
             Check::ok(NAME, format!("NVIDIA driver {version} answers through {library}"))
         }
         Some(DriverState::Absent { why }) => {
-            let (what, advice) = why.raw().split_once(": ").unwrap_or((why.raw(), "see `nvidia-smi`"));
-            Check::fail(NAME, what, format!("{advice}; without it, gpuwatch shows only what probes report"))
+            let (what, mut advice) = why
+                .raw()
+                .split_once(": ")
+                .map_or((why.raw(), String::new()), |(what, next)| (what, format!("{next}; ")));
+            if let Some(it) = contact(session) {
+                let _ = write!(advice, "`{}` {}; ", it.next, it.does);
+            }
+            Check::fail(NAME, what, advice + "without it, gpuwatch shows only what probes report")
         }
         Some(DriverState::Stalled { .. }) | None => Check::fail(
             NAME,
@@ -97,6 +106,9 @@ fn probes(session: &Session) -> Check {
     }
     if living == 0 {
         let what = format!("no job with a probe runs now (protocol {PROTOCOL})");
+        if let Some(others) = session.surroundings.as_deref().and_then(locked) {
+            return Check { advice: Some(others), ..Check::ok(NAME, what) };
+        }
         return Check::ok(
             NAME,
             what + "; `gpuwatch run -- python train.py` starts one, `gpuwatch attach PID` gives a running job one",
@@ -111,5 +123,32 @@ fn attach() -> Check {
     match attach::permission() {
         Ok(what) => Check::ok(NAME, what),
         Err((what, advice)) => Check::warn(NAME, what, advice),
+    }
+}
+
+/// Whether other machines can be reached in the usual way.
+fn hosts() -> Check {
+    const NAME: &str = "hosts";
+    let places = env::var_os("PATH").unwrap_or_default();
+    match env::split_paths(&places).map(|it| it.join("ssh")).find(|it| it.is_file()) {
+        Some(ssh) => Check::ok(NAME, format!("`--hosts` reaches other machines through {}", ssh.display())),
+        None => Check::warn(
+            NAME,
+            "there is no ssh on PATH: `--hosts` reaches no other machine",
+            "install OpenSSH's client, or name another command with `--transport`",
+        ),
+    }
+}
+
+/// Whether an exporter could listen on this machine.
+fn serve() -> Check {
+    const NAME: &str = "serve";
+    match TcpListener::bind(("127.0.0.1", 0)) {
+        Ok(_) => Check::ok(NAME, "`gpuwatch serve` can listen on 127.0.0.1"),
+        Err(why) => Check::warn(
+            NAME,
+            format!("`gpuwatch serve` cannot listen on 127.0.0.1: {why}"),
+            "let it listen on a socket (`--metrics unix:PATH`), or write a file (`--textfile PATH`)",
+        ),
     }
 }

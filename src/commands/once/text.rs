@@ -10,6 +10,7 @@ use crate::{
     },
     model::{
         analysis::{episode::Axis, fragmentation::Stuck},
+        contact::contact,
         findings::{DeviceFindings, Findings, ProcessFindings},
         session::{
             Session,
@@ -44,6 +45,9 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
     }
     if session.devices.is_empty() {
         writeln!(out, "no devices")?;
+        if let Some(it) = contact(session) {
+            writeln!(out, "there: {}\nmissing: {}\nnext: `{}` {}", it.there.join("; "), it.missing, it.next, it.does)?;
+        }
     }
     for (it, found) in session.devices.iter().zip(&findings.devices) {
         device(out, session, it, found, findings)?;

@@ -9,7 +9,7 @@ use super::{
     verdict,
 };
 use crate::{
-    facts::{event::DriverState, metrics::Metric, units::Bytes},
+    facts::{metrics::Metric, units::Bytes},
     model::{analysis::severity::Severity, findings::Finding, session::device::Device},
     screen::{
         theme::Role,
@@ -116,19 +116,6 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     } else {
         grid(buffer, area, selected, context);
     }
-}
-
-/// Draws the text for the case without any device.
-pub(super) fn draw_none(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
-    let words = match context.session.driver {
-        None => "waiting for the driver and for probes",
-        Some(DriverState::Up { .. }) => "the driver lists no device",
-        _ => "no device to show; jobs started with a probe appear here",
-    };
-    put(buffer, area, 1, &Line::styled(format!(" {words}"), context.style(Role::Text)));
-    let hint = "gpuwatch run -- python train.py";
-    put(buffer, area, 3, &Line::styled(format!(" start a job:  {hint}"), context.style(Role::Dim)));
-    put(buffer, area, 4, &Line::styled(" or look at:   gpuwatch demo", context.style(Role::Dim)));
 }
 
 fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {

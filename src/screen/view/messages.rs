@@ -7,6 +7,7 @@ use crate::{
         units::{self, Bytes},
     },
     model::{
+        contact::locked,
         findings::{Finding, Kind},
         session::{
             device::Device,
@@ -50,9 +51,15 @@ pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
                 units::duration(session.now.since(*since))
             ),
         )),
-        Some(DriverState::Absent { why }) => out.push((Role::Warning, cells::foreign(why))),
+        // Without a device, the screen shows it, with the next command.
+        Some(DriverState::Absent { why }) if !session.devices.is_empty() => {
+            out.push((Role::Warning, cells::foreign(why)));
+        }
         _ => {}
     }
+    let others =
+        session.surroundings.as_deref().filter(|_| session.processes.is_empty() && !session.devices.is_empty());
+    out.extend(others.and_then(locked).map(|it| (Role::Dim, it)));
     out.extend(context.device().and_then(|it| trouble(it, context)));
     if context.found().is_some_and(|it| it.foreign_pids) {
         out.push((

@@ -15,7 +15,7 @@ use crate::{
         figures::RECORDED_EVERY,
         text::Foreign,
     },
-    sources::{EventSender, beat, unix_us},
+    sources::{EventSender, beat, surroundings, unix_us},
 };
 use gpuwatch_nvml::Direct;
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
@@ -110,6 +110,7 @@ pub(super) fn run(
         };
         let why = absence(&error);
         if sent.as_ref() != Some(&why) {
+            sender.send_blocking(surroundings::without_driver(&error));
             sender.send_blocking(Fact::Driver(DriverState::Absent { why: why.clone() }));
             hurry.notify_one();
             sent = Some(why);
@@ -161,6 +162,7 @@ impl<'a> Watch<'a> {
                 match self.call(|| self.nvml.device_count()) {
                     Ok(count) => {
                         if !is_up {
+                            surroundings::with_driver(count).map(|it| self.sender.send_blocking(it));
                             self.up();
                             self.news.set(true);
                             (is_up, *absent) = (true, None);

@@ -127,7 +127,7 @@ impl Own {
     /// Converts a fact for storage; `None` for a probe's line and for facts that are not stored.
     pub(super) fn of(fact: &Fact) -> Option<Self> {
         Some(match fact.clone() {
-            Fact::Second | Fact::Probe { .. } => return None,
+            Fact::Second | Fact::Surroundings(_) | Fact::Probe { .. } => return None,
             Fact::Driver(state) => Self::Driver(state),
             Fact::Device(info) => Self::Device(info),
             Fact::DeviceGone { device } => Self::DeviceGone { device },

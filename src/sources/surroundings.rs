@@ -1,0 +1,110 @@
+//! Reads what of this machine decides whether gpuwatch sees a GPU: files in `/sys`, `/proc`, `/dev`, `/etc`, `/tmp`.
+
+use crate::facts::{event::Fact, surroundings::Surroundings, text::Foreign};
+use nvml_wrapper::error::NvmlError;
+use std::{env, fs, os::unix::fs::MetadataExt, path::Path};
+
+/// NVIDIA's number on the PCI bus.
+const VENDOR: &str = "0x10de";
+
+/// Display controllers, in the first of three bytes.
+const DISPLAY: &str = "0x03";
+
+/// Most users that are named.
+const OTHERS: usize = 4;
+
+/// Files of containers' tools, and the tools.
+const CONTAINER_FILES: [(&str, &str); 3] =
+    [("run/.containerenv", "podman"), (".dockerenv", "docker"), ("singularity.d", "apptainer")];
+
+/// Variables of containers' tools, and the tools.
+const CONTAINER_VARIABLES: [(&str, &str); 3] = [
+    ("KUBERNETES_SERVICE_HOST", "kubernetes"),
+    ("APPTAINER_CONTAINER", "apptainer"),
+    ("SINGULARITY_CONTAINER", "apptainer"),
+];
+
+/// Reads this machine's, where the driver cannot be asked.
+pub(super) fn without_driver(error: &NvmlError) -> Fact {
+    let has_library = !matches!(error, NvmlError::LibloadingError(_) | NvmlError::LibraryNotFound);
+    let is_refused = matches!(error, NvmlError::NoPermission);
+    Fact::Surroundings(Box::new(Surroundings { has_library: Some(has_library), is_refused, ..here() }))
+}
+
+/// Reads this machine's, where the driver lists so many devices; `None` if nothing there matters.
+pub(super) fn with_driver(count: u32) -> Option<Fact> {
+    let around = Surroundings { has_library: Some(true), ..here() };
+    (count == 0 || !around.others.is_empty()).then(|| Fact::Surroundings(Box::new(around)))
+}
+
+fn here() -> Surroundings {
+    let user = rustix::process::geteuid().as_raw();
+    read(Path::new("/"), user, |name| env::var_os(name).is_some_and(|it| !it.is_empty()))
+}
+
+/// Reads those of a machine whose files lie below a folder, for a user.
+pub fn read(root: &Path, user: u32, is_set: impl Fn(&str) -> bool) -> Surroundings {
+    let text = |name: &str| fs::read_to_string(root.join(name)).ok();
+    let kernel = text("proc/sys/kernel/osrelease").unwrap_or_default().to_lowercase();
+    let by_variable = CONTAINER_VARIABLES.iter().find(|it| is_set(it.0));
+    let by_file = || CONTAINER_FILES.iter().find(|it| root.join(it.0).exists());
+    let named = |name: &str| names(&root.join("dev")).iter().any(|it| it.strip_prefix(name).is_some_and(is_number));
+    Surroundings {
+        gpus: gpus(&root.join("sys/bus/pci/devices")),
+        module: text("sys/module/nvidia/version").map(|it| Foreign::new(it.trim())),
+        has_files: named("nvidia"),
+        has_library: None,
+        is_refused: false,
+        container: by_variable.or_else(by_file).map(|it| it.1.into()),
+        wsl: kernel.contains("microsoft").then(|| root.join("dev/dxg").exists()),
+        system: text("etc/os-release").and_then(|it| {
+            let id = it.lines().find_map(|line| line.strip_prefix("ID="))?.trim_matches('"').to_owned();
+            Some(Foreign::new(id))
+        }),
+        others: others(root, user),
+    }
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.filter_map(|it| it.file_name().into_string().ok()).collect()
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit())
+}
+
+/// Counts the devices of NVIDIA's that draw or compute.
+fn gpus(bus: &Path) -> Option<u32> {
+    let mut count = 0;
+    for device in fs::read_dir(bus).ok()?.flatten() {
+        let is = |name: &str, begin: &str| {
+            fs::read_to_string(device.path().join(name)).is_ok_and(|it| it.trim().starts_with(begin))
+        };
+        count += u32::from(is("vendor", VENDOR) && is("class", DISPLAY));
+    }
+    Some(count)
+}
+
+/// Names the users whose directories for sockets are another's, the largest number last.
+fn others(root: &Path, user: u32) -> Vec<Foreign> {
+    let accounts = fs::read_to_string(root.join("etc/passwd")).unwrap_or_default();
+    let numbers =
+        names(&root.join("tmp")).into_iter().filter_map(|it| it.strip_prefix("gpuwatch-")?.parse::<u32>().ok());
+    let is_another = |it: &u32| {
+        let about = fs::symlink_metadata(root.join(format!("tmp/gpuwatch-{it}")));
+        *it != user && about.is_ok_and(|about| about.is_dir() && about.uid() == *it)
+    };
+    let mut numbers: Vec<u32> = numbers.filter(is_another).collect();
+    numbers.sort_unstable();
+    numbers.truncate(OTHERS);
+    let name = |number: u32| {
+        let mut rows = accounts.lines().map(|it| it.split(':'));
+        let row = rows.find_map(|mut row| {
+            let name = row.next()?;
+            (row.nth(1)?.parse() == Ok(number)).then_some(name)
+        });
+        row.map_or_else(|| Foreign::new(format!("#{number}")), Foreign::from)
+    };
+    numbers.into_iter().map(name).collect()
+}
