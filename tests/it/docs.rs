@@ -258,7 +258,8 @@ fn has_table(page: &str, mark: &str, table: &str) {
 /// Every document that a person writes.
 pub(crate) fn documents() -> Vec<(PathBuf, String)> {
     let of = |folder: &Path| fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()).collect::<Vec<_>>();
-    let all = of(&root()).into_iter().chain(of(&root().join("docs")));
+    let folders = [root(), root().join("docs"), root().join("docs/howto")];
+    let all = folders.iter().flat_map(|it| of(it));
     let documents: Vec<_> = all
         .filter(|it| it.extension().is_some_and(|extension| extension == "md"))
         .map(|it| (it.clone(), fs::read_to_string(it).unwrap()))
@@ -299,7 +300,7 @@ fn every_link_of_the_documents_leads_to_a_file() {
 fn every_page_of_the_book_is_in_its_table_of_contents() {
     let docs = root().join("docs");
     let summary = fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
-    for folder in [docs.clone(), docs.join("reference")] {
+    for folder in [docs.clone(), docs.join("howto"), docs.join("reference")] {
         for page in fs::read_dir(folder).unwrap().map(|it| it.unwrap().path()) {
             let name = page.strip_prefix(&docs).unwrap().to_str().unwrap().to_owned();
             let is_page = page.extension().is_some_and(|it| it == "md") && name != "SUMMARY.md";
