@@ -105,6 +105,7 @@ fn out_of_memory_comes_at_the_capacity_and_can_be_survived() {
 
 #[test]
 fn forked_and_spawned_children_have_accounts_of_their_own() {
+    test_tiers::full!("starts PyTorch several times");
     assert_eq!(run(torch::H200, include_str!("simgpu/forks.py"), &[]), "ok\n");
 }
 

@@ -265,6 +265,7 @@ fn a_job_without_steps_is_compared_by_the_second() {
 
 #[test]
 fn compiled_code_pools_backward_and_threads_are_reported_too() {
+    test_tiers::full!("further ways of a job to allocate");
     let mut job = Job::start(&[&script("modes.py")]);
     assert_eq!(job.next()["ready"], true);
     let mut viewer = job.connect();

@@ -162,6 +162,7 @@ fn a_killed_job_leaves_what_was_written() {
 /// The job records a history itself: the trace ends before, and the job's has its stacks.
 #[test]
 fn a_trace_ends_where_the_job_wants_its_history_or_the_bytes_are_used_up() {
+    test_tiers::full!("starts PyTorch several times");
     let traced = Traced::run(include_str!("traced/paced.py"), &["own"], &["--trace"]);
     traced.stdout();
     let printed = String::from_utf8(traced.whatif(&["--set", ""]).stderr).unwrap();

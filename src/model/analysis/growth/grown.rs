@@ -218,7 +218,7 @@ impl Unit {
 
     /// Returns how many bits describe the changes, `least` for each multiple; `None` if it does not describe
     /// most of them.
-    fn bits(self, changes: &VecDeque<i64>, least: f64) -> Option<f64> {
+    fn bits(self, changes: &[i64], least: f64) -> Option<f64> {
         let (size, growth) = (i64::try_from(self.size).ok()?, i64::try_from(self.growth).ok()?);
         let length = |it: i64| (2.0 * it.unsigned_abs() as f64 + 1.0).log2();
         let (mut sum, mut others) = (length(size) + length(growth), 0);
@@ -235,18 +235,22 @@ impl Unit {
 
 /// Returns the unit and remainder that describe the changes in the fewest bits; `None` if a unit alone needs fewer.
 fn best(changes: &VecDeque<i64>, least: f64) -> Option<Unit> {
-    let all: Vec<i64> = changes.iter().copied().collect();
+    // In multiples of what all have in common, so that the number of bits is independent of the changes' scale.
+    let common = changes.iter().fold(0, |divisor, it| gcd(divisor, it.unsigned_abs()));
+    let scale = i64::try_from(common).ok().filter(|it| *it > 0)?;
+    let all: Vec<i64> = changes.iter().map(|it| it / scale).collect();
     let between: Vec<i64> = all.windows(2).map(|it| it[1].saturating_sub(it[0])).collect();
     let units = divisors(&all).chain(divisors(&between)).flat_map(|size| {
         // Of any multiples, about half have half of a unit twice as large.
         let growth = usual_rest(&all, size).filter(|it| 2 * it != size);
         [Some(0), growth].into_iter().flatten().map(move |growth| Unit { size, growth })
     });
-    let whole = Unit { size: all.iter().fold(0, |divisor, it| gcd(divisor, it.unsigned_abs())), growth: 0 };
-    let described = units.chain([whole]).filter_map(|unit| Some((unit, unit.bits(changes, least)?)));
+    let whole = Unit { size: 1, growth: 0 };
+    let described = units.chain([whole]).filter_map(|unit| Some((unit, unit.bits(&all, least)?)));
     let unit = described.min_by(|a, b| a.1.total_cmp(&b.1))?.0;
     let largest = all.iter().map(|it| it.unsigned_abs()).max()?;
-    (unit.growth > 0 && unit.size.saturating_mul(MOST) >= largest).then_some(unit)
+    let is_used = unit.growth > 0 && unit.size.saturating_mul(MOST) >= largest;
+    is_used.then(|| Unit { size: unit.size * common, growth: unit.growth * common })
 }
 
 /// Returns the remainder that most changes have beside whole units, if enough do.
