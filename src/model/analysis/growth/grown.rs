@@ -31,6 +31,9 @@ pub(super) const MOST: u64 = 2048;
 /// A multiple takes at least this many bits: small ones are equally likely.
 const LEAST_BITS: f64 = 6.0;
 
+/// A remainder has to save this many bits, or it is chance: it has two figures more than lengths alone.
+const SAVED: f64 = 20.0;
+
 /// Changes of which at least this many differ from the one before.
 const DIFFER: usize = 8;
 
@@ -221,7 +224,8 @@ impl Unit {
     fn bits(self, changes: &[i64], least: f64) -> Option<f64> {
         let (size, growth) = (i64::try_from(self.size).ok()?, i64::try_from(self.growth).ok()?);
         let length = |it: i64| (2.0 * it.unsigned_abs() as f64 + 1.0).log2();
-        let (mut sum, mut others) = (length(size) + length(growth), 0);
+        let saved = if growth > 0 { SAVED } else { 0.0 };
+        let (mut sum, mut others) = (length(size) + length(growth) + saved, 0);
         for change in changes {
             let rest = change.rem_euclid(size);
             let is_whole = rest == 0 || rest == growth;
