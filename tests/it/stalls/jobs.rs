@@ -13,7 +13,11 @@ use crate::{
 };
 use ::simgpu::Fault;
 use gpuwatch::{
-    facts::event::{Event, wire::Edge},
+    facts::{
+        event::{Event, wire::Edge},
+        figures::Figure,
+    },
+    model::session::{Session, process::Process},
     storage::recording::{Entry, Reader},
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,6 +61,16 @@ fn samples(all: &[Event], ranks: u32, edge: Edge, from: u64) -> Vec<usize> {
     (0..ranks).map(|rank| all.iter().filter(|it| is_one(it, rank)).count()).collect()
 }
 
+/// Whether the latest reading shows that a rank's host rests; it is read every ten seconds.
+fn rests(all: &[Event], rank: u64) -> bool {
+    let mut session = Session::default();
+    all.iter().for_each(|it| session.apply(it));
+    let is_one = |it: &&Process| it.hello.as_ref().is_some_and(|hello| hello.rank == Some(rank));
+    let pid = session.processes.iter().find(is_one).and_then(|it| it.pid);
+    let figures = pid.and_then(|it| session.figures.get(&it));
+    figures.and_then(|it| it.host.get(Figure::CpuPercent)).is_some_and(|percent| percent < 10)
+}
+
 fn judged(events: Vec<Event>, fail_on: &str) -> (i32, Vec<Value>) {
     let home = tempfile::tempdir().unwrap();
     let file = home.path().join("run.jsonl.zst");
@@ -70,7 +84,9 @@ fn judged(events: Vec<Event>, fail_on: &str) -> (i32, Vec<Value>) {
 fn a_rank_that_never_joins_a_collective_is_named() {
     test_tiers::full!("torchrun with two ranks");
     // The last rank sleeps beside an idle device; the kernels of the other one spin.
-    let all = recording("hangs", &[100, 0], |all| samples(all, 2, Edge::Tick, 60).iter().all(|count| *count >= 3));
+    let all = recording("hangs", &[100, 0], |all| {
+        samples(all, 2, Edge::Tick, 60).iter().all(|count| *count >= 3) && rests(all, 1)
+    });
     let (code, found) = judged(goes_on(&all, 240), "stall");
     assert_eq!((code, found.len()), (0, 0), "it is slow to raise: {found:#?}");
     let (code, found) = judged(goes_on(&all, 700), "stall");
