@@ -64,7 +64,9 @@ fn samples(all: &[Event], ranks: u32, edge: Edge, from: u64) -> Vec<usize> {
 /// Whether the latest reading shows that a rank's host rests; it is read every ten seconds.
 fn rests(all: &[Event], rank: u64) -> bool {
     let mut session = Session::default();
-    all.iter().for_each(|it| session.apply(it));
+    for it in all {
+        session.apply(it);
+    }
     let is_one = |it: &&Process| it.hello.as_ref().is_some_and(|hello| hello.rank == Some(rank));
     let pid = session.processes.iter().find(is_one).and_then(|it| it.pid);
     let figures = pid.and_then(|it| session.figures.get(&it));
