@@ -254,6 +254,7 @@ fn the_leaking_rank_is_blamed_after_all_ranks_have_ended() {
 
 #[test]
 fn a_caught_error_has_the_same_message_as_a_fatal_one() {
+    test_tiers::full!("starts PyTorch again");
     let run = Recorded::new("NVIDIA A10:4GiB:256MiB");
     let mut job = run.start("caught");
     let mut printed = String::new();

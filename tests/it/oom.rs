@@ -167,6 +167,7 @@ fn account(finding: &Value) -> String {
 
 #[test]
 fn every_output_reports_the_other_processes_on_the_device() {
+    test_tiers::full!("starts PyTorch twice more for another cause");
     let (it, _) = both("tenant", 3 * GIB);
     let [found] = &it.judged()[..] else { panic!("one error") };
     assert_eq!(found["cause"], "other-process", "{found:#}");

@@ -94,6 +94,7 @@ fn a_stream_ordered_pool_keeps_its_release_threshold() {
 
 #[test]
 fn training_loops_take_the_same_memory_every_step() {
+    test_tiers::full!("starts PyTorch several times");
     let out = run(torch::H200, include_str!("simgpu/training.py"), &[]);
     assert_eq!(out.lines().count(), 7, "{out}");
 }

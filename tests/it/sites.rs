@@ -256,6 +256,7 @@ fn a_name_that_is_not_utf8_is_reported_as_far_as_possible() {
 
 #[test]
 fn a_job_without_steps_is_compared_by_the_second() {
+    test_tiers::full!("a further way of a job to allocate");
     let (job, mut viewer) = asked("inference");
     ask(&mut viewer, "steps=2");
     let sites = reported(&mut viewer);
