@@ -5,6 +5,7 @@ use crate::{
     check,
     longer::goes_on,
     nvml::{Bench, events},
+    pace::recorded,
     pty::{PATIENCE, until},
     story::{GIB, Story, counters, device, picture, text},
 };
@@ -26,7 +27,6 @@ use gpuwatch::{
         theme::Theme,
         ui::{Screen, Ui},
     },
-    storage::recording::{Closed, encode, encode_closed},
 };
 use std::{
     collections::BTreeSet,
@@ -187,18 +187,6 @@ fn a_recording_of_an_orphan_fails_its_check_and_rings_once() {
     let lines: Vec<String> = news.at(&session, &findings).into_iter().map(|it| it.line).collect();
     assert_eq!(lines, ["warning: pid 977, GPU 0: idle-memory, orphaned-rank"]);
     assert!(news.at(&session, &findings).is_empty(), "once");
-}
-
-fn recorded(story: &Story, file: &Path) {
-    let mut lines = vec![check::header()];
-    for event in &story.events {
-        let mut line = String::new();
-        encode(event, &mut line);
-        lines.push(line);
-    }
-    let at_us = story.events.last().unwrap().at;
-    lines.push(encode_closed(&Closed { at_us, lost: 0 }));
-    check::write(file, &lines);
 }
 
 /// Records a bench until the events show something, and returns them.

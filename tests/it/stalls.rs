@@ -4,6 +4,7 @@ mod jobs;
 
 use crate::{
     check,
+    pace::recorded,
     story::{GIB, Story, counters, device, picture, text},
 };
 use gpuwatch::{
@@ -23,9 +24,7 @@ use gpuwatch::{
         theme::Theme,
         ui::{Scope, Screen, Ui, preset::Preset},
     },
-    storage::recording::{Closed, encode, encode_closed},
 };
-use std::path::Path;
 
 const MS: u64 = 1000;
 
@@ -112,18 +111,6 @@ impl Run {
     fn found(&self, kind: Kind) -> Vec<Finding> {
         findings(&self.story.session()).all.into_iter().filter(|it| it.kind == kind).collect()
     }
-}
-
-fn recorded(story: &Story, file: &Path) {
-    let mut lines = vec![check::header()];
-    for event in &story.events {
-        let mut line = String::new();
-        encode(event, &mut line);
-        lines.push(line);
-    }
-    let at_us = story.events.last().unwrap().at;
-    lines.push(encode_closed(&Closed { at_us, lost: 0 }));
-    check::write(file, &lines);
 }
 
 #[test]

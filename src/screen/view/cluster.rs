@@ -10,7 +10,7 @@ mod map;
 /// The machines as rows.
 mod nodes;
 
-use super::{Drawn, RenderContext, ascii, cells, footer, help, put, take, verdict};
+use super::{Drawn, RenderContext, ascii, cells, footer, header, help, put, take, verdict};
 use crate::{
     facts::units::counted,
     model::{
@@ -31,12 +31,7 @@ use crate::{
     },
     sources::focus,
 };
-use ratatui::{
-    Frame,
-    buffer::Buffer,
-    layout::Rect,
-    text::{Line, Span},
-};
+use ratatui::{Frame, buffer::Buffer, layout::Rect, text::Line};
 use std::cell::RefCell;
 
 /// Rows from which on the selected item has lines of its own.
@@ -133,16 +128,7 @@ fn header(buffer: &mut Buffer, area: Rect, scene: &Scene, footed: bool) {
     pieces.push((counted(ranks as u64, "rank"), Role::Dim));
     let leave = if footed { "" } else { "q quit" };
     let width = usize::from(area.width).saturating_sub(if footed { 0 } else { 8 });
-    let mut spans: Vec<Span> = Vec::new();
-    let mut taken = 0;
-    for (text, role) in pieces {
-        let text = format!("{}{text}", if spans.is_empty() { "" } else { "  " });
-        taken += cells::width(&text);
-        if taken > width {
-            break;
-        }
-        spans.push(Span::styled(text, scene.context.style(role)));
-    }
+    let (spans, _) = header::fitting(pieces, width, &scene.context);
     put(buffer, area, 0, &Line::from(spans));
     if !footed {
         put(buffer, area, 0, &Line::styled(leave, scene.context.style(Role::Dim)).right_aligned());

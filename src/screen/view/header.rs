@@ -48,6 +48,19 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, foo
     }
     let (driver, role) = if footed { driver(context) } else { ("q quit".to_owned(), Role::Dim) };
     let width = usize::from(area.width).saturating_sub(if footed { 0 } else { 8 });
+    let (spans, taken) = fitting(pieces, width, context);
+    put(buffer, area, 0, &Line::from(spans));
+    if !footed || taken + cells::width(&driver) + 2 <= width {
+        put(buffer, area, 0, &Line::from(Span::styled(driver, context.style(role))).right_aligned());
+    }
+}
+
+/// Returns the first pieces that fit into a width, and the width that all up to the first one that does not would take.
+pub(super) fn fitting<'a>(
+    pieces: Vec<(String, Role)>,
+    width: usize,
+    context: &RenderContext,
+) -> (Vec<Span<'a>>, usize) {
     let mut spans: Vec<Span> = Vec::new();
     let mut taken = 0;
     for (text, role) in pieces {
@@ -58,10 +71,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, foo
         }
         spans.push(Span::styled(text, context.style(role)));
     }
-    put(buffer, area, 0, &Line::from(spans));
-    if !footed || taken + cells::width(&driver) + 2 <= width {
-        put(buffer, area, 0, &Line::from(Span::styled(driver, context.style(role))).right_aligned());
-    }
+    (spans, taken)
 }
 
 fn driver(context: &RenderContext) -> (String, Role) {

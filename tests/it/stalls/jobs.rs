@@ -1,11 +1,11 @@
 //! Jobs of torchrun on simulated devices: one rank hangs, or is slower than the others. Recorded by `gpuwatch run`,
 //! and made longer: the clock runs faster, or what was last reported lasts.
 
-use super::recorded;
 use crate::{
     check,
     launch::Home,
     longer::{faster, goes_on},
+    pace::recorded,
     pty::{PATIENCE, PROGRAM, until},
     shim::script,
     story::Story,

@@ -140,6 +140,16 @@ fn count() -> usize {
     env::var("GPUWATCH_SSH_HOSTS").ok().and_then(|it| it.parse().ok()).unwrap_or(4)
 }
 
+/// Starts a rank of one job on each machine.
+fn ranks(server: &Server, names: &[String]) -> Vec<Rank> {
+    let all = names.len().to_string();
+    let rank = |(rank, name): (usize, &String)| {
+        let flags = ["--rank", &rank.to_string(), "--ranks", &all, "--rate", "1"];
+        Rank::start_in(server.sockets(name).to_str().unwrap(), &flags, &[("GPUWATCH_RUN", "of-this-test")])
+    };
+    names.iter().enumerate().map(rank).collect()
+}
+
 #[test]
 fn machines_behind_a_real_sshd_are_one_job_and_one_that_refuses_delays_none() {
     crate::namespaces::needs_unshare!(["-r", "-m"]);
@@ -147,12 +157,7 @@ fn machines_behind_a_real_sshd_are_one_job_and_one_that_refuses_delays_none() {
     let count = count();
     let names: Vec<String> = (0..count).map(|it| format!("node{it:02}")).collect();
     let server = Server::start(&folder, &names);
-    let rank = |(rank, name): (usize, &String)| {
-        let (rank, all) = (rank.to_string(), count.to_string());
-        let flags = ["--rank", &rank, "--ranks", &all, "--rate", "1"];
-        Rank::start_in(server.sockets(name).to_str().unwrap(), &flags, &[("GPUWATCH_RUN", "of-this-test")])
-    };
-    let _ranks: Vec<Rank> = names.iter().enumerate().map(rank).collect();
+    let _ranks = ranks(&server, &names);
     let begun = std::time::Instant::now();
     let json = server.once(&format!("closed,node[00-{:02}]", count - 1), "120s");
     eprintln!("{count} machines answered after {:?}", begun.elapsed());
@@ -173,12 +178,7 @@ fn the_screen_shows_every_machine_behind_a_real_sshd() {
     let count = count();
     let names: Vec<String> = (0..count).map(|it| format!("node{it:02}")).collect();
     let server = Server::start(&folder, &names);
-    let rank = |(rank, name): (usize, &String)| {
-        let (rank, all) = (rank.to_string(), count.to_string());
-        let flags = ["--rank", &rank, "--ranks", &all, "--rate", "1"];
-        Rank::start_in(server.sockets(name).to_str().unwrap(), &flags, &[("GPUWATCH_RUN", "of-this-test")])
-    };
-    let _ranks: Vec<Rank> = names.iter().enumerate().map(rank).collect();
+    let _ranks = ranks(&server, &names);
     let begun = std::time::Instant::now();
     let hosts = format!("node[00-{:02}]", count - 1);
     let arguments = ["--remote-program", PROGRAM, "--hosts", &hosts];
