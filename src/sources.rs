@@ -24,6 +24,9 @@ pub mod python;
 /// This host's processes, and the passing of seconds.
 pub mod system;
 
+/// Thins the samples of fast jobs.
+pub mod thinner;
+
 use crate::{
     facts::redact::{leave_arguments_out, redact},
     facts::{
@@ -57,7 +60,7 @@ pub struct Options {
     pub no_arguments: bool,
     /// What is shown first.
     pub focus: Focus,
-    /// Whether a recording needs the figures of all processes.
+    /// Whether a recording needs the figures of all processes, and every sample.
     pub recorded: bool,
 }
 
@@ -131,7 +134,8 @@ impl Sources {
             }));
         }
         if let Some(probes) = options.probes {
-            tasks.push(tokio::spawn(probe::run(probes, begun, pids, probed_out, asked, requests, sender)));
+            let whole = probe::Options { whole: recorded, ..probes };
+            tasks.push(tokio::spawn(probe::run(whole, begun, pids, probed_out, asked, requests, sender)));
         }
         Self { events, pace, focus, asks, captures, begun, hurry, tasks }
     }

@@ -58,7 +58,8 @@ impl Demo {
     pub fn start(seed: u64) -> io::Result<Self> {
         let directory = env::temp_dir().join(format!("gpuwatch-demo-{}", process::id()));
         fs::DirBuilder::new().mode(0o700).create(&directory)?;
-        let probes = probe::Options { directories: vec![directory.clone()], private_tmp: false, run: None };
+        let probes =
+            probe::Options { directories: vec![directory.clone()], private_tmp: false, run: None, whole: false };
         let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
         let (sender, events) = channel(1024);
         let (pace, read_every) = watch::channel(driver::FASTEST);

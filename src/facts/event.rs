@@ -6,6 +6,8 @@ mod parts;
 /// Answers of replays.
 pub mod replayed;
 mod request;
+/// A sample's line, read in one pass.
+pub mod sample;
 mod words;
 
 use crate::facts::{
@@ -43,22 +45,25 @@ pub struct DeviceId(#[serde(deserialize_with = "limits::text::<_, { limits::DEVI
 pub struct ProbeId(pub u32);
 
 /// A request for a capture: which lines allocate the memory that grows?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ask {
     /// The probe that receives it.
     pub probe: ProbeId,
     /// Steps to compare; at least 1.
     pub steps: u64,
     /// When memory is expected to rise; `None` if it rises all the time or the pattern is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rises: Option<Rises>,
     /// Whether gpuwatch asks because it saw growth, not because a user asked.
+    #[serde(default)]
     pub growth: bool,
     /// Whether the garbage collector runs once, so that the answer can report what it frees.
+    #[serde(default)]
     pub collect: bool,
 }
 
 /// Rises at regular distances.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rises {
     /// Steps from one to the next.
     pub every: u64,

@@ -5,6 +5,7 @@ mod answered;
 pub mod answers;
 mod connection;
 mod directory;
+mod input;
 mod known;
 mod lines;
 mod news;
@@ -60,13 +61,15 @@ pub struct Options {
     pub private_tmp: bool,
     /// Only the probes of this run.
     pub run: Option<String>,
+    /// Read every sample, also of many probes. [`Sources::start`](super::Sources::start) sets it for a recording.
+    pub whole: bool,
 }
 
 impl Options {
     /// Returns every directory that a probe of this user may choose, or only `$GPUWATCH_SOCKET_DIR` if it is set.
     pub fn user() -> Self {
         let is_chosen = env::var_os("GPUWATCH_SOCKET_DIR").is_some_and(|it| !it.is_empty());
-        Self { directories: gpuwatch_probe::socket::directories(), private_tmp: !is_chosen, run: None }
+        Self { directories: gpuwatch_probe::socket::directories(), private_tmp: !is_chosen, run: None, whole: false }
     }
 }
 
@@ -262,7 +265,8 @@ impl Scanner {
             }
         };
         self.begin(id);
-        let job = Job { socket, stream, probes: self.probes.clone(), run: self.options.run.clone() };
+        let Options { run, whole, .. } = &self.options;
+        let job = Job { socket, stream, probes: self.probes.clone(), run: run.clone(), whole: *whole };
         self.connections.spawn(job.read(self.sender.clone(), self.reports.clone()));
     }
 

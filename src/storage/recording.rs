@@ -18,10 +18,14 @@
 mod frames;
 mod own;
 mod read;
-mod sample;
 
 use crate::facts::{
-    event::{Event, Fact, Line, ProbeId, WritingProcess, stamp_of, wire::Sample},
+    event::{
+        Event, Fact, Line, ProbeId, WritingProcess,
+        sample::{self, Row},
+        stamp_of,
+        wire::Sample,
+    },
     redact::redact,
     text::Foreign,
     units::Stamp,
@@ -140,8 +144,9 @@ pub fn encode(event: &Event, out: &mut String) {
 /// # Errors
 /// Fails if it is not a JSON object with a `type`, or lacks a required field.
 pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
-    if let Some(sample) = sample::decode(line) {
-        return Ok(Entry::Event(sample));
+    if let Some(Row { sample, from, seen_us }) = sample::read(line) {
+        let (at, probe) = (seen_us.unwrap_or(Stamp(sample.at_us)), from.unwrap_or(ProbeId(0)));
+        return Ok(Entry::Event(Event { at, fact: Fact::Probe { probe, line: Box::new(Line::Sample(sample)) } }));
     }
     let tag: Tag = serde_json::from_str(line)?;
     match tag.kind.as_ref() {

@@ -1,14 +1,25 @@
-//! Any bytes as lines of a probe: each is decoded or refused, and a decoded line is encoded to the same text.
+//! Any bytes as lines of a probe, or of a stream's two pipes: each is decoded or refused, and a decoded line is encoded
+//! to the same text.
 
 #![no_main]
 
-use gpuwatch::storage::recording::{Entry, decode, encode};
+use gpuwatch::{
+    facts::remote::Request,
+    storage::{
+        recording::{Entry, decode, encode},
+        stream,
+    },
+};
 use gpuwatch_probe::wire::{self, Line};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
     for line in bytes.split(|it| *it == b'\n') {
+        if let Some(request) = Request::read(line) {
+            assert_eq!(Request::read(request.line().as_bytes()), Some(request));
+        }
         let Ok(text) = str::from_utf8(line) else { continue };
+        let _ = stream::decode(text);
         if let Ok(printed) = serde_json::from_str::<Line>(text) {
             let mut again = String::new();
             wire::encode(&printed, &mut again);

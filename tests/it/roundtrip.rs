@@ -36,7 +36,8 @@ fn watched(job: &mut Job, file: File) -> Session {
     let mut live = Session::default();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let probes = probe::Options { directories: vec![job.sockets.clone()], private_tmp: false, run: None };
+        let probes =
+            probe::Options { directories: vec![job.sockets.clone()], private_tmp: false, run: None, whole: false };
         let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
         job.go_on();
         let end = Instant::now() + PATIENCE * 3;

@@ -40,15 +40,21 @@ fn directory() -> TempDir {
 
 /// Watches directories until `enough` events have arrived, and returns all of them.
 fn watch(directories: &[&Path], enough: impl Fn(&[Event]) -> bool) -> Vec<Event> {
-    watch_run(directories, None, enough)
+    watch_with(directories, None, false, enough)
 }
 
-fn watch_run(directories: &[&Path], run: Option<&str>, enough: impl Fn(&[Event]) -> bool) -> Vec<Event> {
+/// The same, only of this run, or whole as for a recording.
+fn watch_with(
+    directories: &[&Path],
+    run: Option<&str>,
+    recorded: bool,
+    enough: impl Fn(&[Event]) -> bool,
+) -> Vec<Event> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let directories: Vec<PathBuf> = directories.iter().map(|it| it.to_path_buf()).collect();
-    let probes = probe::Options { directories, private_tmp: false, run: run.map(str::to_owned) };
+    let probes = probe::Options { directories, private_tmp: false, run: run.map(str::to_owned), whole: false };
     runtime.block_on(async {
-        let mut sources = Sources::start(Options { probes: Some(probes), ..Options::default() });
+        let mut sources = Sources::start(Options { probes: Some(probes), recorded, ..Options::default() });
         let end = Instant::now() + PATIENCE;
         let mut printed = Vec::new();
         while !enough(&printed) {
@@ -347,7 +353,7 @@ fn one_run_can_be_followed_alone() {
     };
     let _other = fake(&dir.path().join("1.sock"), of("aa", 1));
     let _ours = fake(&dir.path().join("2.sock"), of("bb", 2));
-    let events = watch_run(&[dir.path()], Some("bb"), |it| messages(it).len() == 1);
+    let events = watch_with(&[dir.path()], Some("bb"), false, |it| messages(it).len() == 1);
     assert_eq!(samples(&events).iter().map(|it| it.1).collect::<Vec<_>>(), [2]);
 }
 
@@ -407,4 +413,75 @@ fn a_spill_on_a_used_inode_is_read_too() {
         errors(events) == 2
     });
     assert_eq!(errors(&events), 2);
+}
+
+/// Watches probes that have made 300 steps at once, for a screen or whole, until the last step of each is there.
+/// Returns the number of samples of all, and whether a probe's reader learned that it lacks some.
+fn many(count: u32, recorded: bool) -> (usize, bool) {
+    let dir = directory();
+    let description = || Description { directories: vec![dir.path().into()], ..Description::default() };
+    let probes: Vec<Probe> = (0..count).map(|_| Probe::start(description()).unwrap()).collect();
+    // The last step leaves less than the one before.
+    let push = |steps: std::ops::RangeInclusive<u64>| {
+        for probe in &probes {
+            for steps in steps.clone() {
+                let mut reading = Reading { edge: Edge::Step, steps, ..Reading::default() };
+                reading.put(1, if steps == 300 { 512 } else { 1 << 20 });
+                probe.push(&reading).unwrap();
+            }
+        }
+    };
+    push(1..=1);
+    let is_pushed = Cell::new(false);
+    let last = |events: &[Event]| {
+        let is_last = |it: &&Event| it.sample().is_some_and(|(_, sample)| sample.step == Some(300));
+        events.iter().filter(is_last).count()
+    };
+    let events = watch_with(&[dir.path()], None, recorded, |events| {
+        // The steps are made when all are connected.
+        let live = |it: &&Event| it.line().is_some_and(|(_, line)| matches!(line, Line::Live(_)));
+        if !is_pushed.get() && events.iter().filter(live).count() == count as usize {
+            is_pushed.set(true);
+            push(2..=300);
+        }
+        is_pushed.get() && last(events) == count as usize
+    });
+    let has_lost = |it: &Event| it.line().is_some_and(|(_, line)| matches!(line, Line::History(it) if it.stride > 1));
+    (samples(&events).len(), events.iter().any(has_lost))
+}
+
+#[test]
+fn more_probes_than_a_node_has_are_thinned_up_to_their_last_steps() {
+    assert_eq!(many(16, false), (16 * 300, false));
+    let (samples, has_lost) = many(17, false);
+    assert!(samples < 17 * 300 && has_lost, "{samples}");
+    assert_eq!(many(17, true), (17 * 300, false), "a recording has all");
+}
+
+#[test]
+fn a_probe_that_never_pauses_keeps_no_other_waiting() {
+    let dir = directory();
+    let description = || Description { directories: vec![dir.path().into()], ..Description::default() };
+    let probes: Vec<Probe> = (0..17).map(|_| Probe::start(description()).unwrap()).collect();
+    let listener = socket::with_address(&dir.path().join("flood.sock"), |it| UnixListener::bind(it)).unwrap();
+    let flood = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let sample = |seq: u64| sample(seq).replace(&format!("\"at_us\":{seq}"), "\"at_us\":1");
+        let mut text = lines(&[HELLO, r#"{"type":"live","seq":0}"#]);
+        let mut seqs = 1..;
+        // Until the viewer leaves.
+        while stream.write_all(&text).is_ok() {
+            text = seqs.by_ref().take(500).flat_map(|seq| lines(&[&sample(seq)])).collect();
+        }
+    });
+    let is_pushed = Cell::new(false);
+    watch(&[dir.path()], |events| {
+        let live = |it: &&Event| it.line().is_some_and(|(_, line)| matches!(line, Line::Live(_)));
+        if !is_pushed.get() && events.iter().filter(live).count() > probes.len() {
+            is_pushed.set(true);
+            probes[0].push(&Reading { edge: Edge::Step, steps: 1, ..Reading::default() }).unwrap();
+        }
+        is_pushed.get() && events.iter().any(|it| it.sample().is_some_and(|(_, sample)| sample.at_us > 1))
+    });
+    flood.join().unwrap();
 }

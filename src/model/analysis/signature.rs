@@ -2,6 +2,7 @@
 
 mod cadence;
 mod rises;
+mod row;
 
 pub use rises::Rises;
 
@@ -10,6 +11,7 @@ use super::{
     growth::Growth,
 };
 use crate::facts::{event::wire::Counters, units::Stamp};
+use row::{Kept, Row};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -42,14 +44,6 @@ pub struct Trail {
 struct Settled {
     episode: (Resource, u64),
     signature: Signature,
-}
-
-/// The counters at one position of the axis.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Row {
-    step: u64,
-    at: Stamp,
-    counters: Counters,
 }
 
 /// The slope of each counter per step over a span, robust against noise; `None` is unknown.
@@ -91,12 +85,16 @@ impl Trail {
             }
             _ => {}
         }
-        let row = Row { step, at, counters: *counters };
+        let row = Row::new(step, at, counters);
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
         self.recent.push_back(row);
         if self.whole.last().is_none_or(|it| step - it.step >= self.stride) {
+            if self.whole.len() == WHOLE / 2 {
+                // Doubling would end at twice the room.
+                self.whole.reserve_exact(WHOLE / 2 + 1);
+            }
             self.whole.push(row);
         }
         if self.whole.len() > WHOLE {
@@ -140,21 +138,19 @@ impl Trail {
         let rows = self.rows(since, last);
         let (Some(first), Some(end)) = (rows.first(), rows.last()) else { return Signature::default() };
         let stretches = stretches(&rows);
-        let slope = |value: fn(&Counters) -> Option<u64>| {
-            slope(&stretches, |counters| value(counters).map(|value| value as f64))
-        };
+        let slope = |value: fn(&Row) -> Option<u64>| slope(&stretches, |row| value(row).map(|value| value as f64));
         Signature {
             steps: end.step - first.step,
-            allocated: slope(|it| it.allocated),
-            peak: slope(|it| it.allocated_peak),
-            blocks: slope(|it| it.blocks),
-            pending: slope(|it| it.active?.checked_sub(it.allocated?)),
-            reserved: slope(|it| it.reserved),
-            cached: slope(|it| it.reserved?.checked_sub(it.active?)),
-            inactive_split: slope(|it| it.inactive_split),
-            private_pools: slope(|it| it.private_pools),
-            device_allocs: slope(|it| it.device_allocs),
-            device_frees: slope(|it| it.device_frees),
+            allocated: slope(|it| it.get(Kept::Allocated)),
+            peak: slope(|it| it.get(Kept::Peak)),
+            blocks: slope(|it| it.get(Kept::Blocks)),
+            pending: slope(|it| it.get(Kept::Active)?.checked_sub(it.get(Kept::Allocated)?)),
+            reserved: slope(|it| it.get(Kept::Reserved)),
+            cached: slope(|it| it.get(Kept::Reserved)?.checked_sub(it.get(Kept::Active)?)),
+            inactive_split: slope(|it| it.get(Kept::InactiveSplit)),
+            private_pools: slope(|it| it.get(Kept::PrivatePools)),
+            device_allocs: slope(|it| it.get(Kept::DeviceAllocs)),
+            device_frees: slope(|it| it.get(Kept::DeviceFrees)),
             rises: rises::rises(&rows),
         }
     }
@@ -179,10 +175,10 @@ fn stretches(rows: &[Row]) -> Vec<&[Row]> {
 }
 
 /// The median slope over all pairs of the stretches' medians (Theil 1950, Sen 1968).
-fn slope(stretches: &[&[Row]], value: impl Fn(&Counters) -> Option<f64>) -> Option<f64> {
+fn slope(stretches: &[&[Row]], value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
     let mut points = Vec::with_capacity(stretches.len());
     for rows in stretches {
-        let mut values: Vec<f64> = rows.iter().filter_map(|it| value(&it.counters)).collect();
+        let mut values: Vec<f64> = rows.iter().filter_map(&value).collect();
         let middle = rows.iter().map(|it| it.step as f64).sum::<f64>() / rows.len() as f64;
         if let Some(median) = median(&mut values) {
             points.push((middle, median));

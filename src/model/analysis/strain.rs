@@ -35,10 +35,10 @@ const MATTERS: f64 = 0.05;
 /// Bytes that matter where the device's total is unknown.
 const MATTERS_BYTES: f64 = (1_u64 << 30) as f64;
 
-/// This many observations with retries, among the number below, cannot be an accident of the first steps; the condition
-/// ends if that many have none.
+/// This many observations with retries, within that many steps, cannot be an accident of the first steps; the condition
+/// ends after [`RETRIES_GONE`] steps without any. A thinned stream has fewer observations than steps.
 const RETRIES: usize = 3;
-const RETRIES_AMONG: u64 = 100;
+const RETRIES_WITHIN: u64 = 100;
 const RETRIES_GONE: u64 = 300;
 
 /// Share of the latest steps that released segments to the driver.
@@ -78,11 +78,10 @@ pub struct Strain {
     churn: Latch,
     imbalance: Latch,
     last: Option<Last>,
-    /// Numbers of the latest observations with retries.
+    /// Steps of the latest observations with retries.
     retried: Vec<u64>,
     /// Share of the latest steps that released segments.
     freeing: f64,
-    seen: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -101,7 +100,6 @@ pub fn step(mut state: Strain, seen: &Seen) -> Strain {
         Some(last) if seen.step < last.step => state.restart(seen),
         _ => {}
     }
-    state.seen += 1;
     state.wanted(seen);
     state.stuck(seen);
     state.counted(seen);
@@ -187,10 +185,11 @@ impl Strain {
                 if self.retried.len() == RETRIES {
                     self.retried.remove(0);
                 }
-                self.retried.push(self.seen);
+                self.retried.push(seen.step);
             }
-            let among = self.retried.iter().filter(|it| self.seen - **it < RETRIES_AMONG).count();
-            let gone = self.retried.last().is_none_or(|it| self.seen - *it >= RETRIES_GONE);
+            // A restart clears the list, so no step in it is later.
+            let among = self.retried.iter().filter(|it| seen.step - **it < RETRIES_WITHIN).count();
+            let gone = self.retried.last().is_none_or(|it| seen.step - *it >= RETRIES_GONE);
             let band = match among {
                 _ if gone => Band::Low,
                 RETRIES.. => Band::High,

@@ -2,6 +2,7 @@
 
 use super::{
     directory::Socket,
+    input::{self, Input},
     known::{Introduced, Probes},
     lines::{Lines, Next, Report},
     spill::Spilled,
@@ -17,17 +18,16 @@ use gpuwatch_probe::{
     socket::with_address,
     wire::{LINE_MAX, PROTOCOL},
 };
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, socket_with};
-use std::{io, os::unix::net, path::Path, time::Duration};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_to, socket_with,
+    sockopt::socket_peercred,
+};
+use std::{io, os::unix::net::UnixStream, path::Path, sync::Arc, time::Duration};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    net::{
-        UnixStream,
-        unix::{OwnedReadHalf, OwnedWriteHalf},
-    },
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     sync::mpsc,
-    task::JoinHandle,
-    time::sleep,
+    task::{JoinHandle, coop::consume_budget},
+    time::{sleep, timeout},
 };
 
 /// The kernel shows this uid for users that this namespace does not map.
@@ -43,7 +43,7 @@ const AFTER_HEAVY: Duration = Duration::from_millis(100);
 
 /// A connected socket and its peer.
 pub(super) struct Stream {
-    socket: UnixStream,
+    socket: Arc<UnixStream>,
     uid: u32,
     /// `None` in a pid namespace that gpuwatch cannot see.
     pub(super) pid: Option<u32>,
@@ -64,15 +64,15 @@ pub(super) fn connect(path: &Path) -> Result<Stream, Unreachable> {
         let socket =
             socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
         connect_to(&socket, &SocketAddrUnix::new(address)?)?;
-        Ok(net::UnixStream::from(socket))
+        Ok(UnixStream::from(socket))
     });
-    let stream = connected.and_then(UnixStream::from_std).map_err(|e| match e.raw_os_error() {
+    let stream = connected.map_err(|e| match e.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM) => Unreachable::NoRoom,
         _ => Unreachable::Silent,
     })?;
-    let peer = stream.peer_cred().map_err(|_unreadable| Unreachable::Silent)?;
-    let pid = peer.pid().and_then(|it| u32::try_from(it).ok()).filter(|it| *it != 0);
-    Ok(Stream { socket: stream, uid: peer.uid(), pid })
+    let peer = socket_peercred(&stream).map_err(|_unreadable| Unreachable::Silent)?;
+    let pid = u32::try_from(peer.pid.as_raw_pid()).ok().filter(|it| *it != 0);
+    Ok(Stream { socket: Arc::new(stream), uid: peer.uid.as_raw(), pid })
 }
 
 /// Why a connection ended.
@@ -92,13 +92,16 @@ pub(super) struct Job {
     pub(super) probes: Probes,
     /// Read only a probe of this run.
     pub(super) run: Option<String>,
+    /// Read every sample, also of many probes.
+    pub(super) whole: bool,
 }
 
 impl Job {
     /// Reads to the end and reports how it ended.
     pub(super) async fn read(self, sender: EventSender, reports: mpsc::Sender<Report>) {
-        let Self { socket, stream, probes, run } = self;
-        let mut reader = Reader { socket: &socket, probes: &probes, reports: &reports, lines: None, sender: &sender };
+        let Self { socket, stream, probes, run, whole } = self;
+        let mut reader =
+            Reader { socket: &socket, probes: &probes, whole, reports: &reports, lines: None, sender: &sender };
         let end = reader.follow(stream, run.as_deref()).await;
         let next = reader.end(end).await;
         // The scanner ends only when everything does.
@@ -124,6 +127,7 @@ fn greeting(first: Result<Option<Line>, String>, path: &Foreign) -> Result<Hello
 struct Reader<'a> {
     socket: &'a Socket,
     probes: &'a Probes,
+    whole: bool,
     reports: &'a mpsc::Sender<Report>,
     /// Set once the probe is identified.
     lines: Option<(Box<Hello>, Lines<'a>)>,
@@ -137,15 +141,14 @@ impl Reader<'_> {
         if !may_talk(rustix::process::geteuid().as_raw(), uid) {
             return fault(format!("{path} is answered by user {uid}, not by you: refused"), Next::Later);
         }
-        let (stream, mut out) = stream.into_split();
         // A probe without a name waits only briefly for this, perhaps before it sends its hello.
         let early = self.probes.last_at(self.socket).filter(|it| it.seq > 0);
         if let Some(known) = early
-            && since(&mut out, known).await.is_err()
+            && since(&stream, known).await.is_err()
         {
             return End::Quiet(Next::Again);
         }
-        let mut input = BufReader::with_capacity(16 << 10, stream);
+        let mut input = BufReader::new(Input::new(Arc::clone(&stream)));
         let mut buffer = Vec::new();
         let hello = match greeting(line(&mut input, &mut buffer).await, &path) {
             Ok(hello) => hello,
@@ -161,10 +164,10 @@ impl Reader<'_> {
         };
         let lines = Lines::after(known.seq, known.probe, self.sender);
         let (_, lines) = self.lines.insert((Box::new(hello.clone()), lines));
-        if early.is_none() && hello.instance.is_some() && since(&mut out, known).await.is_err() {
+        if early.is_none() && hello.instance.is_some() && since(&stream, known).await.is_err() {
             return End::Quiet(Next::Again);
         }
-        let _asking = AbortOnDrop(tokio::spawn(ask(out, asks)));
+        let _asking = AbortOnDrop(tokio::spawn(ask(stream, asks)));
         // A lower sequence number: another life of the probe in the same process.
         if hello.seq < lines.seq {
             lines.seq = 0;
@@ -181,7 +184,9 @@ impl Reader<'_> {
             );
             return fault(why, if pid.is_none() { Next::Later } else { Next::Again });
         }
-        receive(lines, &mut input, &path, || spilled(&hello, self.socket)).await
+        // A recording is read whole, however many probes there are.
+        let beside = || if self.whole { 0 } else { self.probes.count() };
+        receive(lines, beside, &mut input, &path, || spilled(&hello, self.socket)).await
     }
 
     /// Reports how it ended. If the probe went without a bye, reads its spill first.
@@ -203,6 +208,7 @@ impl Reader<'_> {
                 for line in spilled(hello, self.socket) {
                     lines.pass_on_news(line).await;
                 }
+                lines.finish().await;
                 if !lines.has_bye {
                     self.sender.send(Fact::ProbeGone { probe: lines.probe, why: Foreign::new(why) }).await;
                 }
@@ -220,10 +226,11 @@ fn spilled(hello: &Hello, socket: &Socket) -> Vec<Line> {
     Spilled::of(hello, &socket.path).map(|it| it.lines).unwrap_or_default()
 }
 
-/// Passes on a probe's lines until it ends; `look` reads its spill.
+/// Passes on a probe's lines until it ends; `beside` counts the probes that are read, and `look` reads its spill.
 async fn receive(
     lines: &mut Lines<'_>,
-    input: &mut BufReader<OwnedReadHalf>,
+    beside: impl Fn() -> usize,
+    input: &mut BufReader<Input>,
     path: &Foreign,
     look: impl Fn() -> Vec<Line>,
 ) -> End {
@@ -234,6 +241,21 @@ async fn receive(
             sleep(AFTER_HEAVY).await;
             buffer = Vec::new();
         }
+        if input.buffer().is_empty() {
+            lines.beside(beside());
+            input.get_mut().rarely(lines.may_wait());
+            if !lines.flush().await {
+                return End::Unheard;
+            }
+            // A held sample is sent, also if nothing follows.
+            if let Some(stretch) = lines.holds_for()
+                && timeout(stretch, input.fill_buf()).await.is_err()
+            {
+                continue;
+            }
+        }
+        // A probe that always has another line must not keep the others and the screen waiting.
+        consume_budget().await;
         match line(input, &mut buffer).await {
             Ok(Some(line)) => {
                 let has_receiver = match line {
@@ -254,19 +276,17 @@ async fn receive(
 }
 
 /// Requests the lines after the last one received.
-async fn since(out: &mut OwnedWriteHalf, known: Introduced) -> io::Result<()> {
-    out.write_all(format!("since seq={}\n", known.seq).as_bytes()).await
+async fn since(socket: &UnixStream, known: Introduced) -> io::Result<()> {
+    input::send(socket, &format!("since seq={}\n", known.seq)).await
 }
 
-/// Sends requests until the sender is gone. Keeps the socket's write half open, because closing it would end all
-/// requests.
-async fn ask(mut out: OwnedWriteHalf, mut asks: mpsc::Receiver<Request>) {
+/// Sends requests until the sender is gone.
+async fn ask(socket: Arc<UnixStream>, mut asks: mpsc::Receiver<Request>) {
     while let Some(request) = asks.recv().await {
-        if out.write_all(request.line.as_bytes()).await.is_err() {
+        if input::send(&socket, &request.line).await.is_err() {
             break;
         }
     }
-    std::future::pending::<()>().await;
 }
 
 /// A task that ends with its owner.
@@ -280,7 +300,7 @@ impl Drop for AbortOnDrop {
 
 /// Waits for the end of a process whose wire is unknown. Its probe may close the connection earlier, and the process
 /// should be listed while it runs.
-async fn last_as_long(mut input: BufReader<OwnedReadHalf>, pid: Option<u32>) {
+async fn last_as_long(mut input: BufReader<Input>, pid: Option<u32>) {
     let alive = || system::runs_since(pid?);
     let since = alive();
     loop {
@@ -305,7 +325,7 @@ fn may_talk(own: u32, uid: u32) -> bool {
 }
 
 /// Reads the next line: `None` at the end, or a description of the error.
-async fn line(input: &mut BufReader<OwnedReadHalf>, buffer: &mut Vec<u8>) -> Result<Option<Line>, String> {
+async fn line(input: &mut BufReader<Input>, buffer: &mut Vec<u8>) -> Result<Option<Line>, String> {
     buffer.clear();
     let limit = LINE_MAX as u64;
     match (&mut *input).take(limit).read_until(b'\n', buffer).await {

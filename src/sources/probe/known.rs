@@ -51,6 +51,8 @@ struct Register {
     /// The last known probe of each socket.
     sockets: HashMap<SocketId, Identity>,
     next: u32,
+    /// Number of probes that are read.
+    read: usize,
 }
 
 impl Probes {
@@ -106,10 +108,12 @@ impl Probes {
 
     /// Marks a probe as no longer read; `seq` was its last line.
     pub(super) fn part(&self, probe: ProbeId, seq: u64) {
-        if let Some(known) = self.register().known.values_mut().find(|it| it.probe == probe) {
+        let mut register = self.register();
+        if let Some(known) = register.known.values_mut().find(|it| it.probe == probe) {
             known.read = None;
             known.seq = seq;
         }
+        register.count();
     }
 
     /// Returns whether it is being read.
@@ -124,6 +128,11 @@ impl Probes {
         if let Some((_, ear)) = asked.and_then(|it| it.read.as_ref()) {
             let _ = ear.try_send(request);
         }
+    }
+
+    /// Returns how many probes are read.
+    pub(super) fn count(&self) -> usize {
+        self.register().read
     }
 
     /// Returns the processes whose probes are read, by their pids on this host.
@@ -179,7 +188,13 @@ impl Register {
         }
         known.pid = pid.or(known.pid);
         known.read = Some((socket, ear));
-        Ok(Introduced { probe: known.probe, seq: known.seq })
+        let introduced = Introduced { probe: known.probe, seq: known.seq };
+        self.count();
+        Ok(introduced)
+    }
+
+    fn count(&mut self) {
+        self.read = self.known.values().filter(|it| it.read.is_some()).count();
     }
 }
 

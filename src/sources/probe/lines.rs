@@ -4,13 +4,19 @@ use super::directory::SocketId;
 use crate::{
     facts::{
         event::{
-            Fact, Line, ProbeId, stamp_of,
+            Event, Fact, Line, ProbeId, stamp_of,
             wire::{Hello, Lost},
         },
         text::Foreign,
     },
-    sources::{EventSender, now},
+    sources::{EventSender, now, thinner::Thinner},
 };
+use std::time::Duration;
+
+/// So many probes are read whole, which is more than a usual node has. Of more probes a viewer takes 2,000 samples a
+/// second in all: a sample of each device of a process in so many µs for each probe.
+const WHOLE: usize = 16;
+const SHARE_US: u64 = 500;
 
 /// What to do with a socket after its connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +47,19 @@ pub(super) struct Lines<'a> {
     pub(super) has_bye: bool,
     /// Its spill has nothing more.
     pub(super) is_spill_read: bool,
+    /// What was sent before this reader came has arrived.
+    is_live: bool,
+    thinner: Thinner,
+    /// What passes, and is not sent yet.
+    passed: Vec<Event>,
     pub(super) sender: &'a EventSender,
 }
 
 impl<'a> Lines<'a> {
     /// Continues after line `seq`; 0 is the first.
     pub(super) fn after(seq: u64, probe: ProbeId, sender: &'a EventSender) -> Self {
-        Self { probe, seq, has_bye: false, is_spill_read: false, sender }
+        let (thinner, passed) = (Thinner::new(0), Vec::new());
+        Self { probe, seq, has_bye: false, is_spill_read: false, is_live: false, thinner, passed, sender }
     }
 
     /// Reports the peer; false when nothing receives the facts.
@@ -65,10 +77,49 @@ impl<'a> Lines<'a> {
             self.seq = seq;
         }
         self.has_bye |= matches!(line, Line::Bye(_));
+        self.is_live |= matches!(line, Line::Live(_));
         // A clock that runs ahead of this one (a time namespace) must not move the session into the future.
         let now = now();
         let at = stamp_of(&line).map_or(now, |it| it.min(now));
-        self.sender.send_at(at, Fact::Probe { probe: self.probe, line: Box::new(line) }).await
+        let event = Event { at, fact: Fact::Probe { probe: self.probe, line: Box::new(line) } };
+        self.thinner.take(event, &mut |it| self.passed.push(it));
+        self.send_passed().await
+    }
+
+    /// Sets how many probes are read.
+    pub(super) fn beside(&mut self, probes: usize) {
+        self.thinner.stretch_us = if probes > WHOLE { SHARE_US * probes as u64 } else { 0 };
+    }
+
+    /// Returns whether they may wait before they are read: not all samples pass, and no backlog is left.
+    pub(super) fn may_wait(&self) -> bool {
+        self.thinner.stretch_us > 0 && self.is_live
+    }
+
+    /// Returns how long a held sample waits at most; `None` if none is held.
+    pub(super) fn holds_for(&self) -> Option<Duration> {
+        self.thinner.is_holding().then(|| Duration::from_micros(self.thinner.stretch_us))
+    }
+
+    /// Sends the samples whose stretch is over; false when nothing receives the facts.
+    pub(super) async fn flush(&mut self) -> bool {
+        self.thinner.flush(now(), &mut |it| self.passed.push(it));
+        self.send_passed().await
+    }
+
+    /// Sends all samples, because no more lines follow.
+    pub(super) async fn finish(&mut self) -> bool {
+        self.thinner.finish(&mut |it| self.passed.push(it));
+        self.send_passed().await
+    }
+
+    async fn send_passed(&mut self) -> bool {
+        for it in self.passed.drain(..) {
+            if !self.sender.send_at(it.at, it.fact).await {
+                return false;
+            }
+        }
+        true
     }
 
     /// Passes on the lines that a probe forgot, which `look` reads from its spill, and the number of those that are not

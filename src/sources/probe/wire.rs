@@ -1,11 +1,17 @@
 //! A line of the wire as text.
 
-use crate::facts::{event::Line, text};
+use crate::facts::{
+    event::{Line, sample},
+    text,
+};
 
 /// Parses a line, or describes what is wrong with it.
 ///
 /// Python writes a lone surrogate as an escape that JSON allows and that no text can hold. Such halves become U+FFFD.
 pub(super) fn line(text: &str) -> Result<Line, String> {
+    if let Some(row) = sample::read(text) {
+        return Ok(Line::Sample(row.sample));
+    }
     let read = serde_json::from_str(text);
     let read = read.or_else(|e| without_halves(text).map_or(Err(e), |it| serde_json::from_str(&it)));
     read.map_err(|e| format!("sent a line that is not of the wire ({})", text::fault(&e)))

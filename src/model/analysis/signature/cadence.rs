@@ -1,6 +1,9 @@
 //! Predicts the next rise of memory that rises once in many steps: at the end of an epoch, or with each evaluation.
 
-use super::{Row, Trail};
+use super::{
+    Trail,
+    row::{Kept, Row},
+};
 use crate::{facts::event::Rises, model::analysis::episode::Episode};
 
 /// Rises needed for a period.
@@ -30,8 +33,8 @@ impl Trail {
 
 /// Lasting rises of the count of live blocks, or of live bytes if the count does not rise.
 fn rises(rows: &[Row]) -> Vec<Span> {
-    let of_blocks = lasting(rows, |it| it.counters.blocks);
-    if of_blocks.is_empty() { lasting(rows, |it| it.counters.allocated) } else { of_blocks }
+    let of_blocks = lasting(rows, |it| it.get(Kept::Blocks));
+    if of_blocks.is_empty() { lasting(rows, |it| it.get(Kept::Allocated)) } else { of_blocks }
 }
 
 /// Rises of a series' floor, which is the lowest of all later values.

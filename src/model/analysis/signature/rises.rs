@@ -1,6 +1,9 @@
 //! Lasting rises of the count of live blocks: what each one leaves behind, and in what kind of step.
 
-use super::{Row, median};
+use super::{
+    median,
+    row::{Kept, Row},
+};
 use serde::{Deserialize, Serialize};
 
 /// Share of all gains that must last for one rise to be one event. Otherwise the count goes up and down, and a rise of
@@ -56,7 +59,7 @@ pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
     let mut floor = u64::MAX;
     for pair in rows.windows(2).rev() {
         let [old, new] = pair else { continue };
-        let (Some(before), Some(after)) = (old.counters.blocks, new.counters.blocks) else { continue };
+        let (Some(before), Some(after)) = (old.get(Kept::Blocks), new.get(Kept::Blocks)) else { continue };
         let high = floor.min(after);
         floor = high.min(before);
         if new.step - old.step != 1 {
@@ -74,8 +77,8 @@ pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
         let rise = |new: Option<u64>, old: Option<u64>| new?.checked_sub(old?).filter(|_| seen_whole);
         gains.push(Gain {
             blocks: high - floor,
-            bytes: rise(new.counters.allocated, old.counters.allocated),
-            requested: rise(new.counters.requested, old.counters.requested),
+            bytes: rise(new.get(Kept::Allocated), old.get(Kept::Allocated)),
+            requested: rise(new.get(Kept::Requested), old.get(Kept::Requested)),
         });
     }
     let (count, steps) = (gains.len() as u64, (with.len() + without.len()) as u64);
