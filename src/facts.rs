@@ -24,5 +24,8 @@ pub mod surroundings;
 /// Everything that can happen.
 pub mod event;
 
+/// What a gpuwatch on another machine does on request.
+pub mod remote;
+
 /// Hides secrets in events before anything reads them.
 pub mod redact;

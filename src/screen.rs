@@ -24,6 +24,12 @@ pub mod signal;
 /// Starts probes and traces on request.
 pub mod starter;
 
+/// What keys do to processes of this machine.
+pub mod hands;
+
+/// Where a view acts on processes.
+pub mod reach;
+
 /// Carries out what keys request outside the frame.
 pub mod effects;
 

@@ -1,11 +1,15 @@
 //! The lines of one machine: what they mean, and when they are not those of a gpuwatch. Pure.
 
+use super::requests::Takes;
 use crate::{
-    facts::text::{self, Foreign},
+    facts::{
+        remote::Answer,
+        text::{self, Foreign},
+    },
     model::cluster::{Greeting, Link, What},
     storage::{
         recording::{FORMAT, Header},
-        stream::{Entry, decode},
+        stream::{self, Entry, decode},
     },
 };
 
@@ -18,31 +22,45 @@ const QUOTED: usize = 80;
 /// Most bytes of an error that are shown.
 const ERROR_MAX: usize = 240;
 
+/// The meaning of a line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Got {
+    /// News of the machine.
+    News(What),
+    /// Its answer to a request.
+    Answer(Answer),
+}
+
 /// Reads the lines of one connection.
 #[derive(Debug, Default)]
 pub struct Intake {
-    is_greeted: bool,
+    /// Set once the stream has begun.
+    takes: Option<Takes>,
     lines: usize,
     /// The first line that is not of a stream.
     banner: Option<Foreign>,
 }
 
 impl Intake {
-    /// Returns whether the stream has begun.
-    pub fn is_greeted(&self) -> bool {
-        self.is_greeted
+    /// Returns which requests the machine takes, once the stream has begun.
+    pub fn takes(&self) -> Option<&Takes> {
+        self.takes.as_ref()
+    }
+
+    fn is_greeted(&self) -> bool {
+        self.takes.is_some()
     }
 
     /// Takes a line without its newline. `unix_us` is this machine's wall clock.
     ///
     /// # Errors
     /// Fails with the link's state if this is not a stream that this gpuwatch reads.
-    pub fn line(&mut self, bytes: &[u8], unix_us: u64) -> Result<Option<What>, Link> {
+    pub fn line(&mut self, bytes: &[u8], unix_us: u64) -> Result<Option<Got>, Link> {
         self.lines += 1;
         let entry = std::str::from_utf8(bytes).map_err(|e| text::fault(&e));
         let entry = entry.and_then(|line| decode(line).map_err(|e| text::fault(&e)));
         match entry {
-            Ok(Entry::Header(header)) if !self.is_greeted => {
+            Ok(Entry::Header(stream::Header { recording: header, requests })) if !self.is_greeted() => {
                 let gpuwatch = Foreign::new(header.gpuwatch);
                 if header.format > FORMAT {
                     return Err(Link::incompatible(format!(
@@ -50,24 +68,26 @@ impl Intake {
                         header.format
                     )));
                 }
-                self.is_greeted = true;
+                self.takes = Some(Takes { gpuwatch: gpuwatch.clone(), kinds: requests });
                 let Header { host, started_unix_us, monotonic_us, .. } = header;
-                Ok(Some(What::Greeting(Greeting { gpuwatch, host, started_unix_us, monotonic_us })))
+                Ok(Some(Got::News(What::Greeting(Greeting { gpuwatch, host, started_unix_us, monotonic_us }))))
             }
-            Ok(Entry::Event(event)) if self.is_greeted => Ok(Some(What::Event(event))),
-            Ok(Entry::Beat(beat)) if self.is_greeted => {
-                Ok(Some(What::Beat { there: beat.at_us, unix_there: beat.unix_us, unix_here: unix_us }))
+            Ok(Entry::Event(event)) if self.is_greeted() => Ok(Some(Got::News(What::Event(event)))),
+            Ok(Entry::Beat(beat)) if self.is_greeted() => {
+                let beat = What::Beat { there: beat.at_us, unix_there: beat.unix_us, unix_here: unix_us };
+                Ok(Some(Got::News(beat)))
             }
-            Err(why) if self.is_greeted => {
+            Ok(Entry::Answer(answer)) if self.is_greeted() => Ok(Some(Got::Answer(answer))),
+            Err(why) if self.is_greeted() => {
                 Err(Link::incompatible(format!("line {} is not a line of a stream ({why})", self.lines)))
             }
-            Ok(_) if self.is_greeted => Ok(None),
+            Ok(_) if self.is_greeted() => Ok(None),
             _ => self.before(bytes),
         }
     }
 
     /// A line before the stream begins.
-    fn before(&mut self, bytes: &[u8]) -> Result<Option<What>, Link> {
+    fn before(&mut self, bytes: &[u8]) -> Result<Option<Got>, Link> {
         self.banner.get_or_insert_with(|| quoted(bytes));
         if self.lines < BANNER_LINES {
             return Ok(None);
@@ -83,11 +103,11 @@ impl Intake {
             _ if words.contains("unrecognized subcommand") => {
                 Link::incompatible("gpuwatch there is older and has no `stream`: use a newer one there".to_owned())
             }
-            Some(126 | 127) if !self.is_greeted => {
+            Some(126 | 127) if !self.is_greeted() => {
                 let why = if words.is_empty() { ending } else { words };
                 Link::refused(format!("gpuwatch does not start there ({why}): see --remote-program"))
             }
-            Some(0) if !self.is_greeted => {
+            Some(0) if !self.is_greeted() => {
                 Link::refused(format!("the command ended without a stream of gpuwatch{}", self.quote()))
             }
             Some(0) => Link::refused("the connection ended".to_owned()),
@@ -123,7 +143,7 @@ mod tests {
     const HEADER: &str =
         r#"{"type":"recording","format":1,"gpuwatch":"0.9.0","host":"n","started_unix_us":1,"monotonic_us":1}"#;
 
-    fn refused(result: Result<Option<What>, Link>) -> String {
+    fn refused(result: Result<Option<Got>, Link>) -> String {
         let Err(Link::Incompatible { why }) = result else { panic!("{result:?}") };
         why.to_string()
     }
@@ -134,11 +154,11 @@ mod tests {
         assert_eq!(it.line(b"Welcome to node01", 0), Ok(None));
         assert_eq!(it.line(b"\xff\x1b[2J", 0), Ok(None));
         let greeting = Greeting { gpuwatch: "0.9.0".into(), host: "n".into(), started_unix_us: 1, monotonic_us: 1 };
-        assert_eq!(it.line(HEADER.as_bytes(), 0), Ok(Some(What::Greeting(greeting))));
+        assert_eq!(it.line(HEADER.as_bytes(), 0), Ok(Some(Got::News(What::Greeting(greeting)))));
         let notice = it.line(br#"{"type":"notice","at_us":5,"text":"x"}"#, 0).unwrap();
-        assert!(matches!(notice, Some(What::Event(event)) if event.fact == Fact::Notice("x".into())));
+        assert!(matches!(notice, Some(Got::News(What::Event(event))) if event.fact == Fact::Notice("x".into())));
         let beat = it.line(br#"{"type":"beat","at_us":7,"unix_us":9}"#, 10).unwrap();
-        assert_eq!(beat, Some(What::Beat { there: Stamp(7), unix_there: 9, unix_here: 10 }));
+        assert_eq!(beat, Some(Got::News(What::Beat { there: Stamp(7), unix_there: 9, unix_here: 10 })));
         assert_eq!(it.line(br#"{"type":"of a later release","at_us":5}"#, 0), Ok(None));
         assert!(refused(it.line(b"garbage", 0)).contains("line 7"));
     }

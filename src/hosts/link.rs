@@ -1,19 +1,32 @@
 //! The children that read machines' streams: one for each machine, which is started again when it ends. No machine
 //! waits for another: each has a task, and the queue takes turns.
 
-use super::{intake::Intake, plan::Plan, push::Push, retry::Retry};
+use super::{
+    intake::{Got, Intake},
+    plan::Plan,
+    push::Push,
+    requests::{self, Desk, Requests, Takes},
+    retry::Retry,
+};
 use crate::{
+    facts::remote::Answer,
     model::cluster::{Link, News, What},
     sources::{now, unix_us},
 };
 use gpuwatch_probe::wire::LINE_MAX;
-use std::{process::Stdio, sync::Arc, time::Duration};
+use std::{
+    num::NonZero,
+    process::Stdio,
+    sync::{Arc, OnceLock},
+    thread,
+    time::Duration,
+};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader},
     process::{Child, ChildStdout, Command},
     select,
     sync::{
-        OnceCell,
+        OnceCell, Semaphore,
         mpsc::{self, Receiver, Sender},
     },
     task::JoinHandle,
@@ -25,6 +38,13 @@ const QUEUE: usize = 4096;
 
 /// A connection without a line for this long is closed, and tried again.
 const DEAD: Duration = Duration::from_secs(30);
+
+/// Children that begin at the same time, for each core: to begin costs this machine more than to read, and of children
+/// that all begin at once, all answer late.
+const BEGINNING: usize = 4;
+
+/// A child that does not answer delays the next one by this time at most.
+const BEGINS_WITHIN: Duration = Duration::from_millis(250);
 
 /// How long a child that closed its output may take to end.
 const ENDING: Duration = Duration::from_secs(2);
@@ -40,6 +60,8 @@ const AFTER_HEAVY: Duration = Duration::from_millis(20);
 pub struct Links {
     /// Their news, in order of arrival.
     pub news: Receiver<News>,
+    /// Requests to them; a view takes it.
+    pub requests: Option<Requests>,
     tasks: Vec<JoinHandle<()>>,
 }
 
@@ -50,12 +72,15 @@ impl Links {
         let mut tasks = vec![tokio::spawn(seconds(sender.clone()))];
         let push = plan.push.then(|| Arc::new(OnceCell::new()));
         let plan = Arc::new(plan.clone());
-        for (node, host) in plan.hosts.iter().enumerate() {
-            let (plan, push) = (Arc::clone(&plan), push.clone());
-            let task = Task { node, host: host.clone(), plan, push, news: sender.clone() };
-            tasks.push(tokio::spawn(task.run()));
+        let (requests, desks) = Requests::new(&plan.hosts);
+        let cores = thread::available_parallelism().map_or(1, NonZero::get);
+        let beginning = Arc::new(Semaphore::new(BEGINNING * cores));
+        for (node, (host, desk)) in plan.hosts.iter().zip(desks).enumerate() {
+            let (plan, push, beginning) = (Arc::clone(&plan), push.clone(), Arc::clone(&beginning));
+            let task = Task { node, host: host.clone(), plan, push, beginning, news: sender.clone() };
+            tasks.push(tokio::spawn(task.run(desk)));
         }
-        Self { news, tasks }
+        Self { news, requests: Some(requests), tasks }
     }
 }
 
@@ -84,6 +109,8 @@ struct Task {
     plan: Arc<Plan>,
     /// What is copied there first, described by the first link that needs it.
     push: Option<Arc<OnceCell<Push>>>,
+    /// Lets so many children begin.
+    beginning: Arc<Semaphore>,
     news: Sender<News>,
 }
 
@@ -98,18 +125,20 @@ enum End {
 }
 
 impl Task {
-    async fn run(self) {
+    async fn run(self, mut desk: Desk) {
         let mut retry = Retry::new(self.node);
         loop {
             let begun = now();
             if !self.send(What::Link(Link::Connecting)).await {
                 return;
             }
-            let Some(link) = self.connect().await else { return };
+            let connected = self.connect(&mut desk).await;
+            desk.close().await;
+            let Some(link) = connected else { return };
             if !self.send(What::Link(link)).await {
                 return;
             }
-            sleep(retry.after(now().since(begun))).await;
+            desk.refuse_for(retry.after(now().since(begun))).await;
         }
     }
 
@@ -119,12 +148,13 @@ impl Task {
     }
 
     /// Starts the child and reads it to its end. Returns the link's state then; `None` without a receiver.
-    async fn connect(&self) -> Option<Link> {
+    async fn connect(&self, desk: &mut Desk) -> Option<Link> {
         let program = match self.program().await {
             Ok(it) => it,
             Err(e) => return Some(Link::refused(format!("{e:#}"))),
         };
         let command = self.plan.command(&self.host, &program);
+        let begins = self.beginning.acquire().await.ok()?;
         let mut child = match spawn(&command) {
             Ok(it) => it,
             Err(e) => {
@@ -133,14 +163,20 @@ impl Task {
             }
         };
         // The stream there ends when this one does.
-        let _input = child.stdin.take();
+        let mut input = child.stdin.take()?;
         let (mut intake, mut errors) = (Intake::default(), Vec::new());
-        let stdout = BufReader::new(child.stdout.take()?);
+        let takes = OnceLock::new();
+        let (answered, mut answers) = mpsc::channel(requests::QUEUE);
+        let mut stdout = BufReader::new(child.stdout.take()?);
         let mut stderr = child.stderr.take()?;
+        // Its first bytes, or its end.
+        let _ = timeout(BEGINS_WITHIN, stdout.fill_buf()).await;
+        drop(begins);
         let end = select! {
             biased;
-            end = self.read(stdout, &mut intake) => end,
+            end = self.read(stdout, &mut intake, &takes, &answered) => end,
             () = drain(&mut stderr, &mut errors, true) => End::Closed,
+            () = desk.serve(&mut input, &takes, &mut answers) => End::Closed,
         };
         match end {
             End::Unread => None,
@@ -163,7 +199,14 @@ impl Task {
         push.ensure(&self.plan.transport, &self.host).await
     }
 
-    async fn read(&self, mut stdout: BufReader<ChildStdout>, intake: &mut Intake) -> End {
+    /// Reads the stream to its end. Sets which requests the machine takes, and passes its answers on.
+    async fn read(
+        &self,
+        mut stdout: BufReader<ChildStdout>,
+        intake: &mut Intake,
+        takes: &OnceLock<Takes>,
+        answered: &Sender<Answer>,
+    ) -> End {
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -184,7 +227,12 @@ impl Task {
             }
             match intake.line(&line, unix_us()) {
                 Ok(None) => {}
-                Ok(Some(what)) => {
+                // One that does not fit answers no request.
+                Ok(Some(Got::Answer(answer))) => _ = answered.try_send(answer),
+                Ok(Some(Got::News(what))) => {
+                    if let Some(it) = intake.takes() {
+                        takes.get_or_init(|| it.clone());
+                    }
                     if !self.send(what).await {
                         return End::Unread;
                     }

@@ -2,23 +2,22 @@
 
 use crate::{
     config::{Edit, File},
-    facts::{event, text},
+    facts::event,
+    hosts::requests::Requests,
     model::{alerts::Name, cluster::overview::Overview, session::Session, snapshot::Snapshot},
     screen::{
+        hands::Hands,
         keys::{self, mouse::Clicks},
-        signal::Held,
-        starter::Starter,
+        reach::{Purpose, Reach, Remote, Reply},
         term::Screen,
         theme::Theme,
         ui::{
-            self, Command, Request, Signal, Start, Subject, Ui,
+            self, Command, Request, Ui,
             alerts::Allowing,
             cluster::ClusterUi,
             mouse::{Mouse, Regions},
             preset::Preset,
-            signal::Dialog,
             snapshot::SnapshotUi,
-            start::Starting,
         },
         view::Drawn,
     },
@@ -47,6 +46,8 @@ pub struct Options {
     pub focus: Option<Sender<Focus>>,
     /// Sends requests to probes, if that is possible.
     pub asks: Option<mpsc::Sender<event::Request>>,
+    /// Sends requests to other machines, if the view is of those.
+    pub machines: Option<Requests>,
 }
 
 /// The meaning of an input.
@@ -62,9 +63,7 @@ pub struct Effects {
     own: Theme,
     pace: Option<Sender<Duration>>,
     focus: Option<Sender<Focus>>,
-    pub(crate) asks: Option<mpsc::Sender<event::Request>>,
-    held: Option<Held>,
-    starter: Starter,
+    reach: Reach,
     config: Option<File>,
     /// The pending change of the config file, with the name to allow.
     edit: Option<(Edit, String)>,
@@ -79,14 +78,16 @@ impl Effects {
         ui.no_signals = options.no_signals;
         ui.no_allow = options.config.as_ref().err().copied();
         ui.interval = options.pace.as_ref().map(|it| *it.borrow());
+        let reach = match options.machines {
+            Some(requests) => Reach::There(Remote::new(requests)),
+            None => Reach::Here(Hands::new(options.asks, options.config.as_ref().ok().cloned())),
+        };
         Self {
             own: options.theme.clone(),
             theme: options.theme,
             pace: options.pace,
             focus: options.focus,
-            asks: options.asks,
-            held: None,
-            starter: Starter::default(),
+            reach,
             config: options.config.ok(),
             edit: None,
             clicks: Clicks::default(),
@@ -128,6 +129,7 @@ impl Effects {
     fn meant(&mut self, input: &Input, ui: &mut Ui) -> Vec<Meant> {
         match input {
             Input::Key(key) => {
+                self.reach.forget();
                 let command = keys::command(*key, ui);
                 if let Some(words) = keys::unknown(*key, ui).filter(|_| command.is_none()) {
                     ui.show_message(words);
@@ -182,18 +184,13 @@ impl Effects {
                     let _ = it.send(pace);
                 }
             }
-            Some(Request::Ask(ask)) => {
-                if let Some(it) = &self.asks {
-                    // A full queue has the same request already.
-                    let _ = it.try_send(ask.into());
-                }
-            }
+            Some(Request::Ask(capture)) => self.reach.capture(capture, ui),
             Some(Request::AskAllow(name)) => self.ask_allow(name, ui),
             Some(Request::Allow) => self.allow(ui),
-            Some(Request::AskStart(what, subject)) => self.ask_start(what, &subject, ui),
-            Some(Request::Start(what)) => self.start(what, ui),
-            Some(Request::Hold(subject)) => self.hold(&subject, ui),
-            Some(Request::Send(signal, name)) => self.send(signal, name, ui),
+            Some(Request::AskStart(what, subject)) => self.reach.hold(Purpose::Start(what), &subject, ui),
+            Some(Request::Start(what)) => self.reach.start(what, ui),
+            Some(Request::Hold(subject)) => self.reach.hold(Purpose::Signal, &subject, ui),
+            Some(Request::Send(signal)) => self.reach.send(signal, ui),
         }
         Ok(())
     }
@@ -225,57 +222,19 @@ impl Effects {
         }
     }
 
-    /// Waits for the answer of what was started at a process.
-    pub async fn answer(&mut self) -> String {
-        self.starter.answer().await
+    /// Waits for the answer of a process.
+    pub async fn reply(&mut self) -> Reply {
+        self.reach.reply().await
     }
 
-    fn ask_start(&mut self, what: Start, subject: &Subject, ui: &mut Ui) {
-        match Held::hold(subject) {
-            Err(why) => ui.show_message(why),
-            Ok(held) => {
-                let words = held.info.argv.iter().map(text::Foreign::raw);
-                let command = text::command(words, text::COMMAND_MAX);
-                ui.starting = Some(Starting { what, pid: held.info.pid, command, user: held.info.user.clone() });
-                self.held = Some(held);
-            }
-        }
+    /// Waits until what the user did has its effect.
+    pub async fn settle(&mut self) {
+        self.reach.settle().await;
     }
 
-    fn start(&mut self, what: Start, ui: &mut Ui) {
-        let Some(held) = self.held.take() else { return };
-        let pid = held.info.pid;
-        let start = || self.starter.start(what, pid, self.config.as_ref()).map_err(|it| it.to_string());
-        let started = held.check().and_then(|()| start());
-        match started {
-            Ok(()) => ui.show_message(what.begun(pid)),
-            Err(why) => ui.show_message(format!("{}: {why}", what.not_started())),
-        }
-    }
-
-    fn hold(&mut self, subject: &Subject, ui: &mut Ui) {
-        match Held::hold(subject) {
-            Err(why) => ui.show_message(why),
-            Ok(held) => {
-                let words = held.info.argv.iter().map(text::Foreign::raw);
-                ui.dialog = Some(Dialog {
-                    pid: held.info.pid,
-                    command: text::command(words, text::COMMAND_MAX),
-                    user: held.info.user.clone(),
-                    place: 0,
-                    asked: false,
-                });
-                self.held = Some(held);
-            }
-        }
-    }
-
-    fn send(&mut self, signal: Signal, name: &str, ui: &mut Ui) {
-        let Some(held) = self.held.take() else { return };
-        match held.send(signal) {
-            Ok(()) => ui.show_message(format!("sent {name} to pid {}", held.info.pid)),
-            Err(why) => ui.show_message(format!("{name} was not sent: {why}")),
-        }
+    /// Shows an answer.
+    pub fn show(&mut self, reply: Reply, ui: &mut Ui) {
+        self.reach.show(reply, ui);
     }
 }
 

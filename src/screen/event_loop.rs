@@ -14,7 +14,7 @@ use tokio::{
     select,
     sync::mpsc::{self, channel},
     task::yield_now,
-    time::{Instant, sleep_until},
+    time::{Instant, sleep_until, timeout},
 };
 
 /// The shortest time between two frames: users cannot read faster.
@@ -22,6 +22,9 @@ pub const FASTEST: Duration = Duration::from_millis(100);
 
 /// The longest time between two pictures, so that the loop notices a terminal that is gone.
 pub const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
+
+/// How long another machine may take for its last answer after the user has quit.
+const SETTLING: Duration = Duration::from_secs(1);
 
 /// A terminal that is stuck in a write must not keep the program alive after a signal.
 const GRACE: Duration = Duration::from_millis(700);
@@ -94,9 +97,9 @@ pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io:
                 yield_now().await;
                 view.draw(&mut screen, &mut effects)
             }
-            words = effects.answer() => {
-                view.ui().show_message(words);
-                Ok(())
+            reply = effects.reply() => {
+                effects.show(reply, view.ui());
+                view.draw(&mut screen, &mut effects)
             }
             news = view.wait() => view.fold(news, &mut screen),
         };
@@ -104,6 +107,8 @@ pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io:
             break;
         }
     }
+    // Ending the links now could lose a signal that the user has confirmed.
+    let _ = timeout(SETTLING, effects.settle()).await;
     Ok(End::Quit)
 }
 

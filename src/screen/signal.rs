@@ -2,8 +2,10 @@
 //! from the question on, so that its pid cannot refer to another process by the time of the answer.
 
 use crate::{
-    facts::event::ProcessInfo,
-    screen::ui::{Signal, Subject},
+    facts::{
+        event::ProcessInfo,
+        remote::{Signal, Subject},
+    },
     sources::system,
 };
 use libc::{
@@ -54,21 +56,22 @@ impl Held {
         })?;
         let info = system::process(number).ok_or_else(gone)?;
         if subject.start_ticks.is_some_and(|it| it != info.start_ticks) {
-            return Err(format!("pid {number} is another process by now"));
+            return Err(replaced(number));
         }
         Ok(Self { info, descriptor })
     }
 
-    /// Checks that the pid still refers to the process that was shown.
+    /// Checks that the process still runs, for those that reach it by its pid.
     ///
     /// # Errors
-    /// Fails if another process has it by now.
+    /// Fails if it has ended, or if another process has its pid by now.
     pub fn check(&self) -> Result<(), String> {
         let number = self.info.pid;
-        if system::start_ticks(number).is_some_and(|it| it != self.info.start_ticks) {
-            return Err(format!("pid {number} is another process by now"));
+        match system::runs_since(number) {
+            None => Err(format!("pid {number} has ended")),
+            Some(it) if it != self.info.start_ticks => Err(replaced(number)),
+            Some(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// Sends the signal.
@@ -85,13 +88,16 @@ impl Held {
             Signal::Usr1 => process::Signal::USR1,
         };
         let number = self.info.pid;
-        self.check()?;
         pidfd_send_signal(&self.descriptor, signal).map_err(|e| match e {
             Errno::SRCH => format!("pid {number} has ended"),
             Errno::PERM => format!("pid {number} is of {}: only they and root may signal it", self.info.user),
             e => format!("pid {number}: {e}"),
         })
     }
+}
+
+fn replaced(pid: u32) -> String {
+    format!("pid {pid} is another process by now")
 }
 
 #[cfg(test)]
@@ -115,9 +121,11 @@ mod tests {
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         let held = Held::hold(&subject(child.id(), system::start_ticks(child.id()))).unwrap();
         assert_eq!(held.info.argv[0].raw(), "cat");
+        held.check().unwrap();
         held.send(Signal::Term).unwrap();
         assert_eq!(child.wait().unwrap().signal(), Some(15));
         assert!(held.send(Signal::Kill).unwrap_err().contains("has ended"));
+        assert!(held.check().unwrap_err().contains("has ended"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Starts probes and traces on request: `gpuwatch attach` or `gpuwatch whatif` in a process of its own. The screen
 //! shows its answer when it comes.
 
-use crate::{config::File, screen::ui::Start};
+use crate::{config::File, facts::remote::Start};
 use std::{
     env, io,
     process::{Command, Output, Stdio},
@@ -9,27 +9,39 @@ use std::{
 };
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+/// Child processes at the same time.
+const RUNNING_MAX: usize = 4;
+
 /// Child processes, and their answers.
 #[derive(Debug)]
 pub struct Starter {
-    sender: UnboundedSender<String>,
-    answers: UnboundedReceiver<String>,
+    sender: UnboundedSender<(u64, String)>,
+    answers: UnboundedReceiver<(u64, String)>,
+    /// Children whose answer was not taken yet.
+    running: usize,
 }
 
 impl Default for Starter {
     fn default() -> Self {
         let (sender, answers) = unbounded_channel();
-        Self { sender, answers }
+        Self { sender, answers, running: 0 }
     }
 }
 
 impl Starter {
-    /// Starts the probe or a trace in a process. The child continues when this view ends.
+    /// Starts the probe or a trace in a process; its answer has the tag. The child continues when this view ends.
     ///
     /// # Errors
-    /// Fails if no child or no thread can be started.
-    pub fn start(&self, what: Start, pid: u32, config: Option<&File>) -> io::Result<()> {
-        let mut command = command(what, pid, config)?;
+    /// Fails if too many children run, or if no child or no thread can be started.
+    pub fn start(&mut self, what: Start, pid: u32, tag: u64, config: Option<&File>) -> io::Result<()> {
+        self.run(command(what, pid, config)?, what, pid, tag)
+    }
+
+    fn run(&mut self, mut command: Command, what: Start, pid: u32, tag: u64) -> io::Result<()> {
+        if self.running == RUNNING_MAX {
+            let why = format!("{RUNNING_MAX} others are still running: try again when one of them has answered");
+            return Err(io::Error::other(why));
+        }
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let sender = self.sender.clone();
         thread::Builder::new().name("starter".into()).spawn(move || {
@@ -42,15 +54,18 @@ impl Starter {
                 Err(error) => format!("pid {pid}: {}: {error}", what.not_started()),
             };
             // The view may have ended.
-            let _ = sender.send(words);
+            let _ = sender.send((tag, words));
         })?;
+        self.running += 1;
         Ok(())
     }
 
-    /// Waits for an answer.
-    pub async fn answer(&mut self) -> String {
+    /// Waits for an answer; returns it with its tag.
+    pub async fn answer(&mut self) -> (u64, String) {
         // This object has a sender itself, so that the queue is never closed.
-        self.answers.recv().await.unwrap_or_default()
+        let answer = self.answers.recv().await.unwrap_or_default();
+        self.running -= 1;
+        answer
     }
 }
 
@@ -78,7 +93,8 @@ fn answer(output: &Output) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::process::ExitStatusExt;
+    use rustix::fs::{CWD, Mode, mkfifoat};
+    use std::{fs, io::Write, os::unix::process::ExitStatusExt};
 
     #[test]
     fn a_child_takes_its_settings_from_the_file_of_the_view() {
@@ -88,6 +104,34 @@ mod tests {
             let own = arguments(None);
             assert_eq!(arguments(Some(&none)), own);
             assert_eq!(arguments(Some(&file)), [own, ["--config", "my.toml"].map(Into::into).to_vec()].concat());
+        }
+    }
+
+    #[test]
+    fn a_child_more_than_the_bound_is_refused_until_another_has_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lines");
+        mkfifoat(CWD, &path, Mode::RWXU).unwrap();
+        let mut lines = fs::File::options().read(true).write(true).open(&path).unwrap();
+        // Each child ends with a line of its own.
+        let command = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", "read line < \"$0\"; echo done"]).arg(&path);
+            command
+        };
+        let mut starter = Starter::default();
+        for tag in 1..=4 {
+            starter.run(command(), Start::Probe, 7, tag).unwrap();
+        }
+        let why = starter.run(command(), Start::Probe, 7, 5).unwrap_err().to_string();
+        assert!(why.contains("4 others are still running: try again"), "{why}");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        lines.write_all(b"\n").unwrap();
+        assert_eq!(runtime.block_on(starter.answer()).1, "done");
+        starter.run(command(), Start::Probe, 7, 5).unwrap();
+        lines.write_all(b"\n\n\n\n").unwrap();
+        for _ in 0..4 {
+            assert_eq!(runtime.block_on(starter.answer()).1, "done");
         }
     }
 

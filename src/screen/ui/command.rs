@@ -1,7 +1,8 @@
 //! Commands of keys, the state that handles them, and requests to the outside.
 
 use super::{Focus, Scope, Screen, Ui, cluster_command::ClusterCommand, snapshot_command::SnapshotCommand};
-use crate::{facts::event::Ask, model::session::Session, storage::replay};
+pub use crate::facts::remote::{Signal, Start, Subject};
+use crate::{facts::remote::Capture, model::session::Session, storage::replay};
 use std::time::Duration;
 
 /// A command of a key.
@@ -271,55 +272,6 @@ impl Ui {
     }
 }
 
-/// A signal in the menu.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Ends it cleanly.
-    Term,
-    /// Like Ctrl-C.
-    Int,
-    /// Ends it at once.
-    Kill,
-    /// Suspends it.
-    Stop,
-    /// Resumes it.
-    Cont,
-    /// The job defines it.
-    Usr1,
-}
-
-impl Signal {
-    /// The menu, top to bottom: name and effect.
-    pub const MENU: [(Self, &'static str, &'static str); 6] = [
-        (Self::Term, "TERM", "asks it to exit"),
-        (Self::Int, "INT", "interrupts it, as Ctrl-C does"),
-        (Self::Kill, "KILL", "kills it; nothing is saved"),
-        (Self::Stop, "STOP", "suspends it; its memory stays allocated"),
-        (Self::Cont, "CONT", "resumes it"),
-        (Self::Usr1, "USR1", "runs the job's handler, or ends it"),
-    ];
-}
-
-/// What gpuwatch starts at a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// The probe.
-    Probe,
-    /// A trace of some steps, which gpuwatch replays under other allocator settings.
-    Trace,
-}
-
-/// The process that a signal is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Subject {
-    /// Its pid.
-    pub pid: u32,
-    /// Its start in the kernel's clock ticks since boot, if known.
-    pub start_ticks: Option<u64>,
-    /// Whether the kernel vouched for the pid; the driver reports the host's pid, which may differ here.
-    pub vouched: bool,
-}
-
 /// A command's request to the outside, which the loop carries out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -334,15 +286,15 @@ pub enum Request {
     /// Change the refresh rate of the devices.
     Interval(Duration),
     /// Send a request to a probe.
-    Ask(Ask),
+    Ask(Capture),
     /// Determine the change that allows this name, and ask the user.
     AskAllow(String),
     /// Write the change.
     Allow,
     /// Identify the process, and open the menu of signals for it.
     Hold(Subject),
-    /// Send a signal, with its name, to the held process.
-    Send(Signal, &'static str),
+    /// Send a signal to the held process.
+    Send(Signal),
     /// Identify the process, and ask whether to start this at it.
     AskStart(Start, Subject),
     /// Start it at the held process.

@@ -63,8 +63,7 @@ impl Ui {
         match answer {
             Answer::Accept => dialog.asked = true,
             Answer::Yes if dialog.asked => {
-                let (signal, name, _) = dialog.signal();
-                self.request = Some(Request::Send(signal, name));
+                self.request = Some(Request::Send(dialog.signal().0));
                 self.dialog = None;
             }
             Answer::Up | Answer::Down | Answer::Cancel | Answer::Yes | Answer::Edit(_) | Answer::Other

@@ -2,7 +2,7 @@
 
 use super::{NO_QUESTIONS, Request, Ui};
 use crate::{
-    facts::event::wire::Hello,
+    facts::{event::wire::Hello, remote::Capture},
     model::{
         alerts::{question, words},
         session::{Session, process::Process},
@@ -23,25 +23,25 @@ impl Ui {
         let asked = match meant {
             None => Err("select the process first, in the list of the overview".to_owned()),
             Some(None) => Err("no probe is in this process: P starts one".to_owned()),
-            Some(Some((process, _))) => can_be_asked(process),
+            Some(Some((process, on))) => can_be_asked(process).map(|pid| (pid, question(process.probe, on))),
         };
-        match asked.and_then(|()| meant.flatten().ok_or_else(String::new)) {
+        match asked {
             Err(why) => self.show_message(why),
-            Ok((process, on)) => {
-                let ask = question(process.probe, on);
+            Ok((pid, ask)) => {
                 self.show_message(format!("asked: {}", words(&ask)));
-                self.request = Some(Request::Ask(ask));
+                self.request = Some(Request::Ask(Capture { pid, ask }));
             }
         }
     }
 }
 
-fn can_be_asked(process: &Process) -> Result<(), String> {
+/// Returns the pid that the probe reports.
+fn can_be_asked(process: &Process) -> Result<u32, String> {
     if !process.is_alive() {
         return Err("the process has ended".to_owned());
     }
     match process.hello.as_deref() {
-        Some(Hello { sites: Some(it), .. }) if it == READY => Ok(()),
+        Some(Hello { sites: Some(it), pid, .. }) if it == READY => Ok(*pid),
         Some(Hello { sites: Some(why), .. }) => Err(crate::facts::text::Foreign::new(why.as_str()).to_string()),
         _ => Err("this probe does not know which lines allocate".to_owned()),
     }

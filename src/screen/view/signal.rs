@@ -29,7 +29,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     buffer.set_style(place, context.style(Role::Text));
     let frame = Block::bordered()
         .border_style(context.style(if dialog.asked { Role::Bad } else { Role::Border }))
-        .title(Span::styled(format!(" signal to pid {} ", dialog.pid), context.style(Role::Title)))
+        .title(Span::styled(
+            format!(" signal to pid {}{} ", dialog.pid, context.ui.on_machine()),
+            context.style(Role::Title),
+        ))
         .title(
             Line::styled(
                 if dialog.asked { " Esc: back " } else { " Enter: choose  Esc: none " },
@@ -70,7 +73,8 @@ fn menu(dialog: &Dialog, width: usize, context: &RenderContext) -> Vec<Line<'sta
 
 fn question(dialog: &Dialog, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let (_, name, meaning) = dialog.signal();
-    let mut lines = vec![Line::styled(format!(" send {name} to pid {}?", dialog.pid), context.style(Role::Bad))];
+    let asked = format!(" send {name} to pid {}{}?", dialog.pid, context.ui.on_machine());
+    let mut lines = vec![Line::styled(asked, context.style(Role::Bad))];
     lines.extend(who(dialog, width, context));
     lines.push(Line::styled(format!(" {}", cells::elide(meaning, width)), context.style(Role::Dim)));
     lines.push(Line::from(vec![

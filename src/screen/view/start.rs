@@ -26,7 +26,7 @@ const COMMAND_LINES: usize = 3;
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(it) = &context.ui.starting else { return };
     let inner = usize::from(area.width.min(WIDTH).saturating_sub(4));
-    let (title, question, yes) = words(it);
+    let (title, question, yes) = words(it, &context.ui.on_machine());
     let mut lines = Vec::new();
     let mut add = |words: &str, most: usize, role| {
         let wrapped = cells::wrapped(words, inner).into_iter().take(most);
@@ -43,8 +43,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
 }
 
 /// Returns the title, the question with what it costs the job, and what a yes does.
-fn words(it: &Starting) -> (String, String, &'static str) {
-    let pid = it.pid;
+fn words(it: &Starting, machine: &str) -> (String, String, &'static str) {
+    let pid = format!("{}{machine}", it.pid);
     match it.what {
         Start::Probe => (
             format!("probe for pid {pid}"),
