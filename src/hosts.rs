@@ -10,6 +10,9 @@ pub mod transport;
 /// Which machines to reach, and how.
 pub mod plan;
 
+/// Requests to machines, and their answers.
+pub mod requests;
+
 /// The lines of one machine.
 pub mod intake;
 
@@ -21,6 +24,9 @@ pub mod retry;
 
 /// The children that read machines' streams.
 pub mod link;
+
+/// Encrypted connections, as client and as server.
+pub mod tls;
 
 /// What Prometheus knows of many machines.
 pub mod prometheus;

@@ -4,6 +4,7 @@ use crate::{
     commands::serve::{self, Address, Endpoint, Places},
     config::{self, Watching},
     facts::text::Foreign,
+    hosts::tls::Files,
     model::alerts::Policy,
     sources::Sources,
 };
@@ -15,23 +16,32 @@ pub(super) const AFTER: &str = "Examples:
   gpuwatch serve --metrics 127.0.0.1:9477
   gpuwatch serve --metrics unix:$XDG_RUNTIME_DIR/gpuwatch.sock
   gpuwatch serve --textfile /var/lib/prometheus/node-exporter/gpuwatch.prom
+  gpuwatch serve --metrics 0.0.0.0:9477 --tls-cert node.pem --tls-key node.key --token FILE
   gpuwatch serve --otlp http://127.0.0.1:4318
 
-Every user of this machine can read a port, but only its owner a socket. The figures have no command lines.";
+Every user of this machine can read a port, but only its owner a socket. The figures have no command lines. A port that other \
+machines can reach needs a certificate and a token. A new certificate is read when its file changes.";
 
 /// What it takes.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Asked {
-    /// Answer HTTP requests for /metrics: a loopback address with a port, or unix: and the path of a socket.
+    /// Answer HTTP requests for /metrics: an address with a port, or unix: and the path of a socket.
     #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["textfile", "otlp"])]
     metrics: Option<Address>,
-    /// Answer only requests with the bearer token in this file's first line.
+    /// Answer only requests with the bearer token in this file's first line. Where other machines can reach the
+    /// address, other users must not be able to read the file.
     #[arg(long, value_name = "FILE", requires = "metrics")]
     token: Option<PathBuf>,
+    /// Answer only over TLS, with this certificate in PEM, followed by those of its issuers.
+    #[arg(long, value_name = "FILE", requires_all = ["metrics", "tls_key"])]
+    tls_cert: Option<PathBuf>,
+    /// The private key of that certificate, in PEM; other users must not be able to read the file.
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
     /// Keep a file up to date for a collector that reads files; it is removed at the end.
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
-    /// Push the figures to an OpenTelemetry receiver over HTTP (OTLP as JSON).
+    /// Push the figures to an OpenTelemetry receiver over HTTP or HTTPS (OTLP as JSON).
     #[arg(long, value_name = "URL")]
     otlp: Option<Endpoint>,
     /// Time between two writes of that file, and between two pushes; at least a second.
@@ -43,8 +53,9 @@ pub(super) struct Asked {
 
 /// Serves the figures until a signal ends it.
 pub(super) fn serve(asked: Asked, policy: &Policy) -> Result<u8> {
-    let Asked { metrics, token, textfile, otlp, every, watching } = asked;
-    let places = Places { metrics, token, textfile, otlp, every };
+    let Asked { metrics, token, tls_cert, tls_key, textfile, otlp, every, watching } = asked;
+    let tls = tls_cert.zip(tls_key).map(|(certificate, key)| Files { certificate, key });
+    let places = Places { metrics, tls, token, textfile, otlp, every };
     gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
         let mut sources = Sources::start(watching.sources());

@@ -1,5 +1,6 @@
 //! `gpuwatch serve`: the current figures for Prometheus, on this machine, until it is stopped.
 
+mod admission;
 mod exposition;
 pub mod families;
 mod listener;
@@ -10,6 +11,7 @@ mod textfile;
 
 use crate::{
     facts::{event::Fact, units::Stamp},
+    hosts::tls::{Files, Identity, private},
     model::{alerts::Policy, session::Session},
     sources::{self, Sources},
 };
@@ -17,14 +19,16 @@ use anyhow::{Context, Result, bail};
 pub use exposition::Format;
 use families::Family;
 pub use listener::Address;
-use listener::{Listener, Scrape};
+use listener::{Desk, Listener, Scrape};
 pub use otlp::text as otlp;
 pub use push::Endpoint;
 use push::Pushes;
 pub use series::{Series, series};
 use std::{
-    fs,
+    fs::File,
+    io::{self, Read},
     path::{Path, PathBuf},
+    sync::Arc,
     time::Duration,
 };
 pub use textfile::Textfile;
@@ -42,6 +46,8 @@ const TOKEN_MAX: u64 = 4096;
 pub struct Places {
     /// The address to listen on.
     pub metrics: Option<Address>,
+    /// The certificate and the key of that address.
+    pub tls: Option<Files>,
     /// The file with the token that requests must have.
     pub token: Option<PathBuf>,
     /// The file to keep up to date.
@@ -55,14 +61,21 @@ pub struct Places {
 /// Serves the figures until a signal ends it. `report` gets where they are.
 ///
 /// # Errors
-/// Fails if it cannot listen or write, or if the token cannot be read.
+/// Fails if it cannot listen or write, if the token or the certificate cannot be read, or if other machines could read
+/// the figures without them or with a token that other users can read.
 pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, report: impl Fn(String)) -> Result<()> {
-    let token = places.token.as_deref().map(token).transpose()?;
+    if let Some(it) = &places.metrics {
+        it.check(places.tls.is_some(), places.token.is_some())?;
+    }
+    let is_public = places.metrics.as_ref().is_some_and(Address::is_public);
+    let token = places.token.as_deref().map(|it| token(it, is_public)).transpose()?.map(Arc::from);
+    let identity = places.tls.clone().map(Identity::read).transpose()?;
     let mut outputs = Outputs::start(places, policy)?;
     let (scrapes, mut asked) = mpsc::channel::<Scrape>(1);
+    let (sender, mut notices) = mpsc::channel(1);
     let mut ends = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-    let listener = match &places.metrics {
-        Some(it) => Some(Listener::open(it).await?),
+    let mut listener = match &places.metrics {
+        Some(it) => Some(Listener::open(it, identity).await?),
         None => None,
     };
     if let Some(it) = &listener {
@@ -75,8 +88,8 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
         report(format!("the figures are pushed to {}", it.endpoint));
     }
     let answers = async {
-        match &listener {
-            Some(it) => it.answer(scrapes, token).await,
+        match &mut listener {
+            Some(it) => it.answer(Desk { scrapes, token }, sender).await,
             None => std::future::pending().await,
         }
     };
@@ -98,6 +111,7 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
                 let _ = it.reply.send(outputs.text(&session, it.format));
             }
             words = push::news(&mut outputs.pushes) => report(words),
+            Some(words) = notices.recv() => report(words),
             () = &mut answers => {}
             _ = ends.0.recv() => return Ok(()),
             _ = ends.1.recv() => return Ok(()),
@@ -155,16 +169,22 @@ impl<'a> Outputs<'a> {
     }
 }
 
-/// Reads a token: the first line of a file.
-fn token(path: &Path) -> Result<String> {
-    let size = fs::metadata(path).with_context(|| format!("cannot read the token in {}", path.display()))?.len();
-    if size > TOKEN_MAX {
-        bail!("{} is too long for a token: it has more than {TOKEN_MAX} bytes", path.display());
+/// Reads a token: the first line of a file. Other users must not be able to read a token that other machines can use.
+fn token(path: &Path, is_public: bool) -> Result<String> {
+    let shown = path.display();
+    let cannot = || format!("cannot read the token in {shown}");
+    let file = File::open(path).with_context(cannot)?;
+    let metadata = file.metadata().with_context(cannot)?;
+    if is_public {
+        private("token", path, &metadata)?;
     }
-    let text = fs::read_to_string(path).with_context(|| format!("cannot read the token in {}", path.display()))?;
+    if metadata.len() > TOKEN_MAX {
+        bail!("{shown} is too long for a token: it has more than {TOKEN_MAX} bytes");
+    }
+    let text = io::read_to_string(file.take(TOKEN_MAX)).with_context(cannot)?;
     let token = text.lines().next().unwrap_or_default().trim();
     if token.is_empty() {
-        bail!("{} has no token in its first line", path.display());
+        bail!("{shown} has no token in its first line");
     }
     Ok(token.to_owned())
 }

@@ -33,6 +33,11 @@ static DECODER: Venv = Venv {
 pub(crate) fn received(listener: &TcpListener, answer: &str) -> (String, Value) {
     let (stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(crate::pty::PATIENCE)).unwrap();
+    received_on(stream, answer)
+}
+
+/// The same of one connection.
+pub(crate) fn received_on(stream: impl Read + Write, answer: &str) -> (String, Value) {
     let mut reader = BufReader::new(stream);
     let (mut head, mut length) = (String::new(), 0);
     loop {
@@ -51,7 +56,7 @@ pub(crate) fn received(listener: &TcpListener, answer: &str) -> (String, Value) 
     (head, serde_json::from_slice(&body).unwrap())
 }
 
-fn answer(status: &str, body: &str) -> String {
+pub(crate) fn answer(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
@@ -119,6 +124,7 @@ fn an_independent_decoder_reads_every_figure() {
         let unit = match row.unit {
             "bytes" => "By",
             "seconds" => "s",
+            "celsius" => "Cel",
             _ => "1",
         };
         assert_eq!(point["unit"], unit, "{}", row.name);

@@ -2,11 +2,13 @@
 
 use crate::{
     launch::Home,
+    nvml::Bench,
     packages,
     pty::{PATIENCE, PROGRAM, until},
     shim::{Job, script},
     story::{GIB, MIB, Story, counters},
 };
+use ::simgpu::Fault;
 use gpuwatch::{
     commands::serve::{
         Series,
@@ -25,13 +27,14 @@ use std::{
     net::TcpStream,
     os::unix::{fs::PermissionsExt, net::UnixStream},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStderr, Command, Stdio},
 };
 
 /// A running `gpuwatch serve`, and what it printed about its places.
 pub(crate) struct Server {
     child: Child,
-    address: String,
+    pub(crate) address: String,
+    errors: BufReader<ChildStderr>,
 }
 
 impl Server {
@@ -41,16 +44,23 @@ impl Server {
         Self::of(command)
     }
 
-    fn of(mut command: Command) -> Self {
+    pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        let mut server = Self { child, address: String::new(), errors };
+        server.address = server.line().rsplit_once(' ').map_or(String::new(), |it| it.1.to_owned());
+        server
+    }
+
+    /// Waits for the next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
-        BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
-        let address = line.trim().rsplit_once(' ').map_or(String::new(), |it| it.1.to_owned());
-        Self { child, address }
+        self.errors.read_line(&mut line).unwrap();
+        line.trim().to_owned()
     }
 
     pub(crate) fn host(&self) -> &str {
-        self.address.strip_prefix("http://").and_then(|it| it.strip_suffix("/metrics")).unwrap()
+        self.address.split_once("://").and_then(|it| it.1.strip_suffix("/metrics")).unwrap()
     }
 
     /// Sends a request, and gives the status line with the headers, and the body.
@@ -70,7 +80,7 @@ impl Server {
     }
 }
 
-fn asked(mut stream: impl Read + Write, request: &str, headers: &str) -> (String, String) {
+pub(crate) fn asked(mut stream: impl Read + Write, request: &str, headers: &str) -> (String, String) {
     write!(stream, "{request} HTTP/1.1\r\nHost: it\r\nConnection: close\r\n{headers}\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
@@ -204,6 +214,7 @@ fn the_figures_of_a_job_are_those_of_once() {
     for (name, known) in [
         ("gpuwatch_allocated_bytes", &counters["allocated"]),
         ("gpuwatch_reserved_bytes", &counters["reserved"]),
+        ("gpuwatch_unused_bytes", &on["fragmentation"]["cached"]),
         ("gpuwatch_allocated_peak_bytes", &counters["allocated_peak"]),
         ("gpuwatch_alloc_retries_total", &counters["retries"]),
         ("gpuwatch_ooms_total", &counters["ooms"]),
@@ -219,6 +230,38 @@ fn the_figures_of_a_job_are_those_of_once() {
     assert!(text.contains("script=\"truth.py\"") && !text.contains("--"), "{text}");
     server.end();
     job.ended();
+}
+
+#[test]
+fn the_figures_of_devices_are_those_of_once() {
+    let bench = Bench::new();
+    let set = ["answer=55 nvmlDeviceGetUtilizationRates 0", "answer=71 nvmlDeviceGetTemperature 0"];
+    let once = bench.once(&set.map(|it| Fault::Line(it.to_owned())));
+    let server = Server::of(bench.command(&["serve", "--metrics", "127.0.0.1:0"]));
+    let mut all = BTreeMap::new();
+    assert!(
+        until(PATIENCE, || {
+            all = parsed(&server.scrape());
+            all.keys().any(|it| it.starts_with("gpuwatch_device_temperature_celsius{"))
+        }),
+        "{all:?}"
+    );
+    for device in once["devices"].as_array().unwrap() {
+        let figure = |name: &str| all.get(&format!("{name}{{gpu_uuid={}}}", device["id"])).copied();
+        let (memory, metrics) = (&device["memory"], &device["metrics"]);
+        for (name, known, unit) in [
+            ("gpuwatch_device_memory_total_bytes", &memory["total"], 1.0),
+            ("gpuwatch_device_memory_used_bytes", &memory["used"], 1.0),
+            ("gpuwatch_device_memory_free_bytes", &memory["free"], 1.0),
+            ("gpuwatch_device_utilisation_ratio", &metrics["gpu_percent"], 100.0),
+            ("gpuwatch_device_temperature_celsius", &metrics["celsius"], 1.0),
+        ] {
+            assert!(known.is_u64(), "{name}: {device}");
+            assert_eq!(figure(name), known.as_f64().map(|it| it / unit), "{name}: {all:?}");
+        }
+    }
+    assert_eq!(once["devices"][0]["metrics"]["celsius"], 71);
+    server.end();
 }
 
 #[test]

@@ -35,6 +35,7 @@ const GAP: &[&str] = &["gpu_uuid", "rung"];
 const RANK: &[&str] = &["gpu_uuid", "rank", "run"];
 const OWN_GAP: &[&str] = &["gpu_uuid", "rank", "run", "rung"];
 const ALERT: &[&str] = &["gpu_uuid", "rank", "run", "kind", "cause", "severity"];
+const DEVICE_ALERT: &[&str] = &["gpu_uuid", "kind", "cause", "severity"];
 const INFO: &[&str] = &[
     "gpu_uuid",
     "rank",
@@ -84,14 +85,22 @@ families! {
     device_memory_used_bytes = DeviceUsed(Gauge, "bytes", DEVICE)
     /// The device's free memory, as the driver counts it.
     device_memory_free_bytes = DeviceFree(Gauge, "bytes", DEVICE)
+    /// The part of time in which a kernel ran on the device, from 0 to 1.
+    device_utilisation_ratio = DeviceUtilisation(Gauge, "ratio", DEVICE)
+    /// The device's temperature.
+    device_temperature_celsius = DeviceTemperature(Gauge, "celsius", DEVICE)
     /// The rungs of the device's ladder that belong to no process with a probe.
     device_memory_bytes = DeviceGap(Gauge, "bytes", GAP)
+    /// Open findings on the device of this kind and cause that are about no process with a probe.
+    device_alert = DeviceAlert(Gauge, "", DEVICE_ALERT)
     /// The rungs of a process's ladder.
     memory_bytes = Gap(Gauge, "bytes", OWN_GAP)
     /// Live allocations, rounded.
     allocated_bytes = Allocated(Gauge, "bytes", RANK)
     /// Memory that the allocator holds from the driver.
     reserved_bytes = Reserved(Gauge, "bytes", RANK)
+    /// Reserved memory that is not in use.
+    unused_bytes = Unused(Gauge, "bytes", RANK)
     /// The highest of allocated, since the job last reset it.
     allocated_peak_bytes = AllocatedPeak(Gauge, "bytes", RANK)
     /// The highest of reserved, since the job last reset it.

@@ -1,12 +1,16 @@
-//! Answers HTTP requests for the figures: on a loopback port, or on a Unix socket.
+//! Answers HTTP requests for the figures: on a port, or on a Unix socket.
 
-use super::exposition::Format;
+use super::{
+    admission::{Admission, Guest},
+    exposition::Format,
+};
+use crate::hosts::tls::{Identity, Stream, TlsAcceptor};
 use anyhow::{Context, Result, bail};
 use http_body_util::Full;
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Bytes, Incoming},
-    header::{ACCEPT, ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE},
+    header::{ACCEPT, ALLOW, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HeaderMap, HeaderValue, WWW_AUTHENTICATE},
     server::conn::http1,
     service::service_fn,
 };
@@ -21,29 +25,26 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, UnixListener},
-    sync::{Semaphore, mpsc, oneshot},
+    select,
+    sync::{mpsc, oneshot},
     time::timeout,
 };
 
 /// Where the figures are.
 const PATH: &str = "/metrics";
 
-/// Connections at the same time; more wait.
-const CONNECTIONS: usize = 8;
-
-/// How long a request may take to arrive.
+/// How long a request may take to arrive, and a handshake before it.
 const REQUEST: Duration = Duration::from_secs(5);
 
 /// How long a connection may stay: a scraper that keeps one open opens it again.
-const CONNECTION: Duration = Duration::from_secs(60);
+const STAY: Duration = Duration::from_secs(60);
 
 /// Where a listener listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// A port of this machine that other machines cannot reach.
-    Loopback(SocketAddr),
+    /// A port of this machine.
+    Port(SocketAddr),
     /// A Unix socket, which its owner alone can use.
     Socket(PathBuf),
 }
@@ -58,13 +59,33 @@ impl FromStr for Address {
         let address: SocketAddr = text.parse().ok().with_context(|| {
             format!("{text:?} is not an address: write 127.0.0.1:9477, [::1]:9477 or unix:/path/of/a/socket")
         })?;
-        if !address.ip().is_loopback() {
-            bail!(
-                "other machines could reach {address} without encryption: listen on 127.0.0.1 or on a Unix socket, and put \
-                 a proxy with TLS before it"
-            );
-        }
-        Ok(Self::Loopback(address))
+        Ok(Self::Port(address))
+    }
+}
+
+impl Address {
+    /// Whether other machines can reach it.
+    pub(super) fn is_public(&self) -> bool {
+        matches!(self, Self::Port(it) if !it.ip().is_loopback())
+    }
+
+    /// Checks what protects the figures there.
+    ///
+    /// # Errors
+    /// Fails if other machines could read them, or if TLS has no use there.
+    pub(super) fn check(&self, has_tls: bool, has_token: bool) -> Result<()> {
+        let address = match self {
+            Self::Socket(_) if has_tls => bail!("a Unix socket stays on this machine: use --tls-cert with a port"),
+            Self::Port(it) if self.is_public() => it,
+            _ => return Ok(()),
+        };
+        let missing = match (has_tls, has_token) {
+            (true, true) => return Ok(()),
+            (true, false) => "--token",
+            (false, true) => "--tls-cert with --tls-key",
+            (false, false) => "--tls-cert with --tls-key, and --token",
+        };
+        bail!("other machines can reach {address}: add {missing}, or listen on 127.0.0.1 or on a Unix socket")
     }
 }
 
@@ -76,9 +97,18 @@ pub(super) struct Scrape {
     pub(super) reply: oneshot::Sender<String>,
 }
 
+/// What a connection needs for its answers.
+#[derive(Clone)]
+pub(super) struct Desk {
+    /// Where requests go.
+    pub(super) scrapes: mpsc::Sender<Scrape>,
+    /// The token that requests must have.
+    pub(super) token: Option<Arc<str>>,
+}
+
 /// A listener. Dropping it removes its socket.
 pub(super) enum Listener {
-    Tcp(TcpListener),
+    Tcp(TcpListener, Option<Identity>),
     Unix(UnixListener, PathBuf),
 }
 
@@ -87,26 +117,33 @@ impl Listener {
     ///
     /// # Errors
     /// Fails if the address is in use or not allowed.
-    pub(super) async fn open(address: &Address) -> Result<Self> {
+    pub(super) async fn open(address: &Address, identity: Option<Identity>) -> Result<Self> {
         match address {
-            Address::Loopback(it) => {
-                Ok(Self::Tcp(TcpListener::bind(it).await.with_context(|| format!("cannot listen on {it}"))?))
+            Address::Port(it) => {
+                let listener = TcpListener::bind(it).await.with_context(|| format!("cannot listen on {it}"))?;
+                Ok(Self::Tcp(listener, identity))
             }
             Address::Socket(path) => Ok(Self::Unix(bind(path)?, path.clone())),
         }
     }
 
-    /// Answers requests; each connection has a task of its own.
-    pub(super) async fn answer(&self, scrapes: mpsc::Sender<Scrape>, token: Option<String>) {
-        let (permits, token) = (Arc::new(Semaphore::new(CONNECTIONS)), token.map(Arc::from));
+    /// Answers requests; each connection has a task of its own. `notices` get what the user should know.
+    pub(super) async fn answer(&mut self, desk: Desk, notices: mpsc::Sender<String>) {
+        let mut admission = Admission::new();
         loop {
-            let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
-            let (scrapes, token) = (scrapes.clone(), token.clone());
-            let task = match self {
-                Self::Tcp(it) => it.accept().await.map(|it| tokio::spawn(converse(it.0, scrapes, token, permit))),
-                Self::Unix(it, _) => it.accept().await.map(|it| tokio::spawn(converse(it.0, scrapes, token, permit))),
+            let desk = desk.clone();
+            let accepted = match self {
+                Self::Tcp(it, identity) => it.accept().await.map(|(stream, _)| {
+                    let notice = identity.as_mut().and_then(Identity::renew);
+                    let _ = notice.map(|it| notices.try_send(it));
+                    let acceptor = identity.as_ref().map(Identity::acceptor);
+                    tokio::spawn(attend(stream, acceptor, desk, admission.admit()))
+                }),
+                Self::Unix(it, _) => {
+                    it.accept().await.map(|(stream, _)| tokio::spawn(attend(stream, None, desk, admission.admit())))
+                }
             };
-            if task.is_err() {
+            if accepted.is_err() {
                 // Out of descriptors: other connections have to end first.
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
@@ -117,8 +154,8 @@ impl Listener {
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(it) => match it.local_addr() {
-                Ok(it) => write!(f, "http://{it}{PATH}"),
+            Self::Tcp(it, identity) => match it.local_addr() {
+                Ok(it) => write!(f, "{}://{it}{PATH}", if identity.is_some() { "https" } else { "http" }),
                 Err(why) => write!(f, "an unknown port ({why})"),
             },
             Self::Unix(_, path) => write!(f, "unix:{}", path.display()),
@@ -149,35 +186,43 @@ fn bind(path: &Path) -> Result<UnixListener> {
     bound.with_context(|| format!("cannot listen on {}", path.display()))
 }
 
+/// Serves a connection until it ends, or until a newer one displaces it.
+async fn attend(stream: impl Stream + 'static, acceptor: Option<TlsAcceptor>, desk: Desk, guest: Guest) {
+    select! {
+        () = meet(stream, acceptor, &desk, &guest) => {}
+        () = guest.displaced() => {}
+    }
+}
+
+/// Encrypts a connection if it has to be, and answers its requests.
+async fn meet(stream: impl Stream + 'static, acceptor: Option<TlsAcceptor>, desk: &Desk, guest: &Guest) {
+    let Some(acceptor) = acceptor else { return converse(stream, desk, guest).await };
+    // A peer without TLS, or one that is too slow, gets no answer.
+    if let Ok(Ok(stream)) = timeout(REQUEST, acceptor.accept(stream)).await {
+        converse(stream, desk, guest).await;
+    }
+}
+
 /// Answers the requests of one connection.
-async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    scrapes: mpsc::Sender<Scrape>,
-    token: Option<Arc<str>>,
-    permit: tokio::sync::OwnedSemaphorePermit,
-) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let (scrapes, token) = (scrapes.clone(), token.clone());
-        async move { Ok::<_, hyper::Error>(answer(&request, &scrapes, token.as_deref()).await) }
-    });
+async fn converse(stream: impl Stream + 'static, desk: &Desk, guest: &Guest) {
+    let service =
+        service_fn(async |request: Request<Incoming>| Ok::<_, hyper::Error>(answer(&request, desk, guest).await));
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_headers(64);
     let connection = server.serve_connection(TokioIo::new(stream), service);
     // A peer that breaks off or sends garbage gets no answer.
-    let _ = timeout(CONNECTION, connection).await;
-    drop(permit);
+    let _ = timeout(STAY, connection).await;
 }
 
-async fn answer(
-    request: &Request<Incoming>,
-    scrapes: &mpsc::Sender<Scrape>,
-    token: Option<&str>,
-) -> Response<Full<Bytes>> {
-    if token.is_some_and(|it| !is_authorized(request.headers(), it)) {
+async fn answer(request: &Request<Incoming>, desk: &Desk, guest: &Guest) -> Response<Full<Bytes>> {
+    if desk.token.as_deref().is_some_and(|it| !is_authorized(request.headers(), it)) {
         let mut refused = plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
         refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        // A peer without the token cannot stay by asking again.
+        refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return refused;
     }
+    guest.sit().await;
     if request.uri().path() != PATH {
         return plain(StatusCode::NOT_FOUND, "the figures are at /metrics\n");
     }
@@ -189,7 +234,7 @@ async fn answer(
     let accept = request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let (format, (reply, replied)) = (Format::accepted(accept), oneshot::channel());
     // The loop that owns the session is gone only when the program ends.
-    let _ = scrapes.send(Scrape { format, reply }).await;
+    let _ = desk.scrapes.send(Scrape { format, reply }).await;
     match replied.await {
         Ok(text) => typed(StatusCode::OK, format.content_type(), text),
         Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "gpuwatch is ending\n"),
@@ -219,15 +264,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_listened_to() {
-        let parsed = |it: &str| it.parse::<Address>();
-        assert_eq!(parsed("127.0.0.1:9477").unwrap(), Address::Loopback(([127, 0, 0, 1], 9477).into()));
-        assert!(matches!(parsed("[::1]:9477"), Ok(Address::Loopback(_))));
-        assert_eq!(parsed("unix:/run/it.sock").unwrap(), Address::Socket("/run/it.sock".into()));
-        for (text, words) in [("0.0.0.0:9477", "TLS"), ("10.0.0.7:9477", "TLS"), ("9477", "is not an address")] {
-            let why = parsed(text).unwrap_err().to_string();
-            assert!(why.contains(words), "{why}");
+    fn other_machines_need_encryption_and_a_token() {
+        let parsed = |it: &str| it.parse::<Address>().unwrap();
+        assert_eq!(parsed("127.0.0.1:9477"), Address::Port(([127, 0, 0, 1], 9477).into()));
+        assert_eq!(parsed("unix:/run/it.sock"), Address::Socket("/run/it.sock".into()));
+        assert!("9477".parse::<Address>().unwrap_err().to_string().contains("is not an address"));
+        for local in ["127.0.0.1:9477", "[::1]:9477"] {
+            for (has_tls, has_token) in [(false, false), (true, false), (false, true), (true, true)] {
+                parsed(local).check(has_tls, has_token).unwrap();
+            }
         }
+        for remote in ["0.0.0.0:9477", "10.0.0.7:9477", "[::]:9477"] {
+            parsed(remote).check(true, true).unwrap();
+            for (has_tls, has_token, words) in [
+                (false, false, "add --tls-cert with --tls-key, and --token, or listen on 127.0.0.1"),
+                (true, false, "add --token, or"),
+                (false, true, "add --tls-cert with --tls-key, or"),
+            ] {
+                let why = parsed(remote).check(has_tls, has_token).unwrap_err().to_string();
+                assert!(why.contains(words), "{why}");
+            }
+        }
+        assert!(parsed("unix:/run/it.sock").check(true, true).is_err());
     }
 
     #[test]

@@ -33,13 +33,12 @@ pub fn text(series: &[Series], host: &str, unix_us: u64) -> String {
     escape_json(&request.to_string())
 }
 
-/// Returns a family's name here: `gpuwatch.memory` with a unit of its own for `gpuwatch_memory_bytes`.
+/// Returns a family's name here: `gpuwatch.memory` with a unit of its own for `gpuwatch_memory_bytes`. One keeps its
+/// suffix if another family has the rest as its name.
 fn name(row: &Row) -> String {
-    let name = row.name.replacen('_', ".", 1);
-    match name.strip_suffix(row.unit).and_then(|it| it.strip_suffix('_')) {
-        Some(short) if !row.unit.is_empty() => short.to_owned(),
-        _ => name,
-    }
+    let short = row.name.strip_suffix(row.unit).and_then(|it| it.strip_suffix('_'));
+    let is_free = |short: &&str| !row.unit.is_empty() && Family::TABLE.iter().all(|it| it.name != *short);
+    short.filter(is_free).unwrap_or(row.name).replacen('_', ".", 1)
 }
 
 /// Returns a unit as UCUM has it.
@@ -47,6 +46,7 @@ fn unit(row: &Row) -> &'static str {
     match row.unit {
         "bytes" => "By",
         "seconds" => "s",
+        "celsius" => "Cel",
         _ => "1",
     }
 }
@@ -97,8 +97,12 @@ mod tests {
     fn families_have_names_and_units_of_their_own() {
         let named = |family: Family| (name(family.row()), unit(family.row()));
         assert_eq!(named(Family::Gap), ("gpuwatch.memory".to_owned(), "By"));
-        assert_eq!(named(Family::StepTime), ("gpuwatch.step".to_owned(), "s"));
+        assert_eq!(named(Family::StepTime), ("gpuwatch.step_seconds".to_owned(), "s"));
+        assert_eq!(named(Family::DeviceUtilisation), ("gpuwatch.device_utilisation".to_owned(), "1"));
+        assert_eq!(named(Family::DeviceTemperature), ("gpuwatch.device_temperature".to_owned(), "Cel"));
         assert_eq!(named(Family::Ooms), ("gpuwatch.ooms".to_owned(), "1"));
         assert_eq!(named(Family::Growth), ("gpuwatch.growth_bytes_per_step".to_owned(), "1"));
+        let distinct: std::collections::BTreeSet<String> = Family::TABLE.iter().map(name).collect();
+        assert_eq!(distinct.len(), Family::TABLE.len());
     }
 }

@@ -1,19 +1,21 @@
 //! Pushes requests to an OTLP receiver over HTTP: one at a time, each tried again a few times.
 
-use crate::facts::text::Foreign;
-use anyhow::{Context, Result, bail};
+use crate::{
+    facts::text::Foreign,
+    hosts::tls::{self, Origin},
+};
+use anyhow::Result;
 use http_body_util::{BodyExt, Collected, Full, Limited};
 use hyper::{
-    Request, Response, StatusCode, Uri,
+    Request, Response, StatusCode,
     body::{Bytes, Incoming},
     client::conn::http1,
     header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use std::{fmt, future::pending, str::FromStr, time::Duration};
+use std::{fmt, future::pending, io, str::FromStr, time::Duration};
 use tokio::{
-    net::TcpStream,
     sync::mpsc,
     time::{sleep, timeout},
 };
@@ -21,7 +23,7 @@ use tokio::{
 /// The path of metrics below a receiver's address.
 const PATH: &str = "/v1/metrics";
 
-/// The port without one in the address.
+/// The port of `http` without one in the address.
 const PORT: u16 = 4318;
 
 /// Requests that may wait; later ones are lost.
@@ -46,8 +48,7 @@ const WORDS_MAX: usize = 200;
 /// The address of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    host: String,
-    port: u16,
+    origin: Origin,
     path: String,
 }
 
@@ -55,24 +56,16 @@ impl FromStr for Endpoint {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let uri: Uri =
-            text.parse().with_context(|| format!("{text:?} is not an address: write http://127.0.0.1:4318"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => bail!("gpuwatch pushes without TLS: send to a collector of this machine, which has it"),
-            _ => bail!("{text:?} is not an address: write http://127.0.0.1:4318"),
-        }
-        let host = uri.host().with_context(|| format!("{text:?} names no host"))?.to_owned();
+        let (origin, base) = Origin::parse(text, PORT)?;
         // The variable OTEL_EXPORTER_OTLP_ENDPOINT has the address without the path, too.
-        let base = uri.path().trim_end_matches('/');
-        let path = if base.ends_with(PATH) { base.to_owned() } else { format!("{base}{PATH}") };
-        Ok(Self { host, port: uri.port_u16().unwrap_or(PORT), path })
+        let path = if base.ends_with(PATH) { base } else { format!("{base}{PATH}") };
+        Ok(Self { origin, path })
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}:{}{}", self.host, self.port, self.path)
+        write!(f, "{}{}", self.origin, self.path)
     }
 }
 
@@ -161,19 +154,22 @@ async fn deliver(endpoint: &Endpoint, body: Bytes) -> Result<(), String> {
 }
 
 async fn post(endpoint: &Endpoint, body: Bytes) -> Result<(), Refusal> {
-    let failed = |why: String| Refusal::Later(why, None);
-    let host = endpoint.host.trim_start_matches('[').trim_end_matches(']');
-    let stream = TcpStream::connect((host, endpoint.port)).await.map_err(|it| failed(it.to_string()))?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|it| failed(it.to_string()))?;
+    let failed = |why: anyhow::Error| Refusal::Later(format!("{why:#}"), None);
+    // A server that cannot be trusted now cannot be trusted in a few seconds.
+    let unreached =
+        |why: anyhow::Error| if why.is::<io::Error>() { failed(why) } else { Refusal::Never(format!("{why:#}")) };
+    let stream = endpoint.origin.connect().await.map_err(unreached)?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|it| failed(it.into()))?;
     // It ends with the sender.
     tokio::spawn(connection);
     let request = Request::post(endpoint.path.as_str())
-        .header(HOST, format!("{}:{}", endpoint.host, endpoint.port))
+        .header(HOST, endpoint.origin.authority())
         .header(USER_AGENT, concat!("gpuwatch/", env!("CARGO_PKG_VERSION")))
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(body))
         .map_err(|it| Refusal::Never(it.to_string()))?;
-    let response = sender.send_request(request).await.map_err(|it| failed(it.to_string()))?;
+    let refused = |error: hyper::Error| tls::refusal(&error).map_or_else(|| failed(error.into()), Refusal::Never);
+    let response = sender.send_request(request).await.map_err(refused)?;
     judged(response).await
 }
 
@@ -218,10 +214,11 @@ mod tests {
             ("http://127.0.0.1:4318", "http://127.0.0.1:4318/v1/metrics"),
             ("http://collector/", "http://collector:4318/v1/metrics"),
             ("http://[::1]:9/otlp/v1/metrics", "http://[::1]:9/otlp/v1/metrics"),
+            ("https://collector", "https://collector:443/v1/metrics"),
         ] {
             assert_eq!(parsed(text).unwrap(), shown);
         }
-        for text in ["https://collector:4318", "collector:4318", "ftp://it", ""] {
+        for text in ["collector:4318", "ftp://it", ""] {
             assert!(parsed(text).is_err(), "{text}");
         }
     }

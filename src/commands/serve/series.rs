@@ -2,7 +2,7 @@
 
 use super::families::Family;
 use crate::{
-    facts::{event::DriverState, text::Foreign, units::Stamp},
+    facts::{event::DriverState, metrics::Metric, text::Foreign, units::Stamp},
     model::{
         analysis::ladder::Rung,
         findings::{DeviceFindings, Finding, Findings, ProcessFindings},
@@ -18,7 +18,7 @@ use std::{collections::BTreeMap, path::Path};
 /// How long an ended process keeps its figures, in µs: a scrape may come once a minute.
 const KEPT_US: u64 = 300 * 1_000_000;
 
-/// Most alerts of a process on a device, the worst first.
+/// Most alerts of a process on a device, or of a device, the worst first.
 const ALERTS: usize = 6;
 
 /// A series of a family, with its latest value.
@@ -46,6 +46,10 @@ pub fn series(session: &Session, findings: &Findings) -> Vec<Series> {
     let devices = session.devices.iter().zip(&findings.devices).filter(|it| it.0.gone.is_none());
     for (device, found) in devices {
         out.device(device, found);
+        let is_here = |it: &Finding| it.device.as_ref() == Some(&device.id);
+        let is_nobodys = |it: &Finding| !session.processes.iter().any(|process| it.is_of(process));
+        let own = vec![("gpu_uuid", Foreign::new(device.id.0.as_str()))];
+        out.alerts(Family::DeviceAlert, &own, findings, |it| is_here(it) && is_nobodys(it));
         for (place, own) in found.processes.iter().enumerate() {
             let process = session.process(own.probe).filter(|it| is_kept(it, session.now));
             let on = process.and_then(|it| it.devices.iter().find(|on| on.ordinal == own.ordinal));
@@ -112,6 +116,9 @@ impl Out {
         self.add(Family::DeviceTotal, &own, memory.map(|it| it.total.0 as f64));
         self.add(Family::DeviceUsed, &own, memory.map(|it| it.used.0 as f64));
         self.add(Family::DeviceFree, &own, memory.map(|it| it.free.0 as f64));
+        let metric = |metric| device.metric(metric).map(|it| it as f64);
+        self.add(Family::DeviceUtilisation, &own, metric(Metric::GpuPercent).map(|it| it / 100.0));
+        self.add(Family::DeviceTemperature, &own, metric(Metric::CelsiusNow));
         self.gaps(Family::DeviceGap, &own, found.ladder.rungs.iter().filter(|it| it.owner.is_none()));
     }
 
@@ -124,6 +131,7 @@ impl Out {
         for (family, value) in [
             (Family::Allocated, whole(counters.allocated)),
             (Family::Reserved, whole(counters.reserved)),
+            (Family::Unused, whole(found.fragmentation.cached.map(|it| it.0))),
             (Family::AllocatedPeak, whole(counters.allocated_peak)),
             (Family::ReservedPeak, whole(counters.reserved_peak)),
             (Family::Step, whole(on.step)),
@@ -140,18 +148,16 @@ impl Out {
         let mut info = own.clone();
         info.extend(described(process));
         self.add(Family::Process, &info, Some(1.0));
-        self.alerts(own, process, found, all);
+        // Findings of its host memory are on its first device.
+        let is_first = process.devices.first().is_some_and(|it| it.ordinal == found.ordinal);
+        let is_here = |it: &Finding| it.ordinal.map_or(is_first, |ordinal| ordinal == found.ordinal);
+        self.alerts(Family::Alert, own, all, |it| it.is_of(process) && is_here(it));
     }
 
-    /// Counts the open findings of a process on a device, and those of its host memory on its first device.
-    fn alerts(&mut self, own: &Labels, process: &Process, found: &ProcessFindings, all: &Findings) {
-        let is_first = process.devices.first().is_some_and(|it| it.ordinal == found.ordinal);
-        let is_own = |it: &&Finding| {
-            let is_here = it.ordinal.map_or(is_first, |ordinal| ordinal == found.ordinal);
-            it.is_of(process) && is_here && it.is_active() && !it.is_allowed()
-        };
+    /// Counts the open findings that `is_own` selects.
+    fn alerts(&mut self, family: Family, own: &Labels, all: &Findings, is_own: impl Fn(&Finding) -> bool) {
         let mut counts: Vec<([&str; 3], u64)> = Vec::new();
-        for it in all.all.iter().filter(is_own) {
+        for it in all.all.iter().filter(|it| it.is_active() && !it.is_allowed() && is_own(it)) {
             let words = [it.kind.name(), it.cause.id(), it.severity.name()];
             if let Some((_, count)) = counts.iter_mut().find(|known| known.0 == words) {
                 *count += 1;
@@ -162,7 +168,7 @@ impl Out {
         for ([kind, cause, severity], count) in counts {
             let mut labels = own.clone();
             labels.extend([("kind", kind.into()), ("cause", cause.into()), ("severity", severity.into())]);
-            self.add(Family::Alert, &labels, Some(count as f64));
+            self.add(family, &labels, Some(count as f64));
         }
     }
 }
@@ -195,6 +201,15 @@ fn script(argv: &[String]) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::analysis::ladder::{Gap, Place};
+
+    #[test]
+    fn a_rank_with_every_figure_has_at_most_thirty_series() {
+        let is_once = |family| !matches!(family, Family::Gap | Family::Alert);
+        let once = Family::TABLE.iter().filter(|it| it.labels.contains(&"rank") && is_once(it.family));
+        let gaps = Gap::ALL.iter().filter(|it| it.row().place != Place::Device);
+        assert!(once.count() + gaps.count() + ALERTS <= 30);
+    }
 
     #[test]
     fn a_process_goes_by_its_script() {

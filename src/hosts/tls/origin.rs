@@ -1,0 +1,163 @@
+//! The servers that gpuwatch asks, over TCP or over TLS.
+
+use super::{PROTOCOL, provider, words};
+use crate::facts::text::Foreign;
+use anyhow::{Context, Result, anyhow, bail};
+use hyper::Uri;
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::{Arc, OnceLock},
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
+};
+
+/// The port of `https` without one in the address.
+const PORT: u16 = 443;
+
+/// A scheme, a host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    is_encrypted: bool,
+    host: String,
+    port: u16,
+}
+
+/// A connection, encrypted or not.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+impl Origin {
+    /// Parses an address. `port` is that of `http` without one in the address. The path comes without a final slash.
+    ///
+    /// # Errors
+    /// Fails if the address has another scheme or no host.
+    pub fn parse(text: &str, port: u16) -> Result<(Self, String)> {
+        let advice = || format!("{text:?} is not an address: write http://127.0.0.1:{port} or https://HOST");
+        let uri: Uri = text.parse().with_context(advice)?;
+        let is_encrypted = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => bail!(advice()),
+        };
+        let host = uri.host().filter(|it| !it.is_empty()).with_context(|| format!("{text:?} names no host"))?;
+        if uri.authority().is_some_and(|it| it.as_str().contains('@')) {
+            bail!("an address with a password is seen by every user of this machine: use a token in a file");
+        }
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = uri.port_u16().unwrap_or(if is_encrypted { PORT } else { port });
+        Ok((Self { is_encrypted, host, port }, uri.path().trim_end_matches('/').to_owned()))
+    }
+
+    /// Whether no other machine can read what is sent: it is encrypted, or stays on this one.
+    pub fn is_private(&self) -> bool {
+        let is_loopback = self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback());
+        self.is_encrypted || is_loopback
+    }
+
+    /// Connects, and verifies the server's certificate if the scheme is `https`.
+    ///
+    /// # Errors
+    /// Fails with an [`std::io::Error`] if the server cannot be reached, and with another error if it is not trusted.
+    pub async fn connect(&self) -> Result<Box<dyn Stream>> {
+        let stream = TcpStream::connect((&*self.host, self.port)).await?;
+        if !self.is_encrypted {
+            return Ok(Box::new(stream));
+        }
+        let name = ServerName::try_from(self.host.clone()).context("no certificate can name this host")?;
+        match connector()?.connect(name, stream).await {
+            Ok(it) => Ok(Box::new(it)),
+            Err(error) => Err(words::refusal(&error).map_or_else(|| error.into(), |it| anyhow!(it))),
+        }
+    }
+
+    /// Returns the host and the port, as a request names them.
+    pub fn authority(&self) -> String {
+        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
+        format!("{host}:{}", self.port)
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.is_encrypted { "https" } else { "http" };
+        write!(f, "{scheme}://{}", Foreign::new(self.authority()))
+    }
+}
+
+/// Returns what connects over TLS. The issuers are read once, because a machine has more than a hundred; without any,
+/// they are read again the next time.
+fn connector() -> Result<TlsConnector> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    if let Some(it) = CONFIG.get() {
+        return Ok(Arc::clone(it).into());
+    }
+    let read = Arc::new(config()?);
+    Ok(Arc::clone(CONFIG.get_or_init(|| read)).into())
+}
+
+fn config() -> Result<ClientConfig> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    // One certificate that cannot be read does not exclude the others.
+    if roots.add_parsable_certificates(found.certs).0 == 0 {
+        let why = found.errors.first().map_or_else(String::new, |it| format!(" ({it})"));
+        bail!(
+            "there are no certificates of issuers to trust{why}: install the package ca-certificates, or name a PEM file \
+             in the variable SSL_CERT_FILE"
+        );
+    }
+    let mut config = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_a_scheme_and_a_host() {
+        for (text, shown) in [
+            ("http://store", ("http://store:9090", "")),
+            ("https://store", ("https://store:443", "")),
+            ("https://[::1]:9/path/", ("https://[::1]:9", "/path")),
+        ] {
+            let (origin, path) = Origin::parse(text, 9090).unwrap();
+            assert_eq!((origin.to_string().as_str(), path.as_str()), shown);
+        }
+        for (text, words) in [
+            ("ftp://store", "https://HOST"),
+            ("store:9090", "https://HOST"),
+            ("", "https://HOST"),
+            ("http://", "not an address"),
+            ("https://ada:secret@store", "token in a file"),
+        ] {
+            let why = Origin::parse(text, 9090).unwrap_err().to_string();
+            assert!(why.contains(words), "{why}");
+        }
+    }
+
+    #[test]
+    fn only_encrypted_or_local_connections_are_private() {
+        for (text, is_private) in [
+            ("http://127.0.0.1", true),
+            ("http://[::1]", true),
+            ("http://localhost", true),
+            ("http://store", false),
+            ("https://store", true),
+        ] {
+            assert_eq!(Origin::parse(text, 9090).unwrap().0.is_private(), is_private, "{text}");
+        }
+    }
+}
