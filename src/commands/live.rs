@@ -1,11 +1,12 @@
 //! `gpuwatch`: the live view. Folds whole batches of events and draws at the pace at which the driver is read.
 
+use super::alert_outputs::AlertOutputs;
 use crate::{
-    facts::{event::Event, text::Foreign, units::counted},
-    model::{
-        alerts::{Message, Policy},
-        session::Session,
+    facts::{
+        event::{Event, Fact},
+        text::Foreign,
     },
+    model::{alerts::Policy, findings::Findings, session::Session},
     screen::{
         effects::{Effects, Options},
         event_loop::{self, End, FASTEST, FRAME_AT_LEAST, View},
@@ -14,7 +15,6 @@ use crate::{
         view::{self, Drawn},
     },
     sources::{Feed, beat},
-    storage::sink::delivery::Delivery,
 };
 use crossterm::event::Event as Input;
 use std::{io, iter, time::Duration};
@@ -43,48 +43,6 @@ const REST: Duration = Duration::from_millis(50);
 /// Events that come together are in the same picture.
 const BURST: Duration = Duration::from_millis(5);
 
-/// Notifications of one moment; of more, the view sends their number.
-const NOTIFIED: usize = 4;
-
-/// How alerts reach a person besides the picture: not at all, unless asked for.
-#[derive(Default)]
-pub struct AlertOutputs {
-    /// Ring the terminal's bell.
-    pub bell: bool,
-    /// Ask the terminal for a notification.
-    pub notify: bool,
-    /// To a program, and as requests to jobs.
-    pub delivery: Delivery,
-}
-
-impl AlertOutputs {
-    /// Folds an event, and returns the alerts that are new with it.
-    fn fold(&mut self, session: &mut Session, policy: &Policy, event: &Event) -> Vec<Message> {
-        if !self.bell && !self.notify && self.delivery.is_idle() {
-            session.apply(event);
-            return Vec::new();
-        }
-        self.delivery.fold(session, policy, event, |_, _| ())
-    }
-
-    /// Sends new alerts to the terminal.
-    fn show(&self, news: &[Message], screen: &mut Screen) -> io::Result<()> {
-        if self.bell && !news.is_empty() {
-            screen.ring()?;
-        }
-        if !self.notify {
-            return Ok(());
-        }
-        for message in news.iter().take(NOTIFIED) {
-            screen.notify(&message.line)?;
-        }
-        if news.len() > NOTIFIED {
-            screen.notify(&format!("and {} more", counted((news.len() - NOTIFIED) as u64, "alert")))?;
-        }
-        Ok(())
-    }
-}
-
 /// Shows events until the user, a signal or the terminal ends it, alerts as the policy has them. Needs a tokio runtime
 /// around it.
 ///
@@ -99,6 +57,7 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &m
         session: Session::default(),
         ui,
         frozen: None,
+        found: None,
         feed,
         is_open: true,
         batch: Vec::new(),
@@ -169,10 +128,14 @@ impl Rhythm {
         self.rest = None;
     }
 
+    fn is_beginning(&self, now: Instant) -> bool {
+        now.duration_since(self.first) < BEGINNING
+    }
+
     /// The first moment for a picture after that one.
     fn after(&self, drawn: Instant, now: Instant, interval: Option<Duration>) -> Instant {
-        let is_beginning = now.duration_since(self.first) < BEGINNING;
-        let pace = if is_beginning { FASTEST } else { interval.unwrap_or(FRAME).clamp(FASTEST, FRAME_AT_LEAST) };
+        let pace =
+            if self.is_beginning(now) { FASTEST } else { interval.unwrap_or(FRAME).clamp(FASTEST, FRAME_AT_LEAST) };
         beat(self.begun, pace, drawn)
     }
 }
@@ -193,6 +156,9 @@ struct LiveView<'a> {
     ui: Ui,
     /// The moment that stands still while `ui.frozen`.
     frozen: Option<Box<Session>>,
+    /// What is found in what is shown, as of the latest second; `None` if that is over. Nothing found comes or goes
+    /// faster, and with hundreds of processes it takes most of a picture's time.
+    found: Option<Findings>,
     feed: Feed<'a>,
     is_open: bool,
     batch: Vec<Event>,
@@ -215,6 +181,7 @@ impl View for LiveView<'_> {
         } else if self.frozen.is_none() {
             self.frozen = Some(Box::new(self.session.clone()));
         }
+        self.found = None;
         self.rhythm.draw_within(ANSWER);
     }
 
@@ -239,7 +206,10 @@ impl View for LiveView<'_> {
                 self.fold_batch(screen)?;
                 self.rhythm.folded(count, self.ui.interval);
             }
-            News::Hurry => self.rhythm.hurry(),
+            News::Hurry => {
+                self.found = None;
+                self.rhythm.hurry();
+            }
             News::Rested => self.rhythm.rested(!self.feed.events.is_empty(), self.ui.interval),
         }
         Ok(())
@@ -252,12 +222,16 @@ impl View for LiveView<'_> {
         let theme = &effects.theme;
         let mut drawn = Drawn::default();
         let session = self.frozen.as_deref().unwrap_or(&self.session);
-        let findings = self.ui.policy.findings(session);
+        let findings = match self.found.take().filter(|_| !self.rhythm.is_beginning(Instant::now())) {
+            Some(found) => found.with_figures_of(session),
+            None => self.ui.policy.findings(session),
+        };
         if self.frozen.is_none() {
             self.ui.attend(session, &findings);
         }
         screen.draw(|it| drawn = view::draw(it, session, &findings, &self.ui, theme))?;
         effects.drawn(drawn, &mut self.ui);
+        self.found = Some(findings);
         self.rhythm.drawn(count, self.ui.interval);
         Ok(())
     }
@@ -266,8 +240,14 @@ impl View for LiveView<'_> {
 impl LiveView<'_> {
     fn fold_batch(&mut self, screen: &mut Screen) -> io::Result<()> {
         for event in self.batch.drain(..) {
-            let news = self.outputs.fold(&mut self.session, &self.ui.policy, &event);
-            self.outputs.show(&news, screen)?;
+            self.session.apply(&event);
+            if event.fact == Fact::Second {
+                // On the grid of events, so that alerts do not depend on when pictures are drawn.
+                let found = self.ui.policy.findings(&self.session);
+                let news = self.outputs.deliver(&self.session, &found);
+                self.outputs.show(&news, screen)?;
+                self.found = Some(found).filter(|_| self.frozen.is_none());
+            }
         }
         // The complaint belongs to this viewer: the session holds what a recording has, and nothing else.
         self.ui.complaint = self.outputs.delivery.complaint().map(Foreign::new);

@@ -2,6 +2,8 @@
 
 /// Decides which jobs to ask for a capture.
 mod captures;
+/// Which findings of several machines and their jobs to report, each once.
+mod machines;
 /// An alert as text, variables and JSON.
 mod message;
 /// The user's rules for alerts.
@@ -19,6 +21,7 @@ use crate::model::{
     },
 };
 pub use captures::{Captures, longer, question, question_of, words};
+pub use machines::ClusterNews;
 pub use message::{Message, line};
 pub use policy::{Name, Policy, name};
 pub use replays::{Due, Replays, has_error, replays_at_end};
@@ -48,15 +51,18 @@ impl News {
     pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Message> {
         let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
         self.reported.retain(|it| known.contains(it));
-        let is_caught_up = |it: &Finding| {
-            let is_ready = |process: &Process| !matches!(process.life, Life::Found | Life::CatchingUp);
-            it.probe.is_none() || it.process(session).is_some_and(is_ready)
-        };
-        let is_wanted = |it: &Finding| it.severity >= Severity::Warning && it.standing == Standing::Usual;
-        let matters = |it: &&Finding| is_wanted(it) && is_open(it, session) && is_caught_up(it);
-        let news = findings.all.iter().filter(matters).filter(|it| self.reported.insert(identity(it)));
+        let alerts = findings.all.iter().filter(|it| is_alert(it, session));
+        let news = alerts.filter(|it| self.reported.insert(identity(it)));
         news.map(|it| Message::new(it, session)).collect()
     }
+}
+
+/// Returns whether a finding is an alert: open, at least a warning, neither silenced nor allowed, and its process's
+/// backlog has arrived.
+pub fn is_alert(it: &Finding, session: &Session) -> bool {
+    let is_ready = |process: &Process| !matches!(process.life, Life::Found | Life::CatchingUp);
+    let is_caught_up = || it.probe.is_none() || it.process(session).is_some_and(is_ready);
+    it.severity >= Severity::Warning && it.standing == Standing::Usual && is_open(it, session) && is_caught_up()
 }
 
 /// Which findings of any severity were raised and resolved; each is reported once.

@@ -78,7 +78,11 @@ pub struct ProcessFindings {
 
 /// Returns all analyses of a session.
 pub fn findings(session: &Session) -> Findings {
-    Findings { devices: session.devices.iter().map(|it| of_device(session, it)).collect(), all: derive::all(session) }
+    Findings { devices: of_devices(session), all: derive::all(session) }
+}
+
+fn of_devices(session: &Session) -> Vec<DeviceFindings> {
+    session.devices.iter().map(|it| of_device(session, it)).collect()
 }
 
 /// Returns whether a finding still needs attention: it and its process are active. An out-of-memory error stays open,
@@ -93,6 +97,12 @@ pub fn is_open(it: &Finding, session: &Session) -> bool {
 }
 
 impl Findings {
+    /// Returns the same findings with the ladders and figures of a later moment.
+    #[must_use]
+    pub fn with_figures_of(self, session: &Session) -> Self {
+        Self { devices: of_devices(session), ..self }
+    }
+
     /// Returns the analyses of one device.
     pub fn device(&self, id: &DeviceId) -> Option<&DeviceFindings> {
         self.devices.iter().find(|it| it.device == *id)

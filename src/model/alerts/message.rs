@@ -1,29 +1,32 @@
 //! An alert as a line of text, environment variables and a JSON object.
 
-use crate::model::{
-    analysis::{culprit::Culprit, episode::Resource},
-    findings::{Finding, Kind},
-    session::Session,
+use crate::{
+    facts::text::Foreign,
+    model::{
+        analysis::{culprit::Culprit, episode::Resource},
+        findings::{Finding, Kind},
+        session::Session,
+    },
 };
 use serde_json::{Value, json};
 use std::fmt::Display;
 
 /// The object's schema version.
-const SCHEMA: u32 = 1;
+pub(super) const SCHEMA: u32 = 1;
 
 /// Most characters of a name from outside.
 const NAME: usize = 100;
 
 /// Most characters of a sentence about a job, and most lines of an account.
-const SENTENCE: usize = 240;
+pub(super) const SENTENCE: usize = 240;
 const LINES: usize = 5;
 
-/// An alert for readers outside gpuwatch. Only the object, where JSON escapes it, carries text from outside: the
-/// driver's name of the device, and the host's.
+/// An alert for readers outside gpuwatch. Of one machine only the object, where JSON escapes it, carries text from
+/// outside: the driver's name of the device, and the host's. Of several machines the line does too, escaped and cut:
+/// the machine, the job, why a rank ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// One line in gpuwatch's own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, full in 43
-    /// min`.
+    /// One line: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, full in 43 min`.
     pub line: String,
     /// Variables with ids and numbers only: `GPUWATCH_ALERT_SEVERITY`, `_KIND`, `_CAUSE`, and where they are known
     /// `_RESOURCE`, `_GPU` (the driver's number), `_PID`, `_RANK`, `_STEP`, `_BYTES_PER_STEP`, `_FULL_IN_STEPS`,
@@ -59,12 +62,22 @@ impl Message {
     }
 }
 
+impl Message {
+    /// Returns the message as one of a machine in a list, by the machine's name there.
+    #[must_use]
+    pub fn on(self, host: &Foreign) -> Self {
+        let mut object: Value = serde_json::from_str(&self.object).unwrap_or_default();
+        object["host"] = json!(short(host.raw()));
+        Self { line: format!("{host}: {}", self.line), object: object.to_string(), ..self }
+    }
+}
+
 /// Cuts a name from outside to the usual length: the object has to fit a pipe that no process reads.
-fn short(name: &str) -> String {
+pub(super) fn short(name: &str) -> String {
     cut(name, NAME)
 }
 
-fn cut(text: &str, most: usize) -> String {
+pub(super) fn cut(text: &str, most: usize) -> String {
     text.chars().take(most).collect()
 }
 

@@ -32,6 +32,12 @@ impl Policy {
         found
     }
 
+    /// Returns whether every finding of a kind is expected or silenced.
+    pub fn is_quiet(&self, kind: Option<Kind>) -> bool {
+        let is_of = |name: &Name| kind.is_some() && name.resource.is_none() && name.kind == kind;
+        self.allow.iter().chain(&self.silence).any(is_of)
+    }
+
     fn standing(&self, it: &Finding) -> Standing {
         if self.allow.iter().any(|name| name.is_of(it)) {
             Standing::Allowed

@@ -11,13 +11,16 @@ use crate::{
         units::{Bytes, counted},
     },
     model::{
-        analysis::{severity::Severity, strain},
+        analysis::{cause::Cause, severity::Severity, strain},
         findings::{Finding, Findings, Kind},
         session::process::Life,
     },
 };
 use serde_json::{Value, json};
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 /// Fewest ranks for a median.
 const LEAST: usize = 3;
@@ -51,10 +54,14 @@ pub enum Subject {
 pub struct JobFinding {
     /// What it is about.
     pub subject: Subject,
+    /// The cause that its ranks share; `None` of what only a comparison of ranks shows.
+    pub cause: Option<Cause>,
     /// How much it matters.
     pub severity: Severity,
     /// Its description. Text from outside in it is escaped.
     pub sentence: String,
+    /// The rank that its description begins with: the worst.
+    pub worst: Option<u64>,
     /// The ranks that it is about.
     pub ranks: Vec<u64>,
     /// Their machines.
@@ -62,6 +69,15 @@ pub struct JobFinding {
 }
 
 impl Subject {
+    /// Returns its kind, if findings of one machine may be of it too.
+    pub fn kind(self) -> Option<Kind> {
+        match self {
+            Self::Ranks(kind) => Some(kind),
+            Self::Imbalance => Some(Kind::Imbalance),
+            Self::Ended | Self::Missing | Self::Behind => None,
+        }
+    }
+
     /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -79,6 +95,7 @@ impl JobFinding {
     pub fn json(&self) -> Value {
         json!({
             "kind": self.subject.name(),
+            "cause": self.cause.map(Cause::id),
             "severity": self.severity.name(),
             "sentence": self.sentence,
             "ranks": self.ranks,
@@ -103,11 +120,11 @@ struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     fn finding(&self, subject: Subject, severity: Severity, sentence: String, ranks: &[Rank]) -> JobFinding {
-        let mut hosts: Vec<Foreign> =
-            ranks.iter().filter_map(|it| Some(self.cluster.nodes.get(it.node)?.host.clone())).collect();
-        hosts.dedup();
-        let ranks = ranks.iter().filter_map(Rank::rank).collect();
-        JobFinding { subject, severity, sentence, ranks, hosts }
+        let mut known = BTreeSet::new();
+        let nodes = ranks.iter().map(|it| it.node).filter(|it| known.insert(*it));
+        let hosts = nodes.filter_map(|it| Some(self.cluster.nodes.get(it)?.host.clone())).collect();
+        let ranks: Vec<u64> = ranks.iter().filter_map(Rank::rank).collect();
+        JobFinding { subject, cause: None, severity, sentence, worst: ranks.first().copied(), ranks, hosts }
     }
 
     fn living(&self) -> impl Iterator<Item = Rank<'a>> {
@@ -147,7 +164,8 @@ impl<'a> Scope<'a> {
             1 => format!("{brief} on {}", self.who(&first)),
             _ => format!("{brief} on {}; {count} of {} have this", self.who(&first), counted(all as u64, "rank")),
         };
-        Some(self.finding(Subject::Ranks(worst.kind), worst.severity, sentence, &ranks))
+        let found = self.finding(Subject::Ranks(worst.kind), worst.severity, sentence, &ranks);
+        Some(JobFinding { cause: Some(worst.cause), worst: first.rank(), ..found })
     }
 
     fn ended(&self) -> Option<JobFinding> {
@@ -179,7 +197,8 @@ impl<'a> Scope<'a> {
         let sentence = format!("{} of {world} ranks are not seen: {}{more}{because}", missing.len(), named.join(", "));
         let severity = if away.is_empty() { Severity::Info } else { Severity::Warning };
         let hosts = away.iter().map(|it| it.host.clone()).collect();
-        Some(JobFinding { subject: Subject::Missing, severity, sentence, ranks: missing, hosts })
+        let worst = missing.first().copied();
+        Some(JobFinding { subject: Subject::Missing, cause: None, severity, sentence, worst, ranks: missing, hosts })
     }
 
     /// Ranks that are more steps behind the median than the times of their readings explain.

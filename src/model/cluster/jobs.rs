@@ -68,6 +68,22 @@ impl<'a> Rank<'a> {
 }
 
 impl Job<'_> {
+    /// Returns what it goes by from moment to moment, also in another stream of a machine, where probes have other
+    /// numbers.
+    pub fn key(&self) -> String {
+        self.name().unwrap_or_else(|| {
+            let Some(Rank { node, process }) = self.ranks.first() else { return String::new() };
+            let instance = process.hello.as_ref().and_then(|it| it.instance.clone());
+            instance.unwrap_or_else(|| format!("{node} {:?}", process.any_pid()))
+        })
+    }
+
+    /// Returns its name: the batch system's job, or its run; `None` if it has neither. The text is from outside.
+    pub fn name(&self) -> Option<String> {
+        let scheduled = self.scheduled.map(|it| format!("{} {}", it.scheduler, it.id));
+        scheduled.or_else(|| self.run.map(|run| format!("run {run}")))
+    }
+
     /// Returns the places of its machines.
     pub fn nodes(&self) -> BTreeSet<usize> {
         self.ranks.iter().map(|it| it.node).collect()

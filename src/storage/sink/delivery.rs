@@ -41,8 +41,8 @@ impl Delivery {
         self.hook.is_none() && self.asks.is_none()
     }
 
-    /// Folds an event, and delivers what is new on the grid of events: at each [`Fact::Second`], whatever is drawn. The
-    /// screen and `record` use it. Returns and keeps the same as [`Self::deliver`].
+    /// Folds an event, and delivers what is new on the grid of events: at each [`Fact::Second`]. Returns and keeps the
+    /// same as [`Self::deliver`].
     pub fn fold(
         &mut self,
         session: &mut Session,
@@ -74,12 +74,15 @@ impl Delivery {
             }
         }
         let news = self.news.at(session, findings);
-        if let Some(hook) = &self.hook {
-            for message in &news {
-                hook.offer(message.clone());
-            }
-        }
+        self.offer(&news);
         news
+    }
+
+    /// Delivers alerts of several machines.
+    pub fn offer(&self, news: &[Message]) {
+        for message in news {
+            self.hook.iter().for_each(|it| it.offer(message.clone()));
+        }
     }
 
     /// Describes problems with the program, if any.
