@@ -1,35 +1,30 @@
 //! `gpuwatch --hosts`: the screen of many machines, and the screens of one machine for each of them.
 
+/// `gpuwatch --prometheus`: the same screen, fed from a store of figures.
+pub mod fleet;
+/// The screens, which links or recordings feed.
+pub mod screens;
+
+use super::alert_outputs::AlertOutputs;
 use crate::{
     facts::text::Foreign,
     hosts::link::Links,
     model::{
-        alerts::Policy,
-        cluster::{Cluster, Link, News as OfNode, What, overview::Overview},
+        alerts::{ClusterNews, Policy},
+        cluster::{Cluster, News as OfNode, What, overview::Overview},
         findings::Findings,
-        session::Session,
     },
     screen::{
         effects::{Effects, Options},
         event_loop::{self, End, FRAME_AT_LEAST, View},
         term::Screen,
-        ui::{
-            Machine, Request, Ui,
-            cluster::{ClusterUi, Opening},
-            preset::Preset,
-            rows::RowId,
-        },
-        view::{self, Drawn},
+        ui::{Ui, cluster::ClusterUi},
     },
     sources,
 };
 use crossterm::event::Event as Input;
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    future::pending,
-    io,
-    time::Duration,
-};
+use screens::Screens;
+use std::{collections::BTreeSet, future::pending, io, time::Duration};
 use tokio::{
     select,
     time::{Instant, sleep_until},
@@ -55,7 +50,13 @@ const ANSWER: Duration = Duration::from_millis(30);
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
-pub async fn watch(links: &mut Links, hosts: &[String], options: Options, policy: Policy) -> io::Result<End> {
+pub async fn watch(
+    links: &mut Links,
+    hosts: &[String],
+    options: Options,
+    policy: Policy,
+    outputs: &mut AlertOutputs,
+) -> io::Result<End> {
     let (mouse, preset) = (options.mouse, options.preset);
     let mut ui = ClusterUi::new(Ui { policy, ..Ui::default() });
     let effects = Effects::new(options, &mut ui.base);
@@ -63,31 +64,22 @@ pub async fn watch(links: &mut Links, hosts: &[String], options: Options, policy
     let now = Instant::now();
     let mut view = ClusterView {
         found: vec![Findings::default(); cluster.nodes.len()],
-        overview: Overview::of(&cluster, &[]),
+        screens: Screens::new(ui, Overview::of(&cluster, &[]), preset),
         cluster,
         changed: BTreeSet::new(),
+        news: ClusterNews::default(),
+        outputs,
         links,
         is_open: true,
         batch: Vec::new(),
         rest: None,
-        ui,
-        preset,
-        opened: None,
-        closed: BTreeMap::new(),
         begun: now,
         judged: now,
+        overviewed: now,
         drawn: now,
         due: now,
     };
     event_loop::run(&mut view, effects, mouse).await
-}
-
-/// The machine whose screens are shown.
-struct Opened {
-    node: usize,
-    ui: Ui,
-    /// The moment that stands still while `ui.frozen`.
-    frozen: Option<Box<Session>>,
 }
 
 /// The machines, and the state of the user interface.
@@ -95,21 +87,20 @@ struct ClusterView<'a> {
     cluster: Cluster,
     /// The findings of each machine, as of the overview.
     found: Vec<Findings>,
-    overview: Overview,
+    screens: Screens,
     /// The machines with news since.
     changed: BTreeSet<usize>,
+    news: ClusterNews,
+    outputs: &'a mut AlertOutputs,
     links: &'a mut Links,
     is_open: bool,
     batch: Vec<OfNode>,
     /// Until when the queue is left alone.
     rest: Option<Instant>,
-    ui: ClusterUi,
-    preset: Preset,
-    opened: Option<Opened>,
-    /// The user interface of each machine that was open before.
-    closed: BTreeMap<usize, Ui>,
     begun: Instant,
     judged: Instant,
+    /// The judgement that the overview shows.
+    overviewed: Instant,
     drawn: Instant,
     due: Instant,
 }
@@ -126,22 +117,11 @@ impl View for ClusterView<'_> {
     type News = News;
 
     fn ui(&mut self) -> &mut Ui {
-        self.opened.as_mut().map_or(&mut self.ui.base, |it| &mut it.ui)
+        self.screens.current()
     }
 
     fn input(&mut self, input: &Input, effects: &mut Effects) {
-        if let Some(opened) = &mut self.opened {
-            let Some(node) = self.cluster.nodes.get(opened.node) else { return };
-            opened.input(input, &node.session, effects);
-            if opened.ui.request.take_if(|it| *it == Request::Leave).is_some() {
-                self.close();
-            }
-        } else {
-            effects.obey_many(input, &mut self.ui, &self.overview);
-            if let Some(opening) = self.ui.opening.take() {
-                self.open(opening);
-            }
-        }
+        self.screens.input(input, &self.cluster, effects);
         self.due = self.due.min(self.drawn + ANSWER);
     }
 
@@ -178,35 +158,28 @@ impl View for ClusterView<'_> {
     fn draw(&mut self, screen: &mut Screen, effects: &mut Effects) -> io::Result<()> {
         let now = Instant::now();
         (self.drawn, self.due) = (now, now + FRAME_AT_LEAST);
-        let mut drawn = Drawn::default();
-        if let Some(opened) = &mut self.opened {
-            let Some(node) = self.cluster.nodes.get(opened.node) else { return Ok(()) };
-            let trouble = node.link.why().map(|why| format!("{}: {why}", node.link.name()));
-            opened.ui.machine = Some(Machine { host: node.host.clone(), trouble: trouble.map(Foreign::new) });
-            let session = opened.frozen.as_deref().unwrap_or(&node.session);
-            let findings = opened.ui.policy.findings(session);
-            if opened.frozen.is_none() {
-                opened.ui.attend(session, &findings);
-            }
-            screen.draw(|it| drawn = view::draw(it, session, &findings, &opened.ui, &effects.theme))?;
-            effects.drawn(drawn, &mut opened.ui);
-            return Ok(());
-        }
-        if !self.ui.base.frozen && now >= self.judged + self.pace(now) {
+        let is_still = self.screens.opened().is_some() || self.screens.ui.base.frozen;
+        let pace = if self.is_beginning(now) { SOON } else { FRAME_AT_LEAST };
+        if (self.outputs.is_wanted() || !is_still) && now >= self.judged + pace {
             self.judge(now);
+            self.alert(screen)?;
         }
-        screen.draw(|it| drawn = view::cluster::draw(it, &self.overview, &self.ui, &effects.theme))?;
-        self.ui.columns = drawn.columns;
-        effects.drawn(drawn, &mut self.ui.base);
-        Ok(())
+        if !is_still && self.overviewed < self.judged {
+            self.screens.overview = Overview::of(&self.cluster, &self.found);
+            self.overviewed = self.judged;
+        }
+        self.screens.draw(screen, &self.cluster, None, effects)
     }
 }
 
 impl ClusterView<'_> {
     /// Returns the time between two pictures.
     fn pace(&self, now: Instant) -> Duration {
-        let is_beginning = now.duration_since(self.begun) < BEGINNING;
-        if is_beginning || self.opened.is_some() { SOON } else { FRAME_AT_LEAST }
+        if self.is_beginning(now) || self.screens.opened().is_some() { SOON } else { FRAME_AT_LEAST }
+    }
+
+    fn is_beginning(&self, now: Instant) -> bool {
+        now.duration_since(self.begun) < BEGINNING
     }
 
     fn fold_batch(&mut self) {
@@ -218,61 +191,26 @@ impl ClusterView<'_> {
         }
     }
 
-    /// Analyses the machines with news, and makes the overview again.
+    /// Analyses the machines with news.
     fn judge(&mut self, now: Instant) {
         self.judged = now;
+        let policy = &self.screens.current().policy;
         for node in std::mem::take(&mut self.changed) {
             if let Some((it, found)) = self.cluster.nodes.get(node).zip(self.found.get_mut(node)) {
-                *found = self.ui.base.policy.findings(&it.session);
+                *found = policy.findings(&it.session);
             }
         }
-        self.overview = Overview::of(&self.cluster, &self.found);
     }
 
-    /// Opens a machine as it was left, or as at its first sight.
-    fn open(&mut self, opening: Opening) {
-        let Some(node) = self.cluster.nodes.get(opening.node) else { return };
-        if node.greeting.is_none() {
-            let why = match &node.link {
-                Link::Up | Link::Connecting => "it has not answered yet".to_owned(),
-                link => link.why().map_or_else(String::new, ToString::to_string),
-            };
-            return self.ui.base.show_message(format!("{} cannot be opened: {why}", node.host));
+    /// Delivers new alerts.
+    fn alert(&mut self, screen: &mut Screen) -> io::Result<()> {
+        if !self.outputs.is_wanted() {
+            return Ok(());
         }
-        let mut ui = self.closed.remove(&opening.node).unwrap_or_else(|| self.first_sight());
-        ui.policy.clone_from(&self.ui.base.policy);
-        if let Some((probe, ordinal)) = opening.process {
-            let id = RowId::Probed(probe, ordinal);
-            ui.select_process(&id, &node.session);
-        }
-        self.opened = Some(Opened { node: opening.node, ui, frozen: None });
-    }
-
-    fn first_sight(&self) -> Ui {
-        let base = &self.ui.base;
-        let mut ui = Ui { no_signals: base.no_signals, no_allow: base.no_allow, ..Ui::default() };
-        ui.show_preset(self.preset);
-        ui
-    }
-
-    /// Returns to the machines.
-    fn close(&mut self) {
-        let Some(Opened { node, mut ui, .. }) = self.opened.take() else { return };
-        (ui.frozen, ui.status) = (false, None);
-        self.ui.base.policy.clone_from(&ui.policy);
-        self.ui.node = Some(node);
-        self.closed.insert(node, ui);
-    }
-}
-
-impl Opened {
-    fn input(&mut self, input: &Input, live: &Session, effects: &mut Effects) {
-        let shown = self.frozen.as_deref().unwrap_or(live);
-        effects.obey(input, &mut self.ui, shown);
-        if !self.ui.frozen {
-            self.frozen = None;
-        } else if self.frozen.is_none() {
-            self.frozen = Some(Box::new(live.clone()));
-        }
+        let news = self.news.at(&self.cluster, &self.found, &self.screens.current().policy);
+        self.outputs.delivery.offer(&news);
+        self.outputs.show(&news, screen)?;
+        self.screens.current().complaint = self.outputs.delivery.complaint().map(Foreign::new);
+        Ok(())
     }
 }

@@ -7,19 +7,21 @@ mod http;
 pub mod query;
 mod rows;
 
-use crate::model::cluster::overview::Overview;
+use crate::model::cluster::{
+    answers::{History, Past},
+    overview::{Overview, figure::RankFigure},
+};
 use answer::Figure;
 use anyhow::{Result, bail};
+use http::{ANSWER_MAX, PAST_MAX};
 pub use http::{Store, Token};
 use query::Matcher;
+pub use rows::{Key, Series};
 use std::time::Duration;
 use tokio::{task::spawn_blocking, time::timeout, try_join};
 
 /// How long a question and its answer may take.
 const LIMIT: Duration = Duration::from_secs(10);
-
-/// A rank's past: µs of Unix time and the value, in order.
-pub type History = Vec<(u64, f64)>;
 
 /// What a store has at one moment.
 #[derive(Clone, Debug)]
@@ -27,7 +29,7 @@ pub struct Fleet {
     /// The rows.
     pub overview: Overview,
     /// The series of each rank, in the order of the rows.
-    pub series: Vec<rows::Key>,
+    pub series: Vec<Series>,
 }
 
 /// Asks for the current figures of all ranks that have these labels.
@@ -45,24 +47,40 @@ pub async fn fleet(store: &Store, matchers: &[Matcher]) -> Result<Fleet> {
     Ok(spawn_blocking(move || rows::fleet(&ranks, &devices, has_all)).await?)
 }
 
-/// Asks for the latest `seconds` of a rank's figure, in at most `points` points.
+/// A question for the past of a rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The rank.
+    pub rank: Key,
+    /// The figure.
+    pub figure: RankFigure,
+    /// How many seconds.
+    pub seconds: u64,
+    /// In how many points at most.
+    pub points: u64,
+}
+
+/// Asks for the past of a rank until `unix_s`. A point has the worst value of the step that it ends.
 ///
 /// # Errors
 /// As [`fleet`].
-pub async fn history(store: &Store, of: &rows::Key, seconds: u64, points: u64, unix_s: u64) -> Result<History> {
-    let step = (seconds / points.max(1)).max(1);
+pub async fn history(store: &Store, of: &Question, unix_s: u64) -> Result<History> {
+    let step = Past::step(of.seconds, of.points);
     let parameters = [
-        ("query", query::of_rank(of)),
-        ("start", unix_s.saturating_sub(seconds).to_string()),
+        ("query", query::past(of, step)),
+        ("start", unix_s.saturating_sub(of.seconds.saturating_sub(step)).to_string()),
         ("end", unix_s.to_string()),
         ("step", step.to_string()),
     ];
-    let answer = in_time(store, store.ask("/api/v1/query_range", &parameters)).await?;
-    answer::range(&answer)
+    let ask = async {
+        let answer = store.ask("/api/v1/query_range", &parameters, PAST_MAX).await?;
+        spawn_blocking(move || answer::range(&answer)).await?
+    };
+    in_time(store, ask).await
 }
 
 async fn now(store: &Store, query: &str) -> Result<Vec<Figure>> {
-    let answer = store.ask("/api/v1/query", &[("query", query.to_owned())]).await?;
+    let answer = store.ask("/api/v1/query", &[("query", query.to_owned())], ANSWER_MAX).await?;
     spawn_blocking(move || answer::instant(&answer)).await?
 }
 

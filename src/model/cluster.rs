@@ -13,6 +13,9 @@ pub mod findings;
 /// The rows of a screen of many machines.
 pub mod overview;
 
+/// What a store of figures has answered.
+pub mod answers;
+
 use super::session::Session;
 use crate::facts::{
     event::{Event, Fact},

@@ -94,7 +94,7 @@ use ratatui::{
     layout::Rect,
     style::Style,
     text::{Line, Span},
-    widgets::{Clear, Widget},
+    widgets::Widget,
 };
 pub use scroll::Scrolled;
 use scroll::scrolled;
@@ -243,16 +243,8 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
     let (mut rest, tall) = (area, area.height >= 20);
     let footed = area.height >= 8 || footer::has_text(context);
     header::draw(buffer, take(&mut rest, 1), context, footed && context.progress.is_none());
-    if let Some(progress) = context.progress {
-        let height = playback::height(area.height).min(rest.height);
-        let bottom = Rect { y: rest.bottom() - height, height, ..rest };
-        rest.height -= height;
-        playback::draw(buffer, bottom, context, progress);
-        if footer::has_text(context) {
-            let row = Rect { y: bottom.bottom().saturating_sub(1), height: height.min(1), ..bottom };
-            Clear.render(row, buffer);
-            footer::draw(buffer, row, context);
-        }
+    if context.progress.is_some() {
+        playback::draw(buffer, &mut rest, area.height, context, |buffer, row| footer::keys(buffer, row, context));
     } else if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };
         rest.height = rest.height.saturating_sub(1);

@@ -1,6 +1,8 @@
 //! The files in `fleet/`: alert rules, a dashboard, a unit, Slurm's scripts and a pod, each with the programs that read
 //! them.
 
+/// The screen of a fleet.
+mod screen;
 /// The fleet as a store knows it.
 mod store;
 

@@ -7,8 +7,11 @@ use crate::{
         text::{Foreign, escape_json},
         units::counted,
     },
-    hosts::prometheus::{self, Fleet, History, Store, query::Matcher},
-    model::cluster::overview::{Concern, JobRow, NodeRow, Overview, RankRow, figure::RankFigure},
+    hosts::prometheus::{self, Fleet, Question, Store, query::Matcher},
+    model::cluster::{
+        answers::{History, NOTHING},
+        overview::{Concern, JobRow, NodeRow, Overview, RankRow, figure::RankFigure},
+    },
     sources,
     storage::output,
 };
@@ -43,10 +46,11 @@ pub async fn print(store: &Store, matchers: &[Matcher], json: bool) -> Result<()
     Ok(())
 }
 
-/// Returns what the worst rank has allocated during the last hour.
+/// Returns the most that the worst rank has allocated in each minute of the last hour.
 async fn past(store: &Store, fleet: &Fleet, worst: Option<usize>) -> Result<History> {
-    let Some(key) = worst.and_then(|it| fleet.series.get(it)) else { return Ok(History::new()) };
-    prometheus::history(store, key, PAST_S, POINTS, sources::unix_us() / 1_000_000).await
+    let Some(worst) = worst.and_then(|it| fleet.series.get(it)) else { return Ok(History::new()) };
+    let past = Question { rank: worst.key.clone(), figure: RankFigure::Allocated, seconds: PAST_S, points: POINTS };
+    prometheus::history(store, &past, sources::unix_us() / 1_000_000).await
 }
 
 fn report(store: &Store, overview: &Overview, order: &[usize], past: &History) -> serde_json::Result<String> {
@@ -118,7 +122,7 @@ fn text(store: &Store, overview: &Overview, order: &[usize]) -> String {
 
 fn write_text(out: &mut String, store: &Store, overview: &Overview, order: &[usize]) -> std::fmt::Result {
     if overview.ranks.is_empty() && overview.nodes.is_empty() {
-        return writeln!(out, "{store} has no figures of `gpuwatch serve` with these labels");
+        return writeln!(out, "{store} {NOTHING}");
     }
     let (nodes, ranks) = (overview.nodes.len() as u64, overview.ranks.len() as u64);
     writeln!(out, "{store}: {} on {}", counted(ranks, "rank"), counted(nodes, "machine"))?;

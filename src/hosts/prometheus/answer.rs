@@ -2,13 +2,26 @@
 //!
 //! <https://prometheus.io/docs/prometheus/latest/querying/api/>
 
-use super::History;
-use crate::facts::{
-    text::{self, Foreign},
-    units,
+use crate::{
+    facts::{
+        text::{self, Foreign},
+        units,
+    },
+    model::cluster::answers::History,
 };
 use anyhow::{Result, anyhow, bail};
-use serde::{Deserialize, Deserializer, de::Error as _};
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, IgnoredAny, SeqAccess, Visitor},
+};
+use std::{fmt, marker::PhantomData};
+
+/// Most series of an answer: ten times what 4,096 ranks have of the ten families that gpuwatch asks for. The shortest
+/// ones that fit into an answer are two million, which would take gigabytes.
+pub(super) const SERIES_MAX: usize = 10 * 4096 * 10;
+
+/// Most points of an answer that are kept. Prometheus has the same limit.
+const POINTS_MAX: usize = 11_000;
 
 /// Most bytes of a store's words that are shown.
 const WORDS_MAX: usize = 200;
@@ -52,7 +65,38 @@ struct Answer<T> {
 
 #[derive(Deserialize)]
 struct Data<T> {
-    result: Vec<T>,
+    result: Bounded<T>,
+}
+
+/// The series of an answer; `None` if there are more than [`SERIES_MAX`].
+struct Bounded<T>(Option<Vec<T>>);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_seq(Series(PhantomData))
+    }
+}
+
+struct Series<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Series<T> {
+    type Value = Bounded<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("series")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Bounded<T>, A::Error> {
+        let mut all = Vec::new();
+        while let Some(it) = from.next_element()? {
+            if all.len() == SERIES_MAX {
+                while from.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(Bounded(None));
+            }
+            all.push(it);
+        }
+        Ok(Bounded(Some(all)))
+    }
 }
 
 #[derive(Deserialize)]
@@ -74,7 +118,7 @@ fn point<'de, D: Deserializer<'de>>(from: D) -> Result<(u64, f64), D::Error> {
 /// Returns the series of an answer.
 ///
 /// # Errors
-/// Fails if it is not an answer of this API.
+/// Fails if it is not an answer of this API, or has too many series.
 pub(super) fn instant(bytes: &[u8]) -> Result<Vec<Figure>> {
     parsed(bytes)
 }
@@ -82,25 +126,26 @@ pub(super) fn instant(bytes: &[u8]) -> Result<Vec<Figure>> {
 /// Returns the points of the first series of an answer.
 ///
 /// # Errors
-/// Fails if it is not an answer of this API.
+/// As [`instant`].
 pub(super) fn range(bytes: &[u8]) -> Result<History> {
     let all: Vec<Course> = parsed(bytes)?;
     let first = all.into_iter().next().map(|it| it.values).unwrap_or_default();
-    Ok(first.into_iter().map(|it| it.0).filter(|it| it.1.is_finite()).collect())
+    Ok(first.into_iter().map(|it| it.0).filter(|it| it.1.is_finite()).take(POINTS_MAX).collect())
 }
 
 fn parsed<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<Vec<T>> {
     let answer: Answer<T> = serde_json::from_slice(bytes)
         .map_err(|why| anyhow!("the answer is not one of Prometheus's API ({})", text::fault(&why)))?;
-    match answer.data.filter(|_| answer.status == "success") {
-        Some(data) => Ok(data.result),
+    match answer.data.filter(|_| answer.status == "success").map(|it| it.result.0) {
+        Some(Some(all)) => Ok(all),
+        Some(None) => bail!("the answer has more than {SERIES_MAX} series: select fewer ranks with --match"),
         None => bail!("the question fails there: {}", shown(&answer.error.unwrap_or_default())),
     }
 }
 
 /// Returns a store's words about a question that it refuses.
 pub(super) fn refusal(bytes: &[u8]) -> Option<String> {
-    let answer: Answer<serde::de::IgnoredAny> = serde_json::from_slice(bytes).ok()?;
+    let answer: Answer<IgnoredAny> = serde_json::from_slice(bytes).ok()?;
     answer.error.as_ref().map(shown)
 }
 
@@ -130,5 +175,18 @@ mod tests {
         {
             assert!(instant(garbage).unwrap_err().to_string().contains("Prometheus's API"));
         }
+    }
+
+    #[test]
+    fn an_answer_with_more_series_than_any_fleet_is_refused() {
+        let answer = |count: usize, rest: &str| {
+            let series = vec![r#"{"metric":{},"value":[0,"0"]}"#; count].join(",");
+            format!(r#"{{"status":"success","data":{{"result":[{series}{rest}]}}}}"#)
+        };
+        assert_eq!(instant(answer(SERIES_MAX, "").as_bytes()).unwrap().len(), SERIES_MAX);
+        let why = instant(answer(SERIES_MAX + 2, "").as_bytes()).unwrap_err().to_string();
+        assert_eq!(why, "the answer has more than 409600 series: select fewer ranks with --match");
+        let why = instant(answer(SERIES_MAX + 1, ",").as_bytes()).unwrap_err().to_string();
+        assert!(why.contains("Prometheus's API"), "{why}");
     }
 }

@@ -1,24 +1,29 @@
 //! Questions over HTTP.
 
 use super::answer;
-use crate::facts::text::Foreign;
+use crate::{
+    facts::text::Foreign,
+    hosts::tls::{self, Origin},
+};
 use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::{
-    Request, StatusCode, Uri,
+    Request, StatusCode,
     body::Bytes,
     client::conn::http1,
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LOCATION, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
-use std::{fmt, fs, net::IpAddr, path::Path, str::FromStr};
-use tokio::net::TcpStream;
+use std::{fmt, fs, path::Path, str::FromStr};
 
 /// The port without one in the address.
 const PORT: u16 = 9090;
 
 /// Most bytes of an answer: 4,096 ranks take about 16 MiB.
-const ANSWER_MAX: usize = 64 << 20;
+pub(super) const ANSWER_MAX: usize = 64 << 20;
+
+/// Most bytes of the past of one rank, of which a point takes about 30, and of a refusal.
+pub(super) const PAST_MAX: usize = 4 << 20;
 
 /// Longest token, in bytes.
 const TOKEN_MAX: u64 = 4096;
@@ -30,8 +35,7 @@ pub struct Token(HeaderValue);
 /// The address of a store, and what it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
-    host: String,
-    port: u16,
+    origin: Origin,
     path: String,
     token: Option<Token>,
 }
@@ -79,23 +83,8 @@ impl FromStr for Store {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let uri: Uri =
-            text.parse().with_context(|| format!("{text:?} is not an address: write http://127.0.0.1:9090"))?;
-        match uri.scheme_str() {
-            Some("http") => {}
-            Some("https") => bail!(
-                "gpuwatch asks without TLS: ask through a tunnel, as in `ssh -L 9090:localhost:9090 HOST` and \
-                 http://127.0.0.1:9090"
-            ),
-            _ => bail!("{text:?} is not an address: write http://127.0.0.1:9090"),
-        }
-        let host = uri.host().filter(|it| !it.is_empty()).with_context(|| format!("{text:?} names no host"))?;
-        if uri.authority().is_some_and(|it| it.as_str().contains('@')) {
-            bail!("an address with a password is seen by every user of this machine: use a token in a file");
-        }
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
-        let path = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { host, port: uri.port_u16().unwrap_or(PORT), path, token: None })
+        let (origin, path) = Origin::parse(text, PORT)?;
+        Ok(Self { origin, path, token: None })
     }
 }
 
@@ -105,9 +94,10 @@ impl Store {
     /// # Errors
     /// Fails if other machines could read it on its way.
     pub fn with_token(self, token: Token) -> Result<Self> {
-        let is_loopback = self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|it| it.is_loopback());
-        if !is_loopback {
-            bail!("a token to {self} would be sent without encryption: ask through a tunnel to 127.0.0.1");
+        if !self.origin.is_private() {
+            bail!(
+                "a token to {self} would be sent without encryption: use https, or ask through a tunnel to 127.0.0.1"
+            );
         }
         Ok(Self { token: Some(token), ..self })
     }
@@ -115,9 +105,9 @@ impl Store {
     /// Posts a question and returns the answer.
     ///
     /// # Errors
-    /// Fails if the store cannot be reached, refuses, or answers too much.
-    pub(super) async fn ask(&self, path: &str, parameters: &[(&str, String)]) -> Result<Bytes> {
-        let stream = TcpStream::connect((&*self.host, self.port)).await;
+    /// Fails if the store cannot be reached, refuses, or answers more than `most` bytes.
+    pub(super) async fn ask(&self, path: &str, parameters: &[(&str, String)], most: usize) -> Result<Bytes> {
+        let stream = self.origin.connect().await;
         let stream = stream.with_context(|| format!("cannot reach {self}"))?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.with_context(|| format!("cannot reach {self}"))?;
@@ -125,7 +115,7 @@ impl Store {
         tokio::spawn(connection);
         let pairs: Vec<String> = parameters.iter().map(|(name, it)| format!("{name}={}", encoded(it))).collect();
         let mut request = Request::post(format!("{}{path}", self.path))
-            .header(HOST, self.authority())
+            .header(HOST, self.origin.authority())
             .header(USER_AGENT, concat!("gpuwatch/", env!("CARGO_PKG_VERSION")))
             .header(ACCEPT, "application/json")
             .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
@@ -133,13 +123,18 @@ impl Store {
             request = request.header(AUTHORIZATION, token);
         }
         let request = request.body(Full::new(Bytes::from(pairs.join("&")))).context("cannot ask")?;
-        let response = sender.send_request(request).await.with_context(|| format!("{self} does not answer"))?;
+        let response = sender.send_request(request).await.map_err(|error| match tls::refusal(&error) {
+            Some(why) => anyhow!("cannot reach {self}: {why}"),
+            None => anyhow!(error).context(format!("{self} does not answer")),
+        })?;
         let (head, body) = response.into_parts();
-        let body = Limited::new(body, ANSWER_MAX).collect().await.map(http_body_util::Collected::to_bytes);
+        let most = if head.status.is_success() { most } else { PAST_MAX };
+        let body = Limited::new(body, most).collect().await.map(http_body_util::Collected::to_bytes);
         if head.status.is_success() {
             return body.map_err(|why| match why.downcast_ref::<http_body_util::LengthLimitError>() {
                 Some(_) => {
-                    anyhow!("{self} answers more than {} MiB: select fewer ranks with --match", ANSWER_MAX >> 20)
+                    let advice = if most == ANSWER_MAX { ": select fewer ranks with --match" } else { "" };
+                    anyhow!("{self} answers more than {} MiB{advice}", most >> 20)
                 }
                 None => anyhow!("{self} breaks off: {}", Foreign::new(why.to_string())),
             });
@@ -156,16 +151,11 @@ impl Store {
         };
         bail!("{self} answers {}{hint}", head.status);
     }
-
-    fn authority(&self) -> String {
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        format!("{host}:{}", self.port)
-    }
 }
 
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}{}", Foreign::new(self.authority()), Foreign::new(self.path.as_str()))
+        write!(f, "{}{}", self.origin, Foreign::new(self.path.as_str()))
     }
 }
 
@@ -182,31 +172,22 @@ fn encoded(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn refused(text: &str) -> String {
-        text.parse::<Store>().unwrap_err().to_string()
-    }
-
     #[test]
     fn a_store_is_an_address_with_or_without_a_path() {
         for (text, shown) in [
             ("http://127.0.0.1", "http://127.0.0.1:9090"),
             ("http://mimir:80/prometheus/", "http://mimir:80/prometheus"),
-            ("http://[::1]:9/", "http://[::1]:9"),
+            ("https://[::1]:9/", "https://[::1]:9"),
         ] {
             assert_eq!(text.parse::<Store>().unwrap().to_string(), shown);
-        }
-        assert!(refused("https://x").contains("without TLS"));
-        assert!(refused("http://ada:secret@x").contains("token in a file"));
-        for text in ["mimir:9090", "ftp://x", "", "http://"] {
-            refused(text);
         }
     }
 
     #[test]
-    fn a_token_stays_on_this_machine_and_is_never_shown() {
+    fn a_token_leaves_this_machine_only_encrypted_and_is_never_shown() {
         let store = |text: &str| text.parse::<Store>().unwrap().with_token(Token::new("hush\n").unwrap());
         assert!(!format!("{:?}", store("http://[::1]").unwrap()).contains("hush"));
-        assert!(store("http://localhost").is_ok());
+        assert!(store("http://localhost").is_ok() && store("https://mimir").is_ok());
         let why = store("http://mimir").unwrap_err().to_string();
         assert!(why.contains("without encryption") && !why.contains("hush"), "{why}");
         for bad in ["", " ", "a\u{7}b"] {

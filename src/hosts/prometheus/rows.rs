@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     facts::{
+        event::ProbeId,
         text::Foreign,
         units::{self, Bytes, counted},
     },
@@ -40,6 +41,29 @@ pub struct Key {
     pub process: Foreign,
 }
 
+/// A rank, or a process without one, on whichever of its devices.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Identity {
+    instance: Foreign,
+    run: Foreign,
+    rank: Foreign,
+    host: Foreign,
+    pid: Foreign,
+    /// The device, if the pid is unknown.
+    device: Option<Foreign>,
+    /// The number among several of these on one device: containers on one host may have the same pids.
+    number: u32,
+}
+
+/// The series of a row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// The rank.
+    pub id: Identity,
+    /// Its series on the device where it has allocated most.
+    pub key: Key,
+}
+
 /// The series of a rank on a device.
 #[derive(Default)]
 struct Rank<'a> {
@@ -51,11 +75,14 @@ struct Rank<'a> {
 /// A machine: its host's name, or the scraped address without a process there.
 type Host = Foreign;
 
-/// The memory of a device.
-#[derive(Clone, Copy, Default)]
+/// The figures of a device, and its worst alert that is about no rank.
+#[derive(Default)]
 struct Device {
     total: Option<f64>,
     used: Option<f64>,
+    utilisation: Option<f64>,
+    celsius: Option<f64>,
+    worst: Option<Concern>,
 }
 
 impl From<&Labels> for Key {
@@ -70,14 +97,23 @@ impl From<&Labels> for Key {
     }
 }
 
+impl Identity {
+    fn of(key: &Key, info: Option<&Labels>) -> Self {
+        let (host, pid) = info.map(|it| (it.host.clone(), it.pid.clone())).unwrap_or_default();
+        let device = pid.is_empty().then(|| key.device.clone());
+        let Key { instance, run, rank, .. } = key.clone();
+        Self { instance, run, rank, host, pid, device, number: 0 }
+    }
+}
+
 /// Returns the rows of all series. Without `all_devices`, only the devices of machines with one of the ranks count.
 pub(super) fn fleet(ranks: &[Figure], devices: &[Figure], all_devices: bool) -> Fleet {
     let ranks = joined(ranks);
-    let devices = memories(devices);
+    let devices = of_devices(devices);
     let hosts = Hosts::of(&ranks);
     let known: BTreeSet<&Foreign> = ranks.keys().map(|it| &it.instance).collect();
     let is_known = |it: &&(Foreign, Foreign)| all_devices || known.contains(&it.0);
-    let mut names: BTreeSet<Host> = ranks.keys().map(|it| hosts.find(&it.instance, &it.device)).collect();
+    let mut names: BTreeSet<Host> = ranks.iter().map(|(key, it)| hosts.of_rank(key, it)).collect();
     names.extend(devices.keys().filter(is_known).map(|it| hosts.find(&it.0, &it.1)));
     let mut nodes: BTreeMap<Host, NodeRow> = names.into_iter().map(|it| (it.clone(), node(it))).collect();
     for (key, device) in devices.iter().filter(|it| is_known(&it.0)) {
@@ -86,23 +122,23 @@ pub(super) fn fleet(ranks: &[Figure], devices: &[Figure], all_devices: bool) -> 
             let (used, total) = it.memory.unwrap_or_default();
             let more = device.used.zip(device.total).map(|(used, total)| (whole(used), whole(total)));
             it.memory = more.map(|more| (used.plus(more.0), total.plus(more.1))).or(it.memory);
+            worsen(&mut it.worst, device.worst.as_ref());
         }
     }
     let places: BTreeMap<Host, usize> = nodes.keys().cloned().zip(0..).collect();
     let (mut jobs, mut rows, mut series) = (Jobs::default(), Vec::new(), Vec::new());
-    for (key, it) in largest(&ranks) {
-        let node = hosts.find(&key.instance, &key.device);
+    for ((id, (key, it)), number) in largest(&ranks).into_iter().zip(0..) {
+        let node = hosts.of_rank(key, it);
         let job = jobs.place(key, it, &node);
         let row = row(key, it, devices.get(&(key.instance.clone(), key.device.clone())));
         if let Some(node) = nodes.get_mut(&node) {
             node.probes += u64::from(!row.ended);
-            let is_worse = |worst: &Concern| row.worst.as_ref().is_some_and(|own| own.severity > worst.severity);
-            if node.worst.as_ref().is_none_or(is_worse) {
-                node.worst.clone_from(&row.worst);
-            }
+            worsen(&mut node.worst, row.worst.as_ref());
         }
-        rows.push(RankRow { node: places.get(&node).copied().unwrap_or_default(), job: Some(job), ..row });
-        series.push(key.clone());
+        let node = places.get(&node).copied().unwrap_or_default();
+        // A number instead of a probe: the host, the rank and the pid may not be enough to select a row by.
+        rows.push(RankRow { node, job: Some(job), probe: Some((ProbeId(number), 0)), ..row });
+        series.push(Series { id, key: key.clone() });
     }
     Fleet { overview: Overview::new(nodes.into_values().collect(), jobs.rows(), rows), series }
 }
@@ -122,6 +158,12 @@ impl<'a> Hosts<'a> {
             all.of_instances.insert(&info.instance, &info.host);
         }
         all
+    }
+
+    /// Returns the host of a rank. Others may share its device: containers have hosts' names of their own.
+    fn of_rank(&self, key: &Key, it: &Rank) -> Host {
+        let own = it.info.map(|info| &info.host).filter(|host| !host.is_empty());
+        own.cloned().unwrap_or_else(|| self.find(&key.instance, &key.device))
     }
 
     fn find(&self, instance: &Foreign, device: &Foreign) -> Host {
@@ -152,32 +194,50 @@ fn severity(labels: &Labels) -> Option<Severity> {
     all.into_iter().find(|it| it.name() == labels.severity.raw())
 }
 
-fn memories(figures: &[Figure]) -> BTreeMap<(Foreign, Foreign), Device> {
+fn of_devices(figures: &[Figure]) -> BTreeMap<(Foreign, Foreign), Device> {
     let mut all: BTreeMap<_, Device> = BTreeMap::new();
     for Figure { labels, value: (_, value) } in figures {
         let device = all.entry((labels.instance.clone(), labels.gpu_uuid.clone())).or_default();
         match labels.name.raw() {
             "gpuwatch_device_memory_total_bytes" => device.total = Some(*value),
-            _ => device.used = Some(*value),
+            "gpuwatch_device_memory_used_bytes" => device.used = Some(*value),
+            "gpuwatch_device_utilisation_ratio" => device.utilisation = Some(*value),
+            "gpuwatch_device_temperature_celsius" => device.celsius = Some(*value),
+            "gpuwatch_device_alert" => worsen(&mut device.worst, concern(labels).as_ref()),
+            _ => {}
         }
     }
     all
 }
 
+/// Returns an alert with its severity; `None` for one that a later release may have.
+fn concern(labels: &Labels) -> Option<Concern> {
+    severity(labels).map(|severity| Concern { severity, title: title(labels) })
+}
+
+/// Takes the other concern if it is worse.
+fn worsen(worst: &mut Option<Concern>, other: Option<&Concern>) {
+    if other.map(|it| it.severity) > worst.as_ref().map(|it| it.severity) {
+        *worst = other.cloned();
+    }
+}
+
 /// Returns each rank once: on the device where it has allocated most.
-fn largest<'a, 'b>(ranks: &'b BTreeMap<Key, Rank<'a>>) -> impl Iterator<Item = (&'b Key, &'b Rank<'a>)> {
+fn largest<'a, 'b>(ranks: &'b BTreeMap<Key, Rank<'a>>) -> BTreeMap<Identity, (&'b Key, &'b Rank<'a>)> {
     let allocated = |it: &Rank| it.values.get("gpuwatch_allocated_bytes").copied().unwrap_or(-1.0);
-    let mut best: BTreeMap<_, (&Key, &Rank)> = BTreeMap::new();
+    let mut best: BTreeMap<Identity, (&Key, &Rank)> = BTreeMap::new();
+    let mut numbers: BTreeMap<(Identity, &Foreign), u32> = BTreeMap::new();
     for (key, it) in ranks {
-        let pid = it.info.map(|info| &info.pid);
-        // Processes without a pid here are distinguished by their devices.
-        let device = pid.is_none().then_some(&key.device);
-        let held = best.entry((&key.instance, &key.run, &key.rank, pid, device)).or_insert((key, it));
+        let mut id = Identity::of(key, it.info);
+        let number = numbers.entry((id.clone(), &key.device)).or_default();
+        id.number = *number;
+        *number += 1;
+        let held = best.entry(id).or_insert((key, it));
         if allocated(it) > allocated(held.1) {
             *held = (key, it);
         }
     }
-    best.into_values()
+    best
 }
 
 fn node(host: Host) -> NodeRow {
@@ -186,14 +246,21 @@ fn node(host: Host) -> NodeRow {
 
 fn row(key: &Key, it: &Rank, device: Option<&Device>) -> RankRow {
     let value = |name: &str| it.values.get(name).copied();
-    let memory = device.and_then(|it| it.used.zip(it.total)).filter(|it| it.1 > 0.0);
+    let of_device = |figure: fn(&Device) -> Option<f64>| device.and_then(figure);
+    let share = |part: Option<f64>, whole: Option<f64>| {
+        part.zip(whole.filter(|it| *it > 0.0)).map(|(part, whole)| part / whole)
+    };
+    let reserved = value("gpuwatch_reserved_bytes");
     let figures: Figures = [
-        (RankFigure::Device, memory.map(|(used, total)| used / total)),
+        (RankFigure::Device, share(of_device(|it| it.used), of_device(|it| it.total))),
         (RankFigure::Allocated, value("gpuwatch_allocated_bytes")),
-        (RankFigure::Reserved, value("gpuwatch_reserved_bytes")),
+        (RankFigure::Reserved, reserved),
+        (RankFigure::Unused, share(value("gpuwatch_unused_bytes"), reserved)),
         (RankFigure::Growth, value("gpuwatch_growth_bytes_per_step")),
         (RankFigure::Full, value("gpuwatch_full_seconds")),
         (RankFigure::StepTime, value("gpuwatch_step_seconds")),
+        (RankFigure::Utilisation, of_device(|it| it.utilisation)),
+        (RankFigure::Temperature, of_device(|it| it.celsius)),
     ]
     .into_iter()
     .collect();
@@ -203,7 +270,7 @@ fn row(key: &Key, it: &Rank, device: Option<&Device>) -> RankRow {
         ended: value("gpuwatch_process_up") == Some(0.0),
         step: value("gpuwatch_step").map(units::whole),
         figures,
-        worst: it.alerts.first().map(|(severity, labels)| Concern { severity: *severity, title: title(labels) }),
+        worst: it.alerts.first().and_then(|(_, labels)| concern(labels)),
         ..RankRow::default()
     }
 }
@@ -239,7 +306,7 @@ impl Jobs {
             (id, format!("{} {}", info.scheduler.raw(), info.scheduler_job.raw()))
         } else if key.run.is_empty() {
             let pid = if info.pid.is_empty() { "a process".to_owned() } else { format!("pid {}", info.pid.raw()) };
-            ((key.instance.clone(), info.pid.clone(), key.process.clone()), format!("{pid} on {}", host.raw()))
+            ((host.clone(), info.pid.clone(), key.process.clone()), format!("{pid} on {}", host.raw()))
         } else {
             ((key.run.clone(), Foreign::default(), Foreign::default()), format!("run {}", key.run.raw()))
         };

@@ -97,7 +97,8 @@ pub struct RankRow {
     pub node: usize,
     /// The job's place in `jobs`.
     pub job: Option<usize>,
-    /// The probe of its machine's session, and the probe's ordinal of the device; `None` without a session.
+    /// The probe of its machine's session, and the probe's ordinal of the device; without a session, a number that
+    /// separates it from the machine's other processes, or `None`.
     pub probe: Option<(ProbeId, u32)>,
     /// Its global rank.
     pub rank: Option<u64>,
@@ -164,9 +165,15 @@ impl Overview {
 
     /// Returns the places of the ranks whose figure is much worse than the median of their job.
     pub fn outliers(&self, figure: RankFigure) -> BTreeSet<usize> {
-        let spreads: Vec<_> = (0..self.jobs.len()).map(|job| self.spread(figure, Some(job))).collect();
+        // Thousands of processes may be jobs of their own, so collect the values of all jobs at once.
+        let mut values: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for it in self.ranks.iter().filter(|it| !it.ended) {
+            it.job.into_iter().for_each(|job| values.entry(job).or_default().extend(it.figures.get(figure)));
+        }
+        let spreads = values.into_iter().filter_map(|(job, values)| Some((job, Spread::of(figure, values)?)));
+        let spreads: BTreeMap<usize, Spread> = spreads.collect();
         let is_outlier = |it: &RankRow| {
-            let spread = spreads.get(it.job?)?.as_ref()?;
+            let spread = spreads.get(&it.job?)?;
             it.figures.get(figure).filter(|value| !it.ended && spread.is_outlier(*value))
         };
         (0..).zip(&self.ranks).filter(|(_, it)| is_outlier(it).is_some()).map(|(place, _)| place).collect()
@@ -270,8 +277,7 @@ fn node(it: &Node, found: &Findings) -> NodeRow {
 }
 
 fn job(cluster: &Cluster, it: &Job, found: &[JobFinding]) -> JobRow {
-    let name = it.scheduled.map(|job| format!("{} {}", job.scheduler, job.id));
-    let name = name.or_else(|| it.run.map(|run| format!("run {run}"))).unwrap_or_else(|| unnamed(cluster, it));
+    let name = it.name().unwrap_or_else(|| unnamed(cluster, it));
     JobRow {
         name: Foreign::new(name),
         expected: it.world_size.filter(|size| *size > 1),

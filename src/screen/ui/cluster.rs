@@ -4,13 +4,13 @@
 mod listed;
 /// Mouse events.
 mod mouse;
+/// The past of a rank.
+mod past;
 
 pub use super::cluster_command::ClusterCommand;
-use super::{Answer, Command, Motion, Request, Source, Ui, filter::Filter, moved};
-use crate::{
-    facts::event::ProbeId,
-    model::cluster::overview::{Overview, RankId, RankRow, figure::RankFigure},
-};
+use super::{Answer, Command, Motion, Request, Screen, Source, Ui, filter::Filter, moved};
+use crate::model::cluster::overview::{Overview, RankId, RankRow, figure::RankFigure};
+pub use past::Span;
 
 /// From so many ranks on, the screen begins with a map of them.
 const MANY: usize = 100;
@@ -60,8 +60,8 @@ impl Order {
 pub struct Opening {
     /// Its place in the overview.
     pub node: usize,
-    /// The process to select there, with its ordinal of the device.
-    pub process: Option<(ProbeId, u32)>,
+    /// The place of the rank to select there.
+    pub rank: Option<usize>,
 }
 
 /// The state of the user interface for many machines.
@@ -81,6 +81,8 @@ pub struct ClusterUi {
     pub rank: Option<RankId>,
     /// Cells in a row of the latest map.
     pub columns: usize,
+    /// How long the past of a rank is.
+    pub span: Span,
     /// The machine that the last command opens.
     pub opening: Option<Opening>,
 }
@@ -89,6 +91,16 @@ impl ClusterUi {
     /// Creates the state around the one that all screens have.
     pub fn new(base: Ui) -> Self {
         Self { base: Ui { source: Source::Cluster, ..base }, ..Self::default() }
+    }
+
+    /// Creates the same for the machines' recordings.
+    pub fn of_recordings(base: Ui) -> Self {
+        Self { base: Ui { source: Source::Recordings, ..base }, ..Self::default() }
+    }
+
+    /// Creates the same for the ranks that a store of figures has.
+    pub fn of_store(base: Ui) -> Self {
+        Self { base: Ui { source: Source::Store, ..base }, ..Self::default() }
     }
 
     /// Returns what the screen lists.
@@ -110,8 +122,10 @@ impl ClusterUi {
             Command::Back if self.base.help => self.base.help = false,
             Command::Move(it) if self.base.help => self.base.help_scroll = moved(it, self.base.help_scroll),
             _ if self.base.help => self.base.help_scroll = 0,
+            Command::Back if self.is_past() => self.base.screen = Screen::Overview,
             Command::Back => self.base.filter = Filter::default(),
             Command::Cluster(it) => self.update_own(it, overview),
+            Command::Replay(it) => self.base.request = Some(Request::Replay(it)),
             Command::Freeze => self.base.frozen = !self.base.frozen,
             Command::Filter => self.base.filter.typing = true,
             Command::Order => {
@@ -121,11 +135,11 @@ impl ClusterUi {
             Command::Copy => self.copy(overview),
             Command::Move(it) => self.travel(it, overview),
             Command::Open => self.open(overview),
+            Command::Chart(it) => self.change_span(it),
             // Only the screens of one machine have these.
             Command::NextBox
             | Command::PreviousBox
             | Command::Timeline
-            | Command::Chart(_)
             | Command::Alerts
             | Command::All
             | Command::Preset
@@ -144,7 +158,6 @@ impl ClusterUi {
             | Command::Explain
             | Command::Allow
             | Command::Yes
-            | Command::Replay(_)
             | Command::Snapshot(_) => {}
         }
     }
@@ -152,7 +165,7 @@ impl ClusterUi {
     fn update_own(&mut self, command: ClusterCommand, overview: &Overview) {
         match command {
             ClusterCommand::NextFigure | ClusterCommand::PreviousFigure => {
-                self.figure = self.figure.next(command == ClusterCommand::NextFigure);
+                self.figure = self.next_figure(command == ClusterCommand::NextFigure, overview);
                 let row = self.figure.row();
                 self.base.show_message(format!("{}: {}", row.label, row.meaning));
             }
@@ -163,6 +176,16 @@ impl ClusterUi {
                 });
             }
         }
+    }
+
+    /// Returns the next figure, or the one before; of a store, one that it has.
+    fn next_figure(&self, forward: bool, overview: &Overview) -> RankFigure {
+        let is_known = |figure| overview.ranks.iter().any(|it| it.figures.get(figure).is_some());
+        let mut figure = self.figure.next(forward);
+        while self.base.source == Source::Store && figure != self.figure && !is_known(figure) {
+            figure = figure.next(forward);
+        }
+        figure
     }
 
     fn type_filter(&mut self, answer: Answer, overview: &Overview) {
@@ -180,6 +203,7 @@ impl ClusterUi {
     /// Moves the selection: by a cell or a row of the map, by a row of the machines.
     fn travel(&mut self, motion: Motion, overview: &Overview) {
         let (here, columns) = match self.shape(overview) {
+            _ if self.is_past() => (self.rank_place(&self.ranks(overview), overview), Some(1)),
             Shape::Machines => (self.node_place(&self.nodes(overview)), None),
             Shape::Map => (self.rank_place(&self.ranks(overview), overview), Some(self.columns.max(1))),
         };
@@ -199,11 +223,11 @@ impl ClusterUi {
     /// Selects by the place in the list, at most the last.
     fn select(&mut self, place: usize, overview: &Overview) {
         match self.shape(overview) {
-            Shape::Machines => {
+            Shape::Machines if !self.is_past() => {
                 let listed = self.nodes(overview);
                 self.node = listed.get(place.min(listed.len().saturating_sub(1))).copied();
             }
-            Shape::Map => {
+            Shape::Machines | Shape::Map => {
                 let listed = self.ranks(overview);
                 let rank = listed.get(place.min(listed.len().saturating_sub(1)));
                 self.rank = rank.and_then(|it| overview.ranks.get(*it)).map(RankRow::id);
@@ -211,17 +235,17 @@ impl ClusterUi {
         }
     }
 
-    /// Returns the selected machine, and the process that is selected with it.
+    /// Returns the selected machine, and the rank that is selected with it.
     pub fn selected(&self, overview: &Overview) -> Option<Opening> {
         match self.shape(overview) {
             Shape::Machines => {
                 let listed = self.nodes(overview);
-                listed.get(self.node_place(&listed)).map(|node| Opening { node: *node, process: None })
+                listed.get(self.node_place(&listed)).map(|node| Opening { node: *node, rank: None })
             }
             Shape::Map => {
                 let listed = self.ranks(overview);
-                let rank = overview.ranks.get(*listed.get(self.rank_place(&listed, overview))?)?;
-                Some(Opening { node: rank.node, process: rank.probe })
+                let place = *listed.get(self.rank_place(&listed, overview))?;
+                Some(Opening { node: overview.ranks.get(place)?.node, rank: Some(place) })
             }
         }
     }

@@ -9,14 +9,19 @@ mod jobs;
 mod map;
 /// The machines as rows.
 mod nodes;
+/// The past of a rank.
+mod past;
+/// What a store of figures has answered.
+mod store;
 
-use super::{Drawn, RenderContext, ascii, cells, footer, header, help, put, take, verdict};
+use super::{Drawn, RenderContext, ascii, cells, footer, header, help, playback, put, take, verdict};
 use crate::{
     facts::units::counted,
     model::{
         analysis::severity::Severity,
         cluster::{
             Link,
+            answers::Answers,
             overview::{NodeRow, Overview, RankRow, spread::Spread},
         },
         findings::Findings,
@@ -25,11 +30,12 @@ use crate::{
     screen::{
         theme::{Role, Theme},
         ui::{
-            Command, Motion,
+            Chart, Command, Motion,
             cluster::{ClusterCommand, ClusterUi, Shape},
         },
     },
     sources::focus,
+    storage::replay::Progress,
 };
 use ratatui::{Frame, buffer::Buffer, layout::Rect, text::Line};
 use std::cell::RefCell;
@@ -41,6 +47,8 @@ const DETAILED: u16 = 12;
 struct Scene<'a> {
     overview: &'a Overview,
     ui: &'a ClusterUi,
+    /// The store that the rows come from, if they do.
+    answers: Option<&'a Answers>,
     /// The figure over all running ranks.
     spread: Option<Spread>,
     /// Styles, keys, regions: what all screens have.
@@ -48,19 +56,52 @@ struct Scene<'a> {
 }
 
 /// Draws the whole screen.
-pub fn draw(frame: &mut Frame, overview: &Overview, ui: &ClusterUi, theme: &Theme) -> Drawn {
-    paint(frame.buffer_mut(), overview, ui, theme)
+pub fn draw(
+    frame: &mut Frame,
+    overview: &Overview,
+    ui: &ClusterUi,
+    theme: &Theme,
+    progress: Option<&Progress>,
+) -> Drawn {
+    paint(frame.buffer_mut(), overview, ui, theme, progress)
 }
 
 /// The same into any buffer.
-pub fn paint(buffer: &mut Buffer, overview: &Overview, ui: &ClusterUi, theme: &Theme) -> Drawn {
+pub fn paint(
+    buffer: &mut Buffer,
+    overview: &Overview,
+    ui: &ClusterUi,
+    theme: &Theme,
+    progress: Option<&Progress>,
+) -> Drawn {
+    painted(buffer, overview, ui, theme, progress, None)
+}
+
+/// The same with the rows of a store of figures, and the past of a rank in their place while it is open.
+pub fn paint_store(
+    buffer: &mut Buffer,
+    overview: &Overview,
+    ui: &ClusterUi,
+    theme: &Theme,
+    answers: &Answers,
+) -> Drawn {
+    painted(buffer, overview, ui, theme, None, Some(answers))
+}
+
+fn painted(
+    buffer: &mut Buffer,
+    overview: &Overview,
+    ui: &ClusterUi,
+    theme: &Theme,
+    progress: Option<&Progress>,
+    answers: Option<&Answers>,
+) -> Drawn {
     let area = buffer.area;
     // The boxes of one machine are not here.
     let (session, findings) = (Session::default(), Findings::default());
     let regions = RefCell::default();
-    let context =
-        RenderContext { session: &session, findings: &findings, ui: &ui.base, theme, progress: None, regions };
-    let scene = Scene { overview, ui, spread: overview.spread(ui.figure, None), context };
+    let context = RenderContext { session: &session, findings: &findings, ui: &ui.base, theme, progress, regions };
+    let scene = Scene { overview, ui, answers, spread: overview.spread(ui.figure, None), context };
     buffer.set_style(area, scene.context.style(Role::Text));
     let columns = arrange(buffer, area, &scene);
     let help_most = if ui.base.help { help::draw(buffer, area, &scene.context) } else { 0 };
@@ -74,21 +115,29 @@ pub fn paint(buffer: &mut Buffer, overview: &Overview, ui: &ClusterUi, theme: &T
 ///
 /// ```text
 /// header     what needs attention, what is up
+/// trouble    why a store of figures does not answer, only while it does not
 /// jobs       a line for each, with its findings; at most a third of the rows
 /// machines   a row each, or the ranks as a map
 /// detail     what is selected, in full
-/// footer     the keys
+/// footer     the keys; of recordings, where they stand
 /// ```
 ///
-/// Below 8 rows there is no footer, below 12 neither jobs nor detail.
+/// Below 8 rows there is no footer, below 12 neither jobs nor detail. The past of a rank, or why a store has no rows,
+/// takes the place of what is between trouble and footer.
 fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> usize {
     let mut rest = area;
     let footed = area.height >= 8 || footer::has_text(&scene.context);
     header(buffer, take(&mut rest, 1), scene, footed);
-    if footed {
+    if scene.context.progress.is_some() {
+        let keys = |buffer: &mut Buffer, row| footer::draw_with(buffer, row, keys(scene), &scene.context);
+        playback::draw(buffer, &mut rest, area.height, &scene.context, keys);
+    } else if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: rest.height.min(1), ..rest };
         rest.height = rest.height.saturating_sub(1);
         footer::draw_with(buffer, bottom, keys(scene), &scene.context);
+    }
+    if scene.answers.is_some_and(|it| store::draw(buffer, &mut rest, it, scene)) {
+        return 0;
     }
     if area.height >= DETAILED {
         jobs::draw(buffer, &mut rest, usize::from(area.height / 3), scene);
@@ -106,7 +155,8 @@ fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> usize {
     }
 }
 
-/// `gpuwatch  2 need attention  64 machines  62 up  2 jobs  512 ranks`
+/// `gpuwatch  2 need attention  64 machines  62 up  2 jobs  512 ranks`; of a store, its address and the age of its
+/// figures instead of the links.
 fn header(buffer: &mut Buffer, area: Rect, scene: &Scene, footed: bool) {
     let overview = scene.overview;
     let severities = || overview.nodes.iter().filter_map(NodeRow::severity);
@@ -117,13 +167,16 @@ fn header(buffer: &mut Buffer, area: Rect, scene: &Scene, footed: bool) {
     if scene.ui.base.frozen {
         pieces.push(("FROZEN".to_owned(), Role::Warning));
     }
+    pieces.extend(scene.answers.into_iter().flat_map(store::pieces));
     if urgent > 0 {
         let verb = if urgent == 1 { "needs" } else { "need" };
         let role = severities().max().map_or(Role::Text, verdict::role);
         pieces.push((format!("{urgent} {verb} attention"), role));
     }
     pieces.push((counted(overview.nodes.len() as u64, "machine"), Role::Dim));
-    pieces.push((format!("{up} up"), Role::Dim));
+    if scene.answers.is_none() {
+        pieces.push((format!("{up} up"), Role::Dim));
+    }
     pieces.push((counted(overview.jobs.len() as u64, "job"), Role::Dim));
     pieces.push((counted(ranks as u64, "rank"), Role::Dim));
     let leave = if footed { "" } else { "q quit" };
@@ -147,16 +200,18 @@ fn keys(scene: &Scene) -> &'static [footer::Hint] {
     const ORDER: footer::Hint = (&[Command::Order], "order");
     const FILTER: footer::Hint = (&[Command::Filter], "filter");
     const FREEZE: footer::Hint = (&[Command::Freeze], "freeze");
+    const MAP: footer::Hint = (&[Command::Cluster(ClusterCommand::Map)], "map of ranks");
+    const MACHINES: footer::Hint = (&[Command::Cluster(ClusterCommand::Map)], "machines");
+    const PAST: footer::Hint = (&[Command::Open], "history");
+    const RANK: footer::Hint = (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "rank");
+    const SPAN: footer::Hint = (&[Command::Chart(Chart::Minus), Command::Chart(Chart::Plus)], "span");
     match scene.ui.shape(scene.overview) {
         _ if scene.ui.base.help => &[BACK, QUIT, MOVE],
-        Shape::Machines => {
-            const MAP: footer::Hint = (&[Command::Cluster(ClusterCommand::Map)], "map of ranks");
-            &[QUIT, HELP, OPEN, MAP, FIGURE, ORDER, FILTER, MOVE, FREEZE]
-        }
-        Shape::Map => {
-            const MACHINES: footer::Hint = (&[Command::Cluster(ClusterCommand::Map)], "machines");
-            &[QUIT, HELP, OPEN, MACHINES, FIGURE, ORDER, FILTER, MOVE, FREEZE]
-        }
+        _ if scene.ui.is_past() => &[BACK, QUIT, HELP, FIGURE, SPAN, RANK],
+        Shape::Machines if scene.answers.is_some() => &[QUIT, HELP, PAST, MAP, FIGURE, ORDER, FILTER, MOVE, FREEZE],
+        Shape::Map if scene.answers.is_some() => &[QUIT, HELP, PAST, MACHINES, FIGURE, ORDER, FILTER, MOVE, FREEZE],
+        Shape::Machines => &[QUIT, HELP, OPEN, MAP, FIGURE, ORDER, FILTER, MOVE, FREEZE],
+        Shape::Map => &[QUIT, HELP, OPEN, MACHINES, FIGURE, ORDER, FILTER, MOVE, FREEZE],
     }
 }
 

@@ -110,7 +110,8 @@ pub(super) fn draw_with(buffer: &mut Buffer, area: Rect, hints: &[Hint], context
     if has_text(context) {
         return message(buffer, area, context);
     }
-    written(buffer, area, hints.iter().filter_map(|hint| named(hint, context)), context);
+    let shown = hints.iter().filter_map(|hint| named(hint, context)).collect();
+    written(buffer, area, with_replay(shown, context), context);
 }
 
 fn message(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
@@ -138,7 +139,7 @@ fn named((commands, word): &Hint, context: &RenderContext) -> Option<Shown> {
     Some((keys?.concat(), *word, commands.first().copied().filter(|_| commands.len() == 1)))
 }
 
-/// Draws as many keys as fit; in a replay its own come after those that leave.
+/// Draws as many keys as fit.
 pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let ui = context.ui;
     let hints = match ui.screen {
@@ -153,11 +154,17 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     if ui.machine.is_some() && ui.screen == Screen::Overview && !ui.help && !ui.is_among_alerts() {
         shown.splice(0..0, named(&MACHINES, context));
     }
+    written(buffer, area, with_replay(shown, context), context);
+}
+
+/// Adds a replay's keys after those that leave.
+fn with_replay(mut shown: Vec<Shown>, context: &RenderContext) -> Vec<Shown> {
+    let ui = context.ui;
     if ui.is_replay() && !ui.help && ui.explained.is_none() && ui.screen != Screen::Timeline {
         let own = REPLAY.iter().filter_map(|hint| named(hint, context));
         shown.splice(2.min(shown.len())..2.min(shown.len()), own);
     }
-    written(buffer, area, shown, context);
+    shown
 }
 
 fn written(buffer: &mut Buffer, area: Rect, shown: impl IntoIterator<Item = Shown>, context: &RenderContext) {

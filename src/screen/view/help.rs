@@ -70,7 +70,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     }
     for it in match context.ui.source {
         Source::Snapshot => &OF_SNAPSHOTS[..],
-        Source::Cluster => &OF_CLUSTERS[..],
+        Source::Cluster | Source::Recordings | Source::Store => &OF_CLUSTERS[..],
         Source::Live | Source::Replay => &NOTES[..],
     } {
         note(it);
@@ -82,15 +82,20 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
 
 /// Returns the sections of the help; filter, menu and question show their own keys.
 fn sections(context: &RenderContext) -> Vec<Section> {
-    // The timeline's keys are in the help of every screen; while it is closed they replace no other.
-    let is_there =
-        |it: &&Binding| keys::reaches(it, context.ui) || (it.group == Group::Timeline && context.ui.is_of_one());
+    // The keys of a timeline are in the help of every screen; while it is closed they replace no other.
+    let is_of_timeline = |it: &Binding| match context.ui.source {
+        Source::Live | Source::Replay => it.group == Group::Timeline,
+        Source::Store => it.group == Group::Past,
+        Source::Snapshot | Source::Cluster | Source::Recordings => false,
+    };
+    let is_there = |it: &&Binding| keys::reaches(it, context.ui) || is_of_timeline(it);
     let of = |group: Group| BINDINGS.iter().filter(move |it| it.group == group).filter(is_there);
-    let groups = Group::HELP.into_iter().chain([Group::Replay, Group::Snapshot, Group::Cluster]);
+    let own = [Group::Replay, Group::Snapshot, Group::Cluster, Group::Recordings, Group::Past];
+    let groups = Group::HELP.into_iter().chain(own);
     let mut sections: Vec<Section> =
         groups.map(|group| (group.name(), of(group).map(|it| (it.keys, it.help)).collect())).collect();
     if let Some((_, own)) = sections.iter_mut().find(|it| it.0 == Group::Moving.name()) {
-        own.extend((context.ui.source != Source::Cluster).then_some(keys::DEVICES));
+        own.extend((!context.ui.is_of_many()).then_some(keys::DEVICES));
     }
     sections.retain(|it| !it.1.is_empty());
     sections

@@ -10,44 +10,54 @@ use ratatui::{
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
+    widgets::{Clear, Widget},
 };
 
-/// Returns its rows for a height: position, message, keys; on low screens the message replaces the keys.
-pub(super) fn height(whole: u16) -> u16 {
-    if whole >= 20 { 3 } else { 2 }
-}
-
-/// Draws as many rows as there are.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, progress: &Progress) {
-    match progress {
+/// Takes the last rows of a screen for the position and for the keys, which `keys` draws. Low screens have no row for
+/// the keys beside a message of the replay; a question or an answer to the user takes it anyway.
+pub(super) fn draw(
+    buffer: &mut Buffer,
+    rest: &mut Rect,
+    whole: u16,
+    context: &RenderContext,
+    keys: impl FnOnce(&mut Buffer, Rect),
+) {
+    let Some(progress) = context.progress else { return };
+    let height = if whole >= 20 { 3 } else { 2 }.min(rest.height);
+    let bottom = Rect { y: rest.bottom() - height, height, ..*rest };
+    rest.height -= height;
+    let has_keys = match progress {
         Progress::Loading { read, total, glimpse } => {
-            let share = read.saturating_mul(100).checked_div(*total).unwrap_or(100).min(100);
-            let end = if *glimpse { "; this is its end, without growth" } else { "" };
-            let words = format!("reading the recording: {share} %{end}");
-            put(buffer, area, 0, &Line::styled(words, context.style(Role::Title)));
-            let filled = usize::from(area.width).saturating_mul(usize::try_from(share).unwrap_or(100)) / 100;
-            put(buffer, area, 1, &Line::styled("━".repeat(filled), context.style(Role::Spark)));
+            loading(buffer, bottom, context, (*read, *total), *glimpse);
+            false
         }
         Progress::At(it) => {
-            put(buffer, area, 0, &first(usize::from(area.width), context, it));
+            put(buffer, bottom, 0, &first(usize::from(bottom.width), context, it));
             if let Some((words, warns)) = &it.word {
-                let words = cells::elide(&cells::raw(words), usize::from(area.width));
-                put(
-                    buffer,
-                    area,
-                    1,
-                    &Line::styled(words, context.style(if *warns { Role::Warning } else { Role::Text })),
-                );
+                let words = cells::elide(&cells::raw(words), usize::from(bottom.width));
+                let role = if *warns { Role::Warning } else { Role::Text };
+                put(buffer, bottom, 1, &Line::styled(words, context.style(role)));
             }
-            if area.height > 2 || it.word.is_none() {
-                let last = area.height.saturating_sub(1);
-                let keys = Rect { y: area.y + last, height: area.height.min(1), ..area };
-                if last > 0 {
-                    footer::keys(buffer, keys, context);
-                }
-            }
+            height > 2 || (height == 2 && it.word.is_none())
         }
+    };
+    let row = Rect { y: bottom.bottom().saturating_sub(1), height: height.min(1), ..bottom };
+    if footer::has_text(context) {
+        Clear.render(row, buffer);
+        footer::draw(buffer, row, context);
+    } else if has_keys {
+        keys(buffer, row);
     }
+}
+
+/// Draws how much is read.
+fn loading(buffer: &mut Buffer, area: Rect, context: &RenderContext, (read, total): (u64, u64), glimpse: bool) {
+    let share = read.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
+    let end = if glimpse { "; this is its end, without growth" } else { "" };
+    let words = format!("reading the recording: {share} %{end}");
+    put(buffer, area, 0, &Line::styled(words, context.style(Role::Title)));
+    let filled = usize::from(area.width).saturating_mul(usize::try_from(share).unwrap_or(100)) / 100;
+    put(buffer, area, 1, &Line::styled("━".repeat(filled), context.style(Role::Spark)));
 }
 
 fn first<'a>(width: usize, context: &RenderContext, it: &Position) -> Line<'a> {

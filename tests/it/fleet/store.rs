@@ -1,17 +1,38 @@
 //! `gpuwatch once --prometheus`: a real Prometheus with thousands of ranks, and stores that refuse.
 
-use super::{Daemon, daemon, free_port};
+/// The past of a rank.
+mod past;
+
+use super::{Daemon, daemon, free_port, screen::serve};
 use crate::{
     launch::Home,
-    pty::{PATIENCE, PROGRAM, until},
+    pty::{PATIENCE, PROGRAM, Terminal, until},
     schemas,
-    serve::prometheus,
+    serve::{exposed, prometheus, story},
+    story::{GIB, MIB, counters},
 };
-use gpuwatch::commands::serve::{
-    Format, Series,
-    families::Family::{self, Alert, Allocated, DeviceTotal, DeviceUsed, Process, Reserved, Step, StepTime, Up},
+use gpuwatch::{
+    commands::serve::{
+        Format, Series,
+        families::Family::{
+            self, Alert, Allocated, DeviceTemperature, DeviceTotal, DeviceUsed, DeviceUtilisation, Process, Reserved,
+            Step, StepTime, Unused, Up,
+        },
+    },
+    facts::{
+        event::{Fact, wire::Line},
+        units::Stamp,
+    },
+    hosts::prometheus::fleet,
+    model::{
+        alerts::Policy,
+        cluster::{
+            Cluster,
+            overview::{Overview, figure::RankFigure},
+        },
+    },
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{
     fs,
     io::{Read, Write},
@@ -39,7 +60,7 @@ fn exposition() -> String {
         let run = if rank < RANKS / 2 { "a" } else { "b" };
         let mut add = |family: Family, more: &[(&'static str, &str)], value: f64| {
             let own = [("gpu_uuid", device.as_str()), ("rank", &rank.to_string()), ("run", run)];
-            let own = if matches!(family, DeviceTotal | DeviceUsed) { &own[..1] } else { &own[..] };
+            let own = if family.row().labels == ["gpu_uuid"] { &own[..1] } else { &own[..] };
             let labels = own.iter().chain(more).map(|(label, it)| (*label, (*it).into())).collect();
             all.push(Series { family, labels, value });
         };
@@ -48,9 +69,12 @@ fn exposition() -> String {
         add(Process, &[&info[..], &[("world_size", "2048")]].concat(), 1.0);
         add(DeviceTotal, &[], 80e9);
         add(DeviceUsed, &[], 60e9);
+        add(DeviceUtilisation, &[], 0.97);
+        add(DeviceTemperature, &[], 61.0);
         add(Allocated, &[], if rank == WORST { 55e9 } else { 40e9 + rank as f64 });
         add(Reserved, &[], 58e9);
-        add(Step, &[], 1000.0);
+        add(Unused, &[], 14.5e9);
+        add(Step, &[], if rank == WORST { 996.0 } else { 1000.0 });
         add(StepTime, &[], 0.25);
         add(Up, &[], 1.0);
         if rank == WORST {
@@ -75,7 +99,7 @@ fn server(answer: impl Fn() -> String + Send + 'static) -> SocketAddr {
     address
 }
 
-fn answer(status: &str, body: &str) -> String {
+pub(super) fn answer(status: &str, body: &str) -> String {
     format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())
 }
 
@@ -129,8 +153,68 @@ fn the_worst_of_thousands_of_ranks_in_a_prometheus_comes_first() {
             (RANKS / 2, &"slurm 41".into())
         );
     }
+    let mut terminal = Terminal::start(&["--prometheus", &url, "--match", "run=b"], &[]);
+    terminal.shows(&format!("rank {WORST} on node{:03}", WORST / 8));
+    terminal.press("\r");
+    terminal.shows(&format!("device, the last hour: rank {WORST} on"));
+    terminal.shows("─ 75 % ─");
+    terminal.press(">");
+    terminal.shows("─ 51.22 GiB ─");
+    for (keys, words) in [(">>", "─ 25 % ─"), (">>", "─ 4 steps ─"), (">", "─ 97 % ─"), (">", "─ 61 °C ─")]
+    {
+        terminal.press(keys);
+        terminal.shows(words);
+    }
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
     let none = once(&[&url, "--match", "run=c"]);
     assert!(String::from_utf8_lossy(&none.stdout).ends_with("with these labels\n"), "{none:?}");
+}
+
+/// The answer of a store that has scraped these series.
+fn scraped(all: &[Series], question: &str) -> String {
+    let figure = |it: &Series| {
+        let labels = it.labels.iter().map(|(label, value)| (*label, value.raw()));
+        let labels = labels.chain([("__name__", it.family.row().name), ("instance", "a:9477")]);
+        let labels: serde_json::Map<_, _> = labels.map(|(label, text)| (label.to_owned(), text.into())).collect();
+        json!({"metric": labels, "value": [1_700_000_000, it.value.to_string()]})
+    };
+    let asked = all.iter().filter(|it| question.contains(it.family.row().name));
+    let result: Vec<_> = asked.map(figure).collect();
+    answer("200 OK", &json!({"status": "success", "data": {"resultType": "vector", "result": result}}).to_string())
+}
+
+#[test]
+fn a_rank_has_the_same_figures_through_a_store_as_on_its_machine() {
+    let mut story = story();
+    // The other rank is three steps behind.
+    for step in 400..403 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 16 * MIB, GIB));
+    }
+    // Between two readings of the driver, a machine adds what its ranks have reserved since.
+    story.device(0, 90 * GIB, &[(4240, 80 * GIB)]);
+    for it in &mut story.events {
+        if let Fact::Probe { line, .. } = &mut it.fact
+            && let Line::Hello(hello) = &mut **line
+        {
+            hello.run = Some("r".to_owned());
+        }
+    }
+    let all = exposed(&story);
+    let url = serve(move |it| scraped(&all, it)).parse().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let there = runtime.block_on(fleet(&url, &[])).unwrap().overview;
+    let mut cluster = Cluster::new(["a".to_owned()], Stamp(0));
+    cluster.nodes[0].session = story.session();
+    let here = Overview::of(&cluster, &[Policy::default().findings(&cluster.nodes[0].session)]);
+    let figures = |it: &Overview| -> Vec<_> {
+        let order = it.rank_order(RankFigure::Device).into_iter().filter_map(|place| it.ranks.get(place));
+        order.map(|row| (row.rank, row.step, row.figures)).collect()
+    };
+    assert_eq!((figures(&there), there.ranks.len()), (figures(&here), 2));
+    let known = |it: &RankFigure| here.ranks.iter().any(|row| row.figures.get(*it).is_some_and(|value| value > 0.0));
+    let unknown: Vec<_> = RankFigure::TABLE.iter().map(|it| it.figure).filter(|it| !known(it)).collect();
+    assert_eq!(unknown, []);
 }
 
 #[test]
@@ -155,6 +239,10 @@ fn a_store_that_refuses_is_one_sentence() {
             "{status}: {errors}"
         );
     }
+    let huge = answer("200 OK", &" ".repeat(65 << 20));
+    let address = server(move || huge.clone());
+    let output = once(&[&format!("http://{address}")]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("answers more than 64 MiB"), "{output:?}");
     let closed = once(&[&format!("http://127.0.0.1:{}", free_port())]);
     assert!(String::from_utf8_lossy(&closed.stderr).contains("cannot reach http://127.0.0.1:"), "{closed:?}");
     let address = server(move || answer("200 OK", empty));

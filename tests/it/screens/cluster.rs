@@ -1,9 +1,16 @@
 //! Many machines: as rows and as a map of their ranks, at every size, with hostile names.
 
+/// The ranks of a store, and the past of one.
+mod past;
+
 use super::{Theme, theme};
 use crate::story::{styles, text};
 use gpuwatch::{
-    facts::{event::ProbeId, text::Foreign, units::Bytes},
+    facts::{
+        event::ProbeId,
+        text::Foreign,
+        units::{Bytes, Stamp},
+    },
     model::{
         analysis::severity::Severity,
         cluster::{
@@ -20,6 +27,7 @@ use gpuwatch::{
         },
         view::cluster::paint,
     },
+    storage::replay::{Position as Moment, Progress},
 };
 use ratatui::{
     buffer::Buffer,
@@ -110,7 +118,7 @@ fn hostile() -> Overview {
 
 fn picture(overview: &Overview, ui: &ClusterUi, theme: &Theme, (width, height): (u16, u16)) -> (Buffer, Regions) {
     let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
-    let drawn = paint(&mut buffer, overview, ui, theme);
+    let drawn = paint(&mut buffer, overview, ui, theme, None);
     (buffer, drawn.regions)
 }
 
@@ -134,6 +142,28 @@ fn machines_and_maps_look_like_this_at_every_size() {
     let mut help = ui();
     help.base.help = true;
     insta::assert_snapshot!("machines-help", shown(&machines(5), &help, (120, 40)));
+}
+
+#[test]
+fn recordings_stand_at_a_moment_at_every_size() {
+    let overview = machines(5);
+    let ui = ClusterUi::of_recordings(Ui::default());
+    let at =
+        Moment { at: Stamp(30_000_000), to: Stamp(60_000_000), step: Some(400), percent: 100, ..Moment::default() };
+    let drawn = |(width, height), progress: &Progress| {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+        paint(&mut buffer, &overview, &ui, &theme("dusk"), Some(progress));
+        text(&buffer)
+    };
+    let all = drawn((80, 24), &Progress::At(at.clone()));
+    assert!(all.contains("║ 1×  0:00:30") && all.contains("step 400") && all.contains("Space play"), "{all}");
+    let small = drawn((40, 12), &Progress::At(at.clone()));
+    assert!(small.contains("node02") && small.contains("step 400"), "{small}");
+    let reading = drawn((80, 24), &Progress::Loading { read: 1, total: 4, glimpse: false });
+    assert!(reading.contains("reading the recording: 25 %"), "{reading}");
+    for size in (0..50).step_by(7).flat_map(|width| (0..14).map(move |height| (width, height))) {
+        drawn(size, &Progress::At(at.clone()));
+    }
 }
 
 #[test]
@@ -181,7 +211,7 @@ fn a_cell_that_is_selected_is_described_and_opens_its_machine() {
     it.mouse(Mouse::Press(at(Target::Line(0))), &regions, &overview);
     assert!(shown(&overview, &it, (80, 24)).contains("rank 8 on node02"));
     it.mouse(Mouse::Double(at(Target::Line(0))), &regions, &overview);
-    assert_eq!(it.opening.take(), Some(Opening { node: 1, process: Some((ProbeId(0), 0)) }));
+    assert_eq!(it.opening.take(), Some(Opening { node: 1, rank: Some(8) }));
     // The keys of the last line can be clicked.
     let map = Command::Cluster(ClusterCommand::Map);
     it.mouse(Mouse::Press(at(Target::Key(map))), &regions, &overview);

@@ -35,11 +35,67 @@ fn a_rank_is_one_row_on_the_device_where_it_has_most() {
     let [row] = &overview.ranks[..] else { panic!("{overview:#?}") };
     assert_eq!((row.rank, row.pid, row.step, row.ended), (Some(0), Some(42), Some(12), false));
     assert_eq!((row.figures.get(RankFigure::Allocated), row.figures.get(RankFigure::Growth)), (Some(7e9), None));
-    assert_eq!((series[0].device.raw(), overview.jobs[0].name.raw()), ("GPU-b", "slurm 7"));
+    assert_eq!((series[0].key.device.raw(), overview.jobs[0].name.raw()), ("GPU-b", "slurm 7"));
     assert_eq!((overview.jobs[0].expected, overview.jobs[0].present), (Some(2), 1));
     let [node] = &overview.nodes[..] else { panic!("{overview:#?}") };
     assert_eq!((node.host.raw(), node.devices, node.probes), ("node1", 1, 1));
     assert_eq!(node.memory, Some((Bytes(20_000_000_000), Bytes(80_000_000_000))));
+}
+
+#[test]
+fn a_process_is_the_same_on_whichever_device_it_has_most() {
+    let both = |on_a: f64, on_b: f64| {
+        let info = [("host", "node1"), ("pid", "42")];
+        let all = [("GPU-a", "2", on_a), ("GPU-b", "", on_b)].map(|(device, number, bytes)| {
+            // Another process comes first on one of the devices.
+            let labels =
+                |more: &[(&'static str, &'static str)]| rank("", device, &[&[("process", number)], more].concat());
+            [figure("process_info", &labels(&info), 1.0), figure("allocated_bytes", &labels(&[]), bytes)]
+        });
+        fleet(&all.concat(), &[], true)
+    };
+    let (before, after) = (both(2e9, 1e9), both(1e9, 2e9));
+    assert_eq!((before.overview.ranks.len(), after.overview.ranks.len()), (1, 1));
+    assert_eq!((before.series[0].key.device.raw(), after.series[0].key.device.raw()), ("GPU-a", "GPU-b"));
+    assert_eq!(before.series[0].id, after.series[0].id);
+    assert_eq!(before.overview.ranks[0].id(), after.overview.ranks[0].id());
+}
+
+#[test]
+fn containers_with_the_same_pid_behind_one_address_are_rows_of_their_own() {
+    let container = |host: &'static str, number: &'static str| {
+        let own = [&DEVICE[..], &[("process", number), ("pid", "1"), ("host", host)]].concat();
+        figure("process_info", &own, 1.0)
+    };
+    for (hosts, machines) in [(["one", "two"], 2), (["host", "host"], 1)] {
+        let all = [container(hosts[0], ""), container(hosts[1], "2")];
+        let Fleet { overview, series } = fleet(&all, &[], true);
+        let [one, two] = &overview.ranks[..] else { panic!("{overview:#?}") };
+        assert!(one.id() != two.id() && series[0].id != series[1].id && one.job != two.job, "{overview:#?}");
+        assert_eq!((overview.nodes.len(), overview.nodes[two.node].host.raw()), (machines, hosts[1]));
+    }
+}
+
+#[test]
+fn an_alert_of_a_device_is_its_machines_and_no_ranks() {
+    let alert = |device: &'static str, kind: &'static str, severity: &'static str| {
+        let own = [("instance", "10.0.0.1:9477"), ("gpu_uuid", device), ("kind", kind), ("severity", severity)];
+        figure("device_alert", &own, 1.0)
+    };
+    let ranks = [
+        figure("allocated_bytes", &rank("0", "GPU-a", &[]), 1.0),
+        figure("alert", &rank("0", "GPU-a", &[("kind", "growth"), ("severity", "info")]), 1.0),
+    ];
+    let devices = [
+        alert("GPU-a", "stall", "of a later release"),
+        alert("GPU-b", "idle-memory", "warning"),
+        alert("GPU-b", "hardware", "info"),
+    ];
+    let Fleet { overview, .. } = fleet(&ranks, &devices, true);
+    let title = |it: &Option<Concern>| it.as_ref().map(|worst| worst.title.clone());
+    assert_eq!(title(&overview.nodes[0].worst).as_deref(), Some("idle-memory"));
+    assert_eq!(title(&overview.ranks[0].worst).as_deref(), Some("growth"));
+    assert_eq!((overview.nodes[0].devices, overview.jobs[0].findings.len()), (2, 1));
 }
 
 #[test]

@@ -48,7 +48,7 @@ fn words(scene: &Scene) -> Option<(String, String, Role)> {
 }
 
 /// Returns `rank 5 on node03, pid 4242, slurm 7`.
-fn name(it: &RankRow, scene: &Scene) -> String {
+pub(super) fn name(it: &RankRow, scene: &Scene) -> String {
     let overview = scene.overview;
     let host = overview.nodes.get(it.node).map_or_else(String::new, |node| cells::foreign(&node.host));
     let rank = it.rank.map_or_else(|| "a process".to_owned(), |rank| format!("rank {rank}"));
@@ -60,7 +60,7 @@ fn name(it: &RankRow, scene: &Scene) -> String {
 }
 
 /// Returns the worst finding, and every known figure with its label.
-fn figures(it: &RankRow) -> String {
+pub(super) fn figures(it: &RankRow) -> String {
     let worst = it.worst.as_ref().map(|worst| format!("{}: {}", worst.severity.name(), cells::raw(&worst.title)));
     let step = it.step.map(|step| format!("step {step}"));
     let known = RankFigure::TABLE.iter().filter_map(|row| {
