@@ -1,5 +1,8 @@
 //! `gpuwatch replay`: the same screen as the live view's, fed from recordings.
 
+/// The recordings of several machines.
+pub mod nodes;
+
 use crate::{
     model::{alerts::Policy, session::Session},
     screen::{

@@ -21,6 +21,9 @@ pub mod run;
 /// Plays the recordings of several machines.
 pub mod nodes;
 
+/// Plays the recordings of several machines together.
+pub mod together;
+
 /// Caches the index of long recordings.
 pub mod cache;
 

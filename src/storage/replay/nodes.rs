@@ -10,7 +10,7 @@ use crate::{
         text::Foreign,
         units::Stamp,
     },
-    model::cluster::{Cluster, clock::Clock},
+    model::cluster::{Cluster, Node, clock::Clock},
     storage::nodes::{self, Index},
 };
 use anyhow::Result;
@@ -63,6 +63,13 @@ impl Recorded {
         self.index.nodes.get(node).map(|it| it.host.clone()).unwrap_or_default()
     }
 
+    /// Returns the recorder's wall clock at an instant of its clock, µs of Unix time.
+    pub fn unix_us(&self, here: Stamp) -> Option<u64> {
+        let head = &self.index.head;
+        let since = i128::from(here.0) - i128::from(head.monotonic_us);
+        u64::try_from(i128::from(head.started_unix_us) + since).ok()
+    }
+
     /// Returns a cluster before the first event.
     pub fn play(&self) -> Playback<'_> {
         let hosts = self.index.nodes.iter().map(|it| it.host.raw().to_owned());
@@ -71,6 +78,12 @@ impl Recorded {
             cursors: self.nodes.iter().map(|it| it.as_ref().map(RecordingSet::play)).collect(),
             cluster: Cluster::new(hosts, Stamp(self.index.head.monotonic_us)),
         }
+    }
+
+    /// Returns an instant of the recorder's clock on a machine's.
+    pub fn there(&self, node: usize, here: Stamp) -> Stamp {
+        let ahead = self.index.nodes.get(node).and_then(nodes::Node::ahead_us);
+        Stamp(here.0.saturating_add_signed(ahead.unwrap_or(0).saturating_neg()))
     }
 
     /// Returns an instant of a machine's clock on the recorder's.
@@ -89,6 +102,14 @@ fn on_clock(mut track: Track, ahead_us: Option<i64>, epoch: i128) -> Track {
     track
 }
 
+/// Sets a machine's clock and link to an instant, there and on the recorder's clock.
+pub(super) fn stand(node: &mut Node, known: &nodes::Node, (there, here): (Stamp, Stamp)) {
+    node.clock = Clock::default();
+    node.clock.beat((there, 0), (here, 0));
+    let links = known.links.iter().take_while(|it| it.0 <= here);
+    node.link = links.last().map_or_else(Default::default, |it| it.1.clone());
+}
+
 impl Playback<'_> {
     /// Lets everything happen up to an instant of the recorder's clock.
     pub fn advance(&mut self, to: Stamp) {
@@ -97,10 +118,7 @@ impl Playback<'_> {
         for ((node, cursor), known) in places {
             let ahead = known.ahead_us().unwrap_or(0);
             let there = Stamp(to.0.saturating_add_signed(ahead.saturating_neg()));
-            node.clock = Clock::default();
-            node.clock.beat((there, 0), (to, 0));
-            let links = known.links.iter().take_while(|it| it.0 <= to);
-            node.link = links.last().map_or_else(Default::default, |it| it.1.clone());
+            stand(node, known, (there, to));
             let mut has_events = false;
             while let Some((_, event)) = cursor.as_mut().and_then(|it| it.next_by(there)) {
                 node.session.apply(&event);

@@ -70,6 +70,9 @@ fn several_machines_are_recorded_into_a_directory_that_check_and_export_read() {
         schemas::check_recording(&directory.join(format!("{name}.jsonl.zst")));
     }
     let index = nodes::read(&directory).unwrap();
+    for line in std::fs::read_to_string(directory.join(nodes::INDEX)).unwrap().lines() {
+        schemas::check("nodes", &serde_json::from_str(line).unwrap());
+    }
     assert!(index.closed.is_some());
     assert_eq!(index.nodes.iter().map(|it| it.files.len()).collect::<Vec<_>>(), [1, 1, 0]);
     assert!(index.nodes[0].ahead_us().is_some());
@@ -137,8 +140,12 @@ fn about(host: &str) -> Header {
     }
 }
 
-/// Two machines whose clocks are 1,000 s apart, with two ranks each.
 fn write(directory: &Path, held: impl Fn(u32, u64) -> u64) {
+    assert_eq!(begun(directory, held).finish(Stamp(60_000_000)), (true, Vec::new()));
+}
+
+/// Two machines whose clocks are 1,000 s apart, with two ranks each, which take 600 steps in a minute.
+pub(super) fn begun(directory: &Path, held: impl Fn(u32, u64) -> u64) -> Nodes {
     let hosts = ["node0".to_owned(), "node1".to_owned()];
     let mut nodes = Nodes::create(directory, &hosts, about("here")).unwrap();
     for machine in 0..2_u32 {
@@ -176,7 +183,7 @@ fn write(directory: &Path, held: impl Fn(u32, u64) -> u64) {
             news(Stamp(event.at.0 - ahead_us), What::Event(event));
         }
     }
-    assert_eq!(nodes.finish(Stamp(60_000_000)), (true, Vec::new()));
+    nodes
 }
 
 #[test]

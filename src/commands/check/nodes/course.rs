@@ -66,7 +66,7 @@ pub(super) fn jobs_until(recorded: &Recorded, policy: &Policy, to: Stamp) -> Vec
         let found: Vec<Findings> = cluster.nodes.iter().map(|it| policy.findings(&it.session)).collect();
         for job in jobs(cluster) {
             let own = findings::findings(cluster, &job, &found);
-            let course = courses.entry(key(&job)).or_default();
+            let course = courses.entry(job.key()).or_default();
             course.note(moment, is_end, own);
             course.job = Some(described(&job));
         }
@@ -95,20 +95,11 @@ impl Course {
     }
 }
 
-/// Returns what a job goes by from moment to moment.
-fn key(job: &jobs::Job) -> String {
-    let process = job.ranks.first().map(|it| format!("{} {}", it.node, it.process.probe.0));
-    job.run.map(str::to_owned).or_else(|| job.scheduled.map(|it| it.id.clone())).or(process).unwrap_or_default()
-}
-
 fn described(job: &jobs::Job) -> Job {
-    let run = job.run.map(|it| format!("run {}", Foreign::new(it)));
-    let scheduled = job.scheduled.map(|it| (it.scheduler.clone(), it.id.clone()));
-    let batch = scheduled.as_ref().map(|it| Foreign::new(format!("{} {}", it.0, it.1)).to_string());
     Job {
-        name: batch.or(run).unwrap_or_else(|| "a job".to_owned()),
+        name: job.name().map_or_else(|| "a job".to_owned(), |it| Foreign::new(it).to_string()),
         run: job.run.map(str::to_owned),
-        scheduled,
+        scheduled: job.scheduled.map(|it| (it.scheduler.clone(), it.id.clone())),
         ranks: job.ranks.len(),
         findings: Vec::new(),
     }

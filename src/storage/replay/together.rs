@@ -1,0 +1,343 @@
+//! The recordings of several machines, played together: one position for all of them, each on its own clock.
+
+use super::{
+    Command, Position, Replay,
+    nodes::{Recorded, stand},
+    playhead::Playhead,
+};
+use crate::{
+    facts::units::Stamp,
+    model::cluster::{Cluster, Greeting, Link},
+};
+use std::{
+    path::Path,
+    sync::{
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        mpsc::channel,
+    },
+    thread,
+};
+
+/// Most machines that are read at the same time.
+const READERS: usize = 8;
+
+/// A moment to jump to, of any machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment {
+    /// On the recorder's clock.
+    at: Stamp,
+    /// Its description, with the machine's name.
+    text: String,
+}
+
+/// Several machines during a replay. Times are on the recorder's clock.
+pub struct Together {
+    recorded: Recorded,
+    /// `None` where nothing was recorded.
+    nodes: Vec<Option<Machine>>,
+    /// The position.
+    pub head: Playhead,
+    cluster: Cluster,
+    marks: Vec<Moment>,
+    /// Faults of jobs, and links that failed.
+    troubles: Vec<Moment>,
+    alerts: Vec<Moment>,
+}
+
+/// The recordings of a machine.
+struct Machine {
+    replay: Box<Replay>,
+    /// Whether its session in the cluster is not that at the position.
+    is_stale: bool,
+}
+
+impl Together {
+    /// Reads all recordings once, several at a time, and stops at the end. Calls `progress` now and then with the bytes
+    /// read. Caches the indexes of long recordings.
+    pub fn load(recorded: Recorded, cache: Option<&Path>, progress: impl FnMut(u64)) -> Self {
+        let mut cluster = recorded.play().cluster;
+        let nodes = read(&recorded, cache, progress);
+        for (node, set) in cluster.nodes.iter_mut().zip(&recorded.nodes) {
+            let header = set.as_ref().and_then(|set| set.tracks.iter().find_map(|it| it.header.as_ref()));
+            node.greeting = header.map(|it| Greeting {
+                gpuwatch: it.gpuwatch.as_str().into(),
+                host: it.host.clone(),
+                started_unix_us: it.started_unix_us,
+                monotonic_us: it.monotonic_us,
+            });
+        }
+        let mut all = Self {
+            head: Playhead::new(Stamp(0), Stamp(0)),
+            recorded,
+            nodes,
+            cluster,
+            marks: Vec::new(),
+            troubles: Vec::new(),
+            alerts: Vec::new(),
+        };
+        all.collect();
+        let (from, to) = all.ends();
+        all.head = Playhead::new(from, to);
+        all.seek(all.head.to);
+        all
+    }
+
+    /// Returns the machines at the position.
+    pub fn cluster(&mut self) -> &Cluster {
+        for node in 0..self.nodes.len() {
+            self.refresh(node);
+        }
+        &self.cluster
+    }
+
+    /// Returns the machines, of which only this one is sure to be as at the position.
+    pub fn cluster_with(&mut self, node: Option<usize>) -> &Cluster {
+        if let Some(it) = node {
+            self.refresh(it);
+        }
+        &self.cluster
+    }
+
+    /// Applies a command. Steps are those of a machine, or of the first one that has another in that direction.
+    pub fn update(&mut self, command: Command, node: Option<usize>) {
+        match command {
+            Command::Play => {
+                self.head.playing = !self.head.playing;
+                if self.head.playing && self.head.is_at_end() {
+                    self.seek(self.head.from);
+                }
+            }
+            Command::Faster => self.head.faster(),
+            Command::Slower => self.head.slower(),
+            Command::Hundredths(count) => self.seek(self.head.hundredths(count.into())),
+            Command::Start => self.seek(self.head.from),
+            Command::End => self.seek(self.head.to),
+            Command::NextStep | Command::PreviousStep => self.step(command, node),
+            Command::NextMark => self.rest_at(after(&[&self.marks], self.head.at)),
+            Command::PreviousMark => self.rest_at(before(&[&self.marks], self.head.at)),
+            Command::NextTrouble => self.rest_at(after(&[&self.troubles, &self.alerts], self.head.at)),
+            Command::PreviousTrouble => self.rest_at(before(&[&self.troubles, &self.alerts], self.head.at)),
+        }
+    }
+
+    /// Advances by this many µs of elapsed time.
+    pub fn tick(&mut self, us: u64) {
+        if self.head.playing {
+            let at = self.head.tick(us);
+            self.stand(at);
+        }
+    }
+
+    /// Seeks to a time: on all machines, all events up to it have happened.
+    pub fn seek(&mut self, at: Stamp) {
+        self.head.at = at;
+        self.stand(at);
+    }
+
+    /// Returns the position, for a frame; the step is that of a machine, or the highest of all.
+    pub fn position(&self, node: Option<usize>) -> Position {
+        let replays = self.nodes.iter().enumerate().filter(|(place, _)| node.is_none_or(|it| it == *place));
+        let (words, warns) = self.words();
+        let times = |all: &[Moment]| all.iter().map(|it| it.at).collect();
+        Position {
+            at: self.head.at,
+            from: self.head.from,
+            to: self.head.to,
+            unix_us: self.recorded.unix_us(self.head.at),
+            playing: self.head.playing,
+            percent: self.head.percent(),
+            step: replays.filter_map(|(_, it)| it.as_ref()?.replay.step()).max(),
+            marks: times(&self.marks),
+            troubles: times(&self.troubles),
+            alerts: times(&self.alerts),
+            word: (!words.is_empty()).then(|| (words.join("; "), warns)),
+        }
+    }
+
+    /// Returns what is at the position, and at the end what is wrong with the files; and whether that is a warning.
+    fn words(&self) -> (Vec<String>, bool) {
+        let here = |all: &[Moment]| -> Vec<String> {
+            all.iter().filter(|it| it.at == self.head.at).map(|it| it.text.clone()).collect()
+        };
+        let mut words = here(&self.troubles);
+        words.extend(here(&self.alerts));
+        if self.head.is_at_end() {
+            words.extend(self.recorded.notes.iter().cloned());
+            for (place, replay) in self.nodes.iter().enumerate() {
+                let troubles = replay.iter().flat_map(|it| it.replay.troubles_of_files());
+                words.extend(troubles.map(|it| format!("{}: {it}", self.recorded.host(place))));
+            }
+        }
+        let warns = !words.is_empty();
+        words.extend(here(&self.marks));
+        (words, warns)
+    }
+
+    /// Returns the first and the last moment: of an event or a link, and at the end also of the recorder.
+    fn ends(&self) -> (Stamp, Stamp) {
+        let indexes = self.nodes.iter().enumerate().filter_map(|(place, it)| Some((place, &it.as_ref()?.replay.index)));
+        let events = indexes.filter(|(_, index)| index.events > 0);
+        let events = events.flat_map(|(place, it)| [it.from, it.to].map(|at| self.recorded.here(place, at)));
+        let links = self.recorded.index.nodes.iter().flat_map(|it| it.links.iter().map(|link| link.0));
+        let known: Vec<Stamp> = events.chain(links).collect();
+        let from = known.iter().min().copied().unwrap_or(Stamp(self.recorded.index.head.monotonic_us));
+        let to = known.into_iter().chain(self.recorded.index.closed).max();
+        (from, to.unwrap_or(from).max(from))
+    }
+
+    /// Collects the moments of all machines.
+    fn collect(&mut self) {
+        for (place, replay) in self.nodes.iter().enumerate() {
+            let host = self.recorded.host(place);
+            let moment = |at: Stamp, text: &str| Moment { at, text: format!("{host}: {text}") };
+            let here = |at: Stamp| self.recorded.here(place, at);
+            if let Some(index) = replay.as_ref().map(|it| &it.replay.index) {
+                // Every machine has the same marks.
+                self.marks.extend(index.marks.iter().map(|it| Moment { at: here(it.at), text: it.text.to_string() }));
+                self.troubles.extend(index.troubles.iter().map(|it| moment(here(it.at), &it.text.to_string())));
+                self.alerts.extend(index.alerts.iter().map(|it| moment(here(it.at), &it.text.to_string())));
+            }
+            let links = self.recorded.index.nodes.get(place).map_or(&[][..], |it| &it.links);
+            let failed = links.iter().filter(|(_, it)| !matches!(it, Link::Up | Link::Connecting));
+            self.troubles.extend(failed.map(|(at, it)| {
+                let why = it.why().map_or_else(String::new, |why| format!(": {why}"));
+                moment(*at, &format!("{}{why}", it.name()))
+            }));
+        }
+        for all in [&mut self.marks, &mut self.troubles, &mut self.alerts] {
+            all.sort();
+        }
+        self.marks.dedup_by(|it, before| it.text == before.text);
+    }
+
+    /// Moves all machines to the time of the head.
+    fn stand(&mut self, at: Stamp) {
+        self.cluster.now = at;
+        for (place, machine) in self.nodes.iter_mut().enumerate() {
+            let there = self.recorded.there(place, at);
+            if let Some((node, known)) = self.cluster.nodes.get_mut(place).zip(self.recorded.index.nodes.get(place)) {
+                stand(node, known, (there, at));
+            }
+            // After the last line of a machine, nothing is known of the time that passes there.
+            let Some(Machine { replay, is_stale }) = machine else { continue };
+            let there = there.min(replay.index.to);
+            if there != replay.head.at {
+                replay.seek(there);
+                *is_stale = true;
+            }
+        }
+    }
+
+    /// Takes the session of a machine at the position.
+    fn refresh(&mut self, place: usize) {
+        let machine = self.nodes.get_mut(place).and_then(Option::as_mut).filter(|it| it.is_stale);
+        if let Some((node, machine)) = self.cluster.nodes.get_mut(place).zip(machine) {
+            node.session.clone_from(machine.replay.shown());
+            machine.is_stale = false;
+        }
+    }
+
+    /// Moves all machines to where one has completed another step.
+    fn step(&mut self, command: Command, node: Option<usize>) {
+        let mut places = node.map_or_else(|| (0..self.nodes.len()).collect(), |it| vec![it]);
+        let has_stepped = |it: &usize| {
+            let machine = self.nodes.get(*it).and_then(Option::as_ref);
+            machine.is_some_and(|machine| machine.replay.step().is_some())
+        };
+        places.sort_by_key(|it| !has_stepped(it));
+        let at = places.into_iter().find_map(|it| self.step_of(command, it));
+        self.rest_at(at);
+    }
+
+    /// Moves a machine alone to where it has completed another step, and returns when that is. A machine without
+    /// another step in that direction stays.
+    fn step_of(&mut self, command: Command, place: usize) -> Option<Stamp> {
+        let Machine { replay, is_stale } = self.nodes.get_mut(place)?.as_mut()?;
+        let (forward, here, began) = (command == Command::NextStep, self.head.at, replay.folded.began);
+        let has_more =
+            |it: &Replay| if forward { it.folded.place < it.index.events } else { it.folded.began.is_some() };
+        let mut at = here;
+        // Several steps may have the same time.
+        while at == here && has_more(replay) {
+            replay.update(command);
+            at = self.recorded.here(place, replay.head.at);
+            *is_stale = true;
+        }
+        let is_found = if forward {
+            // Otherwise it is at the end of its recording, after its last step.
+            at > here && (has_more(replay) || replay.folded.began > began)
+        } else {
+            at < here
+        };
+        if !is_found && *is_stale {
+            replay.seek(self.recorded.there(place, here).min(replay.index.to));
+        }
+        is_found.then_some(at)
+    }
+
+    /// Seeks, and pauses there.
+    fn rest_at(&mut self, at: Option<Stamp>) {
+        if let Some(at) = at {
+            self.seek(at.clamp(self.head.from, self.head.to));
+            self.head.playing = false;
+        }
+    }
+}
+
+fn after(all: &[&Vec<Moment>], at: Stamp) -> Option<Stamp> {
+    all.iter().filter_map(|of| of.iter().find(|it| it.at > at)).map(|it| it.at).min()
+}
+
+fn before(all: &[&Vec<Moment>], at: Stamp) -> Option<Stamp> {
+    all.iter().filter_map(|of| of.iter().rev().find(|it| it.at < at)).map(|it| it.at).max()
+}
+
+/// What a reader sends.
+enum Read {
+    /// Some bytes more are read.
+    On,
+    /// A machine's recordings are read.
+    Loaded(usize, Box<Replay>),
+}
+
+/// Reads the recordings of all machines on some threads.
+fn read(recorded: &Recorded, cache: Option<&Path>, mut progress: impl FnMut(u64)) -> Vec<Option<Machine>> {
+    let (next, bytes) = (AtomicUsize::new(0), AtomicU64::new(0));
+    let readers = thread::available_parallelism().map_or(1, |it| it.get().min(READERS));
+    let mut nodes: Vec<Option<Machine>> = recorded.nodes.iter().map(|_| None).collect();
+    let (sender, receiver) = channel();
+    thread::scope(|scope| {
+        for _ in 0..readers {
+            let (next, bytes, sender) = (&next, &bytes, sender.clone());
+            scope.spawn(move || {
+                loop {
+                    let place = next.fetch_add(1, Relaxed);
+                    let Some(set) = recorded.nodes.get(place) else { return };
+                    let Some(set) = set.clone() else { continue };
+                    let whole = set.bytes();
+                    let mut before = 0;
+                    let kept = cache.and_then(|it| Replay::kept(&set, it));
+                    let replay = kept.unwrap_or_else(|| {
+                        Replay::load(set, cache, |read, _| {
+                            bytes.fetch_add(read.saturating_sub(before), Relaxed);
+                            before = before.max(read);
+                            let _ = sender.send(Read::On);
+                        })
+                    });
+                    bytes.fetch_add(whole.saturating_sub(before), Relaxed);
+                    let _ = sender.send(Read::Loaded(place, Box::new(replay)));
+                }
+            });
+        }
+        drop(sender);
+        for it in receiver {
+            progress(bytes.load(Relaxed));
+            if let Read::Loaded(place, replay) = it
+                && let Some(node) = nodes.get_mut(place)
+            {
+                *node = Some(Machine { replay, is_stale: true });
+            }
+        }
+    });
+    nodes
+}
