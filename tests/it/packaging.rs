@@ -14,6 +14,7 @@ use crate::{
     tidy::root,
     tools::has,
     torch::{self, Gpu, target},
+    venv::Venv,
 };
 use gpuwatch::{
     facts::event::{Event, Fact, Line},
@@ -233,6 +234,50 @@ fn a_wheel_installs_the_program_and_the_probe_and_leaves_nothing() {
     assert_eq!(printed.trim(), "True");
     pip(&["uninstall", "--quiet", "--yes", "gpuwatch-tui"].map(OsStr::new));
     assert_eq!(files_of(&venv), before, "uninstalling leaves files");
+}
+
+/// What else installs wheels.
+static INSTALLERS: Venv = Venv {
+    variable: "GPUWATCH_INSTALLERS_VENV",
+    name: "venv-installers-1",
+    holds: "uv and pipx (a download of about 25 MB)",
+    packages: &[&[
+        "uv==0.13.9",
+        "pipx==1.18.4",
+        "argcomplete==3.7.2",
+        "click==8.5.1",
+        "filelock==4.2.12",
+        "packaging==26.3",
+        "platformdirs==4.14.8",
+        "userpath==1.9.2",
+    ]],
+    above: None,
+    python: OnceLock::new(),
+};
+
+/// Without a network, and in a home of their own.
+#[test]
+fn uvx_and_pipx_start_the_program_of_a_wheel() {
+    test_tiers::full!("uv and pipx are downloaded");
+    let python = test_tiers::needs!(INSTALLERS.found());
+    let (gpu, home) = (torch::machine(), tempfile::tempdir().unwrap());
+    let wheel = package("wheel", &gpu.dir().join("out"));
+    let tool = |name: &str| {
+        let mut command = Command::new(python.with_file_name(name));
+        command.env("HOME", home.path()).env("XDG_DATA_HOME", home.path().join("data")).env("UV_OFFLINE", "1");
+        command.env("UV_PYTHON_DOWNLOADS", "never").env("PIP_NO_INDEX", "1").env_remove("XDG_CACHE_HOME");
+        command.env("PIPX_HOME", home.path().join("pipx")).env("PIPX_BIN_DIR", home.path().join("bin"));
+        command.env("PIPX_DEFAULT_BACKEND", "uv").env("UV_PYTHON", &python).env("PATH", python.parent().unwrap());
+        command
+    };
+    let version = done(tool("uvx").arg("--from").arg(&wheel).args(["gpuwatch", "--version"]));
+    assert!(version.starts_with("gpuwatch "), "{version}");
+    done(tool("pipx").args(["install", "--quiet"]).arg(&wheel));
+    let program = home.path().join("bin/gpuwatch");
+    assert_eq!(done(Command::new(&program).arg("--version")), version);
+    assert_works(&gpu, &program, at_home(&gpu));
+    done(tool("pipx").args(["uninstall", "--quiet", "gpuwatch-tui"]));
+    assert!(!program.exists());
 }
 
 /// As `cargo install` builds it: from the packed crates alone, in a folder outside of the repository.
