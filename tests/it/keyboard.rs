@@ -224,7 +224,7 @@ fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
     assert!(ui.dialog.as_ref().is_some_and(|it| !it.asked), "anything but a yes takes the question back");
     ui.update(Command::Open, &session);
     ui.update(Command::Yes, &session);
-    assert_eq!(ui.request.take(), Some(Request::Send(Signal::Kill, "KILL")));
+    assert_eq!(ui.request.take(), Some(Request::Send(Signal::Kill)));
     assert_eq!(ui.dialog, None);
     let mut only_read = Ui { no_signals: Some("not from here"), ..Ui::default() };
     only_read.update(Command::Signal, &session);

@@ -232,6 +232,42 @@ print(json.dumps({{'metrics': {{{}}}, 'figures': {{{}}}, 'pid': p.pid, 'driver':
     assert_eq!(reported["memory"], serde_json::json!([memory[0], memory[1], memory[2] + reserved]));
 }
 
+/// The figures of each MIG device: UUID, memory, layout, and the processes on it.
+#[test]
+fn nvidias_own_binding_reads_the_same_of_mig_devices() {
+    test_tiers::full!("other programs read NVML");
+    let (bench, python) = (Bench::new(), test_tiers::needs!(python()));
+    let own = bench.once(&[Fault::Mig(0, 3)]);
+    let script = "
+import json, pynvml as n
+n.nvmlInit()
+d = n.nvmlDeviceGetHandleByIndex(0)
+def part(slot):
+    try:
+        it = n.nvmlDeviceGetMigDeviceHandleByIndex(d, slot)
+    except n.NVMLError_NotFound:
+        return None
+    memory = n.nvmlDeviceGetMemoryInfo(it, version=n.nvmlMemory_v2)
+    layout = n.nvmlDeviceGetAttributes(it)
+    processes = [p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(it)]
+    return [n.nvmlDeviceGetUUID(it), memory.total, memory.used, layout.gpuInstanceSliceCount,
+            layout.multiprocessorCount, processes]
+slots = range(n.nvmlDeviceGetMaxMigDeviceCount(d))
+print(json.dumps([it for it in map(part, slots) if it], separators=(',', ':')))
+";
+    let reported: Value = serde_json::from_str(&reported(&bench, python, &["-c", script])).unwrap();
+    let parts = own["devices"].as_array().unwrap().iter().filter(|it| !it["parent"].is_null());
+    let figures = |it: &Value| {
+        let processes: Vec<&Value> = it["processes"].as_array().unwrap().iter().map(|its| &its["pid"]).collect();
+        let (memory, metrics) = (&it["memory"], &it["metrics"]);
+        let layout = (&metrics["mig_slices"], &metrics["mig_multiprocessors"]);
+        serde_json::json!([it["id"], memory["total"], memory["used"], layout.0, layout.1, processes])
+    };
+    let expected: Vec<Value> = parts.map(figures).collect();
+    assert_eq!(expected.len(), 3);
+    assert_eq!(reported, Value::from(expected));
+}
+
 #[test]
 fn nvtop_shows_what_is_there() {
     test_tiers::full!("other programs read NVML");

@@ -113,6 +113,10 @@ impl Terminal {
         assert!(until(PATIENCE, || self.text().contains(phrase)), "no {phrase:?} on:\n{}", self.text());
     }
 
+    pub(crate) fn hides(&self, phrase: &str) {
+        assert!(until(PATIENCE, || !self.text().contains(phrase)), "{phrase:?} on:\n{}", self.text());
+    }
+
     pub(crate) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();

@@ -27,7 +27,8 @@ fn a_process_without_a_probe_gets_one_by_a_key() {
     terminal.press("y");
     terminal.shows("the probe runs");
     assert!(until(PATIENCE, || job.sockets() == 1));
-    terminal.shows("attached.py");
+    // The row has a screen of its own once its probe reports.
+    terminal.shows("what the job asked for");
     terminal.press("\r");
     terminal.shows("attached ");
     quits(terminal);
