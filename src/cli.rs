@@ -149,7 +149,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         Some(Command::Replay { files, screen }) => show::replay(files, &screen, &live.config, policy),
         Some(Command::Once { json, others, watching }) => hosts::once(&others, &watching, json),
         Some(Command::Serve { asked }) => serve::serve(asked, &policy),
-        Some(Command::Stream { watching }) => stream::stream(&watching),
+        Some(Command::Stream(asked)) => stream::stream(&asked, &live.config),
         Some(Command::Sites { question }) => {
             let question = question.asked();
             runtime()?.block_on(async {
@@ -208,8 +208,11 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
     }
 }
 
-/// Shows the live view, of this machine or of those that flags name.
+/// Shows the live view, of this machine, of those that flags name, or of those that a store knows.
 fn watch(live: &Live, policy: Policy) -> Result<u8> {
+    if let Some(store) = live.fleet.store()? {
+        return machines::watch_store(store, live);
+    }
     let Some(plan) = live.reach.plan()? else { return show::view(live, policy) };
     machines::watch(&plan, live, policy)
 }

@@ -3,6 +3,9 @@
 /// `gpuwatch`: the live view's loop.
 pub mod live;
 
+/// How alerts reach a person.
+pub mod alert_outputs;
+
 /// `gpuwatch --hosts`: the screen of many machines.
 pub mod cluster;
 

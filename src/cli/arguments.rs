@@ -26,7 +26,8 @@ Jobs that run already: gpuwatch lists them with the driver's figures alone (byte
 a shell after `eval \"$(gpuwatch env)\"`, can be watched from its first step on.
 
 Several machines: `gpuwatch --hosts node[01-16]` shows them through ssh, and `gpuwatch once --hosts node[01-16]` prints their \
-state; gpuwatch does not listen on the network. For one run \
+state; nothing listens on the network for that. `gpuwatch --prometheus URL` shows what Prometheus knows of thousands of ranks \
+from `gpuwatch serve`. For one run \
 over all nodes: `eval \"$(gpuwatch env)\"`, then `srun gpuwatch run -- python train.py`. Each task records for itself; \
 copy the files into one directory, and `gpuwatch replay`, `check` and `report` open it as one run. The machines' clocks \
 have to agree.
@@ -110,7 +111,9 @@ pub(super) enum Command {
     },
     /// Show a recording on the live screens: its end first, then any moment.
     #[command(after_help = "Example:\n  gpuwatch replay night.jsonl.zst\n\nWithout a file: the newest recording of \
-                            `gpuwatch run`. Several files must be of one run; of a directory, the newest run is taken.")]
+                            `gpuwatch run`. Several files must be of one run; of a directory, the newest run is taken. \
+                            A directory that `record --hosts` has made is shown on the screen of many machines; without \
+                            a terminal, the command that opens each machine is printed.")]
     Replay {
         /// Recordings of one run, by path or by name, or one directory of recordings.
         #[arg(value_name = "FILE|DIR")]
@@ -283,10 +286,7 @@ pub(super) enum Command {
     },
     /// Print this machine's events as JSON lines for a gpuwatch on another machine, until standard input ends.
     #[command(after_help = super::stream::AFTER)]
-    Stream {
-        #[command(flatten)]
-        watching: Watching,
-    },
+    Stream(super::stream::Asked),
     /// Explain a cause, a kind of alert or a resource: how gpuwatch recognises it, what it is not, and what to do.
     #[command(
         after_help = "Examples:\n  gpuwatch explain graph-retained\n  gpuwatch explain growth\n  gpuwatch explain \
@@ -358,7 +358,6 @@ impl Cli {
             self.command,
             Some(
                 Command::Env { .. }
-                    | Command::Stream { .. }
                     | Command::Detach(..)
                     | Command::Explain { .. }
                     | Command::Generate { .. }

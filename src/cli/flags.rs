@@ -1,6 +1,9 @@
 //! Flags that belong together, of single commands.
 
-use super::{hosts::Reach, screen_options::OverviewOptions};
+use super::{
+    hosts::{Fleet, Reach},
+    screen_options::OverviewOptions,
+};
 use crate::{
     commands::sites,
     config::{self, Asking, OnAlert, Watching},
@@ -12,6 +15,11 @@ use std::{path::PathBuf, time::Duration};
 pub(super) struct Live {
     #[command(flatten)]
     pub(super) reach: Reach,
+    #[command(flatten)]
+    pub(super) fleet: Fleet,
+    /// How often to ask Prometheus.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = config::duration, requires = "prometheus")]
+    pub(super) prometheus_interval: Duration,
     #[command(flatten)]
     pub(super) watching: Watching,
     #[command(flatten)]

@@ -41,12 +41,13 @@ pub(super) struct Reach {
 /// Which store of figures to ask.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Fleet {
-    /// Ask Prometheus, or what has its API, for all ranks whose figures `gpuwatch serve` exports.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["hosts", "hosts_file", "slurm"])]
+    /// Ask Prometheus, or what has its API, for all ranks whose figures `gpuwatch serve` exports, as in
+    /// `http://127.0.0.1:9090`.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["hosts", "hosts_file", "slurm", "transport", "push"])]
     prometheus: Option<Store>,
     /// Only ranks with this label, as in `scheduler_job=4242`; repeatable.
     #[arg(long = "match", value_name = "LABEL=VALUE", requires = "prometheus")]
-    matchers: Vec<Matcher>,
+    pub(super) matchers: Vec<Matcher>,
     /// The file with the bearer token in its first line; by default the variable `GPUWATCH_PROMETHEUS_TOKEN`.
     #[arg(long, value_name = "FILE", requires = "prometheus")]
     prometheus_token: Option<PathBuf>,
@@ -54,7 +55,7 @@ pub(super) struct Fleet {
 
 impl Fleet {
     /// Returns the store with its token; `None` if no flag names any.
-    fn store(&self) -> Result<Option<Store>> {
+    pub(super) fn store(&self) -> Result<Option<Store>> {
         let Some(store) = self.prometheus.clone() else { return Ok(None) };
         let token = match &self.prometheus_token {
             Some(path) => Some(Token::read(path)?),

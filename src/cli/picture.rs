@@ -9,9 +9,10 @@ use super::{
 use crate::{
     commands::{self, demo, once},
     facts::text::Foreign,
+    hosts::prometheus::Store,
     model::{
         alerts::Policy,
-        cluster::{Cluster, overview::Overview},
+        cluster::{Cluster, answers::Answers, overview::Overview},
         session::Session,
     },
     screen::{
@@ -27,7 +28,7 @@ use crate::{
     sources::{self, Sources},
     storage::{
         output,
-        replay::{Progress, Replay, recording_set::RecordingSet},
+        replay::{Progress, Replay, nodes::Recorded, recording_set::RecordingSet, together::Together},
     },
 };
 use anyhow::{Context, Result, bail};
@@ -64,14 +65,47 @@ pub(super) async fn of_now(
 
 /// Draws many machines.
 pub(super) fn of_cluster(cluster: &Cluster, policy: &Policy, options: &OverviewOptions, file: &Path) -> Result<u8> {
+    write_cluster(cluster, policy, None, options, file)
+}
+
+/// Draws the ranks that a store knows.
+pub(super) fn of_store(store: &Store, overview: &Overview, options: &OverviewOptions, file: &Path) -> Result<u8> {
+    let answers = Answers { store: Foreign::new(store.to_string()), age_us: Some(0), ..Answers::default() };
+    let ui = of_many(ClusterUi::of_store(Ui::default()), options);
+    drawn(options, file, |buffer, theme| {
+        view::cluster::paint_store(buffer, overview, &ui, theme, &answers);
+    })
+}
+
+/// Draws the recordings of many machines at their end.
+pub(super) fn of_nodes(recorded: Recorded, policy: &Policy, options: &OverviewOptions, file: &Path) -> Result<u8> {
+    let mut together = Together::load(recorded, None, |_| {});
+    let progress = Progress::At(together.position(None));
+    write_cluster(together.cluster(), policy, Some(&progress), options, file)
+}
+
+fn write_cluster(
+    cluster: &Cluster,
+    policy: &Policy,
+    progress: Option<&Progress>,
+    options: &OverviewOptions,
+    file: &Path,
+) -> Result<u8> {
     let found: Vec<_> = cluster.nodes.iter().map(|it| policy.findings(&it.session)).collect();
     let overview = Overview::of(cluster, &found);
-    let mut ui = ClusterUi::new(Ui::default());
+    let base = Ui::default();
+    let ui = if progress.is_some() { ClusterUi::of_recordings(base) } else { ClusterUi::new(base) };
+    let ui = of_many(ui, options);
+    drawn(options, file, |buffer, theme| {
+        view::cluster::paint(buffer, &overview, &ui, theme, progress);
+    })
+}
+
+/// Returns the state of the screen of many machines for the picture that the flags name.
+fn of_many(mut ui: ClusterUi, options: &OverviewOptions) -> ClusterUi {
     ui.base.help = matches!(options.shot.screen, Which::Help);
     ui.shape = matches!(options.shot.screen, Which::Ranks).then_some(Shape::Map);
-    drawn(options, file, |buffer, theme| {
-        view::cluster::paint(buffer, &overview, &ui, theme);
-    })
+    ui
 }
 
 /// A snapshot.

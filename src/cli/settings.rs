@@ -119,11 +119,15 @@ mod tests {
     use std::fs;
 
     /// Long flags that no file can set, and why.
-    const EXCEPTIONS: [(&str, &str); 15] = [
+    const EXCEPTIONS: [(&str, &str); 19] = [
         ("push", "it is of those machines"),
         ("hosts", "it names machines"),
         ("hosts-file", "it names machines"),
         ("slurm", "it names a job"),
+        ("prometheus", "it names a store"),
+        ("match", "it selects ranks there"),
+        ("prometheus-token", "it is of that store"),
+        ("prometheus-interval", "it is of that store"),
         ("transport", "it is of those machines"),
         ("remote-program", "it is of those machines"),
         ("name", "it is of one recording"),

@@ -24,6 +24,10 @@ pub enum Place {
     Snapshot,
     /// On the screen of many machines, before those of `Anywhere` that it uses.
     Cluster,
+    /// On the same screen of machines' recordings, before those of `Cluster`, of `Replay` and of `Anywhere`.
+    Recordings,
+    /// On the past of a rank in a store of figures, before those of `Anywhere` that it uses.
+    Past,
     /// While a filter is typed; every other key is a character of it.
     Filter,
     /// While the menu of signals is open.
@@ -55,6 +59,10 @@ pub enum Group {
     Snapshot,
     /// For the screen of many machines only.
     Cluster,
+    /// For many machines' recordings, where other keys than in a replay of one machine.
+    Recordings,
+    /// For the past of a rank only.
+    Past,
     /// Answers to questions.
     Asking,
 }
@@ -76,6 +84,8 @@ impl Group {
             Self::Replay => "in a replay",
             Self::Snapshot => "in a snapshot",
             Self::Cluster => "many machines",
+            Self::Recordings => "many machines' recordings",
+            Self::Past => "the history of a rank",
             Self::Asking => "questions",
         }
     }
@@ -120,7 +130,8 @@ impl Binding {
 impl Place {
     /// Whether a place also has the keys of another one.
     fn has(self, other: Self) -> bool {
-        self == other || (matches!(self, Self::Timeline | Self::Snapshot | Self::Cluster) && other == Self::Anywhere)
+        let is_screen = matches!(self, Self::Timeline | Self::Snapshot | Self::Cluster | Self::Recordings | Self::Past);
+        self == other || (is_screen && other == Self::Anywhere) || (self == Self::Recordings && other == Self::Cluster)
     }
 
     /// Returns whether keys are characters or answers here.
@@ -138,14 +149,20 @@ impl Place {
             Self::Start
         } else if ui.filter.typing {
             Self::Filter
-        } else if ui.is_snapshot() {
-            Self::Snapshot
-        } else if ui.source == Source::Cluster {
-            Self::Cluster
-        } else if ui.screen == Screen::Timeline {
-            Self::Timeline
         } else {
-            Self::Anywhere
+            Self::of_screen(ui)
+        }
+    }
+
+    /// Returns the place of the screen, as if no question were open.
+    fn of_screen(ui: &Ui) -> Self {
+        match ui.source {
+            Source::Snapshot => Self::Snapshot,
+            Source::Store if ui.screen == Screen::Timeline => Self::Past,
+            Source::Cluster | Source::Store => Self::Cluster,
+            Source::Recordings => Self::Recordings,
+            Source::Live | Source::Replay if ui.screen == Screen::Timeline => Self::Timeline,
+            Source::Live | Source::Replay => Self::Anywhere,
         }
     }
 }
@@ -175,11 +192,17 @@ fn is_of_cluster(command: Command) -> bool {
     matches!(command, Move(_) | Quit | Open | Back | Help | Theme | Redraw | Suspend | Freeze)
 }
 
+/// Whether the past of a rank has a use for a command of anywhere.
+fn is_of_past(command: Command) -> bool {
+    is_of_cluster(command) && !matches!(command, Command::Open | Command::Freeze)
+}
+
 /// Whether a view whose screens are its own has a use for a command of anywhere.
-fn is_useful(command: Command, source: Source) -> bool {
-    match source {
+fn is_useful(command: Command, ui: &Ui) -> bool {
+    match ui.source {
         Source::Snapshot => is_of_snapshot(command),
-        Source::Cluster => is_of_cluster(command),
+        Source::Store if ui.screen == Screen::Timeline => is_of_past(command),
+        Source::Cluster | Source::Recordings | Source::Store => is_of_cluster(command),
         Source::Live | Source::Replay => true,
     }
 }
@@ -195,13 +218,25 @@ fn is_taken_by_replay(binding: &Binding, ui: &Ui) -> bool {
     taken.any(|it| binding.codes.contains(it) && !(seeks(it.1) && ui.screen == Screen::Timeline))
 }
 
+/// Whether a line is of this screen only.
+fn is_own(binding: &Binding, ui: &Ui) -> bool {
+    binding.place != Place::Anywhere && Place::of_screen(ui).has(binding.place)
+}
+
+/// Whether such a line has this key.
+fn has_own(pressed: (KeyModifiers, KeyCode), ui: &Ui) -> bool {
+    BINDINGS.iter().any(|it| is_own(it, ui) && it.codes.contains(&pressed))
+}
+
 /// Returns whether a line applies on the current screen: no key of the screen overrides it, and its command is
 /// available.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
     if !ui.is_of_one() {
-        let own = if ui.is_snapshot() { Place::Snapshot } else { Place::Cluster };
-        let is_useful = binding.place == Place::Anywhere && is_useful(binding.command, ui.source);
-        return binding.place == own || is_useful;
+        let is_useful = binding.place == Place::Anywhere && is_useful(binding.command, ui);
+        let is_replays = binding.place == Place::Replay && ui.is_replay();
+        return is_own(binding, ui)
+            || (is_replays && !binding.codes.iter().any(|it| has_own(*it, ui)))
+            || (is_useful && !is_taken_by_replay(binding, ui));
     }
     if unavailable(binding.command, ui).is_some() {
         return false;
@@ -235,13 +270,14 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
         let mut own = BINDINGS.iter().filter(move |it| it.place == of);
         own.find_map(|it| it.command_of(pressed))
     };
-    let is_useful = |it: &Command| place.has(Place::Anywhere) && is_useful(*it, ui.source);
-    let bound = || bound(place).or_else(|| bound(Place::Anywhere).filter(is_useful));
+    let is_useful = |it: &Command| place.has(Place::Anywhere) && is_useful(*it, ui);
+    let of_many = || bound(Place::Cluster).filter(|_| place == Place::Recordings);
+    let bound = || bound(place).or_else(of_many).or_else(|| bound(Place::Anywhere).filter(is_useful));
     of_replay(key, ui).or_else(bound).or(match (place, pressed) {
         // These keys quit in every place.
         (_, (CONTROL, KeyCode::Char('c'))) => Some(Command::Quit),
         (_, (CONTROL, KeyCode::Char('z'))) => Some(Command::Suspend),
-        (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(Place::Anywhere) && it != Place::Cluster => {
+        (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(Place::Anywhere) && !ui.is_of_many() => {
             Some(Command::Device(digit as u8 - b'1'))
         }
         (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Edit(Edit::Type(letter))),
@@ -260,6 +296,9 @@ fn of_replay(key: KeyEvent, ui: &Ui) -> Option<Command> {
     // With Shift, an arrow is another key.
     let is_arrow = matches!(key.code, KeyCode::Left | KeyCode::Right);
     let pressed = (if is_arrow { key.modifiers } else { key.modifiers - SHIFT }, key.code);
+    if ui.is_of_many() && has_own(pressed, ui) {
+        return None;
+    }
     BINDINGS.iter().filter(|it| it.place == Place::Replay).find_map(|it| it.command_of(pressed))
 }
 
@@ -269,8 +308,15 @@ pub fn unknown(key: KeyEvent, ui: &Ui) -> Option<String> {
         return None;
     }
     let pressed = (key.modifiers - KeyModifiers::SHIFT, key.code);
-    let elsewhere = BINDINGS.iter().any(|it| it.place == Place::Timeline && it.codes.contains(&pressed));
-    let what = if elsewhere && ui.is_of_one() { "a key of the timeline (t)" } else { "no such key" };
+    let of = |place: Place| BINDINGS.iter().find(|it| it.place == place && it.codes.contains(&pressed));
+    let anywhere = of(Place::Anywhere).map(|it| it.command);
+    let is_of_list = || of(Place::Cluster).is_some() || anywhere.is_some_and(is_of_cluster);
+    let what = match ui.source {
+        Source::Live | Source::Replay if of(Place::Timeline).is_some() => "a key of the timeline (t)",
+        Source::Store if is_of_list() => "a key of the list (Esc)",
+        Source::Store if anywhere.is_some() => "needs more than figures, as `ssh -t HOST gpuwatch` has",
+        _ => "no such key",
+    };
     Some(format!("{}: {what} · ? help", name(pressed)))
 }
 

@@ -86,6 +86,7 @@ mod strain;
 mod stream;
 mod themes;
 mod tidy;
+mod tls;
 mod tools;
 mod torch;
 mod traced;

@@ -1,8 +1,11 @@
 //! `gpuwatch stream`: a machine's events as lines, thinned, for as long as a reader holds both ends.
 
+mod alerts;
 mod cluster;
 mod hosts;
+mod played;
 mod recorded;
+mod requests;
 
 use crate::{
     launch::Home,
@@ -14,9 +17,10 @@ use gpuwatch::{
         findings::{Kind, findings},
         session::Session,
     },
+    sources::thinner::{STREAM_US, Thinner},
     storage::{
         recording::{Entry, FORMAT, Reader},
-        stream::{self, Thinner},
+        stream,
     },
 };
 use std::{
@@ -51,8 +55,12 @@ impl Drop for Rank {
 }
 
 fn streaming(home: &Home) -> (Child, BufReader<ChildStdout>) {
+    streaming_with(home, &[])
+}
+
+fn streaming_with(home: &Home, arguments: &[&str]) -> (Child, BufReader<ChildStdout>) {
     let mut command = Command::new(PROGRAM);
-    command.args(["stream", "--no-nvml"]).envs(home.variables());
+    command.args(["stream", "--no-nvml"]).args(arguments).envs(home.variables());
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let out = BufReader::new(child.stdout.take().unwrap());
     (child, out)
@@ -66,7 +74,7 @@ fn a_stream_is_a_recording_that_begins_with_its_version_and_ends_with_its_input(
     let mut text = String::new();
     out.read_line(&mut text).unwrap();
     let Ok(stream::Entry::Header(header)) = stream::decode(text.trim_end()) else { panic!("{text}") };
-    assert_eq!((header.format, header.gpuwatch.as_str()), (FORMAT, env!("CARGO_PKG_VERSION")));
+    assert_eq!((header.recording.format, header.recording.gpuwatch.as_str()), (FORMAT, env!("CARGO_PKG_VERSION")));
     // Samples arrive, the reader learns that it has one of several, and the clocks follow.
     for wanted in ["\"type\":\"sample\"", "\"type\":\"beat\"", "\"type\":\"history\""] {
         while !text.lines().any(|it| it.contains(wanted)) {
@@ -102,11 +110,11 @@ fn fast() -> Story {
 #[test]
 fn a_thinned_stream_has_the_same_findings_in_a_fiftieth_of_the_samples() {
     let story = fast();
-    let (mut thinner, mut session, mut samples) = (Thinner::default(), Session::default(), 0);
+    let (mut thinner, mut session, mut samples) = (Thinner::new(STREAM_US), Session::default(), 0);
     for event in &story.events {
-        thinner.take(event, &mut |it| {
+        thinner.take(event.clone(), &mut |it| {
             samples += usize::from(it.sample().is_some());
-            session.apply(it);
+            session.apply(&it);
         });
     }
     let all = story.events.iter().filter(|it| it.sample().is_some()).count();

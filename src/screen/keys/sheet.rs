@@ -20,7 +20,7 @@ pub fn sections() -> Vec<Section> {
     if let Some(it) = all.iter_mut().find(|it| it.title == Group::Moving.name()) {
         it.keys.push(DEVICES);
     }
-    for group in [Group::Replay, Group::Snapshot, Group::Cluster] {
+    for group in [Group::Replay, Group::Snapshot, Group::Cluster, Group::Recordings, Group::Past] {
         all.push(section(group.name(), &|it| it.group == group));
     }
     let asking = [

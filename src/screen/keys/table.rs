@@ -191,6 +191,30 @@ pub const BINDINGS: &[Binding] = &[
     cluster([Command::Order; 2], "s F6", "next order", &[(NONE, KeyCode::Char('s')), (NONE, KeyCode::F(6))]),
     cluster([Command::Filter; 2], "/", "filter machines, ranks", &[(NONE, KeyCode::Char('/'))]),
     cluster([Command::Copy; 2], "c", "copy the machine's name", &[(NONE, KeyCode::Char('c'))]),
+    recordings(
+        [Command::Replay(Replay::NextMark), Command::Replay(Replay::PreviousMark)],
+        "n N",
+        "next, previous mark",
+        &[(NONE, KeyCode::Char('n')), (NONE, KeyCode::Char('N'))],
+    ),
+    recordings(
+        [Command::Replay(Replay::Slower), Command::Replay(Replay::Faster)],
+        "- +",
+        "slower, faster",
+        &[(NONE, KeyCode::Char('-')), (NONE, KeyCode::Char('+'))],
+    ),
+    past(
+        [Command::Chart(Chart::Minus), Command::Chart(Chart::Plus)],
+        "- +",
+        "longer, shorter",
+        &[(NONE, KeyCode::Char('-')), (NONE, KeyCode::Char('+'))],
+    ),
+    past(
+        [Command::Cluster(ClusterCommand::PreviousFigure), Command::Cluster(ClusterCommand::NextFigure)],
+        "< >",
+        "previous, next figure",
+        &[(NONE, KeyCode::Char('<')), (NONE, KeyCode::Char('>'))],
+    ),
 ];
 
 /// The help's line for the number keys.
@@ -255,4 +279,14 @@ const fn snapshot_pair(pair: [SnapshotCommand; 2], keys: &'static str, help: &'s
 const fn cluster(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = pair;
     Binding { place: Place::Cluster, group: Group::Cluster, command, opposite: Some(opposite), keys, help, codes }
+}
+
+const fn recordings(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    let [command, opposite] = pair;
+    Binding { place: Place::Recordings, group: Group::Recordings, command, opposite: Some(opposite), keys, help, codes }
+}
+
+const fn past(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+    let [command, opposite] = pair;
+    Binding { place: Place::Past, group: Group::Past, command, opposite: Some(opposite), keys, help, codes }
 }

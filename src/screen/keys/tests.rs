@@ -22,6 +22,8 @@ fn ui(place: Place) -> Ui {
         Place::Replay => ui.source = Source::Replay,
         Place::Snapshot => ui.source = Source::Snapshot,
         Place::Cluster => ui.source = Source::Cluster,
+        Place::Recordings => ui.source = Source::Recordings,
+        Place::Past => (ui.source, ui.screen) = (Source::Store, Screen::Timeline),
         Place::Filter => ui.filter.typing = true,
         Place::Allow => ui.allowing = Some(Allowing::default()),
         Place::Start => {
@@ -105,6 +107,55 @@ fn keys_of_many_machines_come_first_and_those_of_one_machine_do_nothing() {
     assert_eq!((key(KeyCode::Char(' ')), key(KeyCode::Enter)), (Some(Command::Freeze), Some(Command::Open)));
     for without in ['K', 'w', 'W', 'P', 'a', 'A', 'e', 'n', 't', 'v', 'V', '1', '+'] {
         assert_eq!(key(KeyCode::Char(without)), None, "{without}");
+    }
+}
+
+#[test]
+fn recordings_of_many_machines_have_a_replays_keys_where_the_screen_has_none() {
+    use crate::screen::ui::cluster::ClusterCommand;
+
+    let ui = ui(Place::Recordings);
+    let key = |code| command(KeyEvent::new(code, NONE), &ui);
+    assert_eq!(key(KeyCode::Char('m')), Some(Command::Cluster(ClusterCommand::Map)));
+    assert_eq!(key(KeyCode::Char('>')), Some(Command::Cluster(ClusterCommand::NextFigure)));
+    assert_eq!(key(KeyCode::Char('n')), Some(Command::Replay(Replay::NextMark)));
+    assert_eq!(key(KeyCode::Char('+')), Some(Command::Replay(Replay::Faster)));
+    assert_eq!(key(KeyCode::Char(' ')), Some(Command::Replay(Replay::Play)));
+    assert_eq!(key(KeyCode::Left), Some(Command::Replay(Replay::Hundredths(-1))));
+    assert_eq!(key(KeyCode::Char('h')), Some(Command::Move(Motion::Left)));
+    assert_eq!((key(KeyCode::Enter), key(KeyCode::Char('q'))), (Some(Command::Open), Some(Command::Quit)));
+    for without in ['K', 'w', 'a', 't', 'v', '1'] {
+        assert_eq!(key(KeyCode::Char(without)), None, "{without}");
+    }
+    // No line of the help has a key that does something else.
+    for binding in BINDINGS.iter().filter(|it| reaches(it, &ui)) {
+        let (modifiers, code) = binding.codes[0];
+        assert_eq!(command(KeyEvent::new(code, modifiers), &ui), Some(binding.command), "{}", binding.keys);
+    }
+}
+
+#[test]
+fn the_past_of_a_rank_has_keys_of_its_own_and_one_sentence_for_those_of_one_machine() {
+    use crate::screen::ui::{Chart, cluster::ClusterCommand};
+
+    let ui = ui(Place::Past);
+    let key = |code| command(KeyEvent::new(code, NONE), &ui);
+    assert_eq!(key(KeyCode::Char('+')), Some(Command::Chart(Chart::Plus)));
+    assert_eq!(key(KeyCode::Char('>')), Some(Command::Cluster(ClusterCommand::NextFigure)));
+    assert_eq!((key(KeyCode::Esc), key(KeyCode::Down)), (Some(Command::Back), Some(Command::Move(Motion::Down))));
+    for without in ['m', 's', '/', 'c', ' ', 'K', 'w', 'W', 'P', 'a', 't', '1'] {
+        assert_eq!(key(KeyCode::Char(without)), None, "{without}");
+    }
+    assert_eq!(key(KeyCode::Enter), None);
+    let list = Ui { source: Source::Store, ..Ui::default() };
+    assert_eq!(command(KeyCode::Char('m').into(), &list), Some(Command::Cluster(ClusterCommand::Map)));
+    for (letter, words) in [
+        ('K', "K: needs more than figures, as `ssh -t HOST gpuwatch` has · ? help"),
+        ('m', "m: a key of the list (Esc) · ? help"),
+        ('f', "f: a key of the list (Esc) · ? help"),
+        ('%', "%: no such key · ? help"),
+    ] {
+        assert_eq!(unknown(KeyCode::Char(letter).into(), &ui).unwrap(), words);
     }
 }
 

@@ -22,7 +22,12 @@ use gpuwatch::{
 };
 
 /// Two ranks on each machine; a rank's counters from its number and its step.
-fn cluster(machines: u32, steps: u64, change: impl Fn(&mut Hello), held: impl Fn(u32, u64) -> Option<u64>) -> Cluster {
+pub(super) fn cluster(
+    machines: u32,
+    steps: u64,
+    change: impl Fn(&mut Hello),
+    held: impl Fn(u32, u64) -> Option<u64>,
+) -> Cluster {
     let names = (0..machines).map(|it| format!("node{it}"));
     let mut cluster = Cluster::new(names, Stamp(0));
     for machine in 0..machines {
@@ -52,18 +57,18 @@ fn cluster(machines: u32, steps: u64, change: impl Fn(&mut Hello), held: impl Fn
     cluster
 }
 
-fn add(cluster: &mut Cluster, machine: u32, story: &Story) {
+pub(super) fn add(cluster: &mut Cluster, machine: u32, story: &Story) {
     for event in &story.events {
         let (node, at) = (machine as usize, event.at);
         cluster.apply(News { node, at, what: What::Event(event.clone()) });
     }
 }
 
-fn run(hello: &mut Hello) {
+pub(super) fn run(hello: &mut Hello) {
     hello.run = Some("r".to_owned());
 }
 
-const STEADY: fn(u32, u64) -> Option<u64> = |_, _| Some(40 * GIB);
+pub(super) const STEADY: fn(u32, u64) -> Option<u64> = |_, _| Some(40 * GIB);
 
 fn found(cluster: &Cluster) -> Vec<JobFinding> {
     let each: Vec<Findings> = cluster.nodes.iter().map(|it| findings(&it.session)).collect();

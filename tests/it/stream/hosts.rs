@@ -1,5 +1,6 @@
 //! `gpuwatch once --hosts`: several machines at once, through commands of this machine in place of ssh.
 
+mod hands;
 mod live;
 mod push;
 mod ssh;

@@ -1,10 +1,13 @@
 //! `gpuwatch --hosts` in a terminal: the screen of many machines, and the screens of one of them.
 
 use super::{HEADER, Machines};
-use crate::pty::{PATIENCE, PROGRAM, Terminal};
+use crate::{
+    pty::{PATIENCE, PROGRAM, Terminal},
+    schemas,
+};
 
 impl Machines {
-    fn watch(&self, hosts: &str, arguments: &[&str]) -> Terminal {
+    pub(super) fn watch(&self, hosts: &str, arguments: &[&str]) -> Terminal {
         let transport = self.transport();
         let own = ["--hosts", hosts, "--transport", &transport, "--remote-program", PROGRAM];
         Terminal::start(&[&own, arguments].concat(), &[])
@@ -13,9 +16,9 @@ impl Machines {
 
 /// A title for the terminal's window, and its bytes if it were one.
 const TITLE: &str = "\\033]0;owned\\007";
-const OWNED: &[u8] = b"\x1b]0;owned";
+pub(super) const OWNED: &[u8] = b"\x1b]0;owned";
 
-fn has(bytes: &[u8], wanted: &[u8]) -> bool {
+pub(super) fn has(bytes: &[u8], wanted: &[u8]) -> bool {
     bytes.windows(wanted.len()).any(|it| it == wanted)
 }
 
@@ -39,8 +42,6 @@ fn a_machine_opens_as_on_one_machine_and_esc_returns_to_all() {
     terminal.shows("1 probe");
     terminal.press("\t\r");
     terminal.shows("─ rank 0 on");
-    terminal.press("K");
-    terminal.shows("this view sends nothing to other machines");
     terminal.press("\x1b");
     terminal.shows("Esc machines");
     terminal.press("\x1b");
@@ -56,6 +57,34 @@ fn a_machine_opens_as_on_one_machine_and_esc_returns_to_all() {
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
     assert!(!has(&terminal.bytes(), OWNED));
+}
+
+#[test]
+fn an_alert_of_a_job_reaches_the_terminal_and_the_program_once_while_a_machine_is_open() {
+    let machines = Machines::new();
+    let _rank = machines.rank("node1", &["--kind", "leaking", "--rate", "200"]);
+    let file = machines.path("alerts");
+    let hook = ["--on-alert", "sh", "--on-alert-arg=-c", "--on-alert-arg=cat >> \"$0\"", "--on-alert-arg"];
+    let mut terminal =
+        machines.watch("node1", &[&["--bell", "--notify"][..], &hook, &[file.to_str().unwrap()]].concat());
+    terminal.shows("1 up");
+    terminal.press("\r");
+    terminal.shows("Esc machines");
+    let has = |what: &[u8]| has(&terminal.bytes(), what);
+    assert!(
+        crate::pty::until(PATIENCE, || has(b"\x1b]9;gpuwatch: critical: run 0123456789abcdef")),
+        "{}",
+        terminal.text()
+    );
+    assert!(has(b"\x07"));
+    assert!(crate::pty::until(PATIENCE, || file.exists() && !std::fs::read(&file).unwrap().is_empty()));
+    terminal.press("q");
+    assert_eq!(terminal.ends(PATIENCE), 0);
+    let messages = std::fs::read_to_string(file).unwrap();
+    assert_eq!(messages.lines().count(), 1, "{messages}");
+    let message = serde_json::from_str(&messages).unwrap();
+    schemas::check("job-alert", &message);
+    assert_eq!((&message["kind"], &message["hosts"][0]), (&"growth".into(), &"node1".into()));
 }
 
 #[test]
