@@ -7,10 +7,12 @@ use crate::{
     nvml::{Bench, events},
     pace::recorded,
     pty::{PATIENCE, until},
+    serve::exposed,
     story::{GIB, Story, counters, device, picture, text},
 };
 use ::simgpu::Fault;
 use gpuwatch::{
+    commands::serve::families::Family,
     facts::{
         event::{Event, Fact, ProcessInfo, ProcessUse},
         figures::Figure,
@@ -187,6 +189,13 @@ fn a_recording_of_an_orphan_fails_its_check_and_rings_once() {
     let lines: Vec<String> = news.at(&session, &findings).into_iter().map(|it| it.line).collect();
     assert_eq!(lines, ["warning: pid 977, GPU 0: idle-memory, orphaned-rank"]);
     assert!(news.at(&session, &findings).is_empty(), "once");
+    // No probed process has it, so it is the device's for Prometheus.
+    let served = exposed(&machine.story);
+    let alerts: Vec<_> = served.iter().filter(|it| matches!(it.family, Family::DeviceAlert | Family::Alert)).collect();
+    let [alert] = &alerts[..] else { panic!("{alerts:#?}") };
+    let labels: Vec<&str> = alert.labels.iter().map(|(_, value)| value.raw()).collect();
+    assert_eq!((alert.family, alert.value), (Family::DeviceAlert, 1.0));
+    assert_eq!(labels, [device(0).0.as_str(), "idle-memory", "orphaned-rank", "warning"]);
 }
 
 /// Records a bench until the events show something, and returns them.
