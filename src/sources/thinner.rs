@@ -275,7 +275,7 @@ mod tests {
         let bye = line(50_000, Line::Bye(Bye::default()));
         let out = thinned(all().into_iter().chain([bye]).collect());
         let samples: Vec<&Event> = out.iter().filter(|it| it.sample().is_some()).collect();
-        assert_eq!(samples.iter().map(|it| figures(it)).collect::<Vec<_>>(), [(96, 15, 0), (98, 15, 2)]);
+        assert_eq!(samples.iter().map(|it| figures(it)).collect::<Vec<_>>(), [(96, 15, 0), (98, 9, 2)]);
         // Without a line that follows, the newest one passes a stretch later.
         let (mut thinner, mut out) = (Thinner::new(STREAM_US), Vec::new());
         for it in all() {
