@@ -13,10 +13,10 @@ use crate::{
 };
 use std::time::Duration;
 
-/// So many probes are read whole, which is more than a usual node has. Of more probes a viewer takes 2,000 samples a
+/// So many probes are read whole, which is more than a usual node has. Of more probes a viewer takes 1,000 samples a
 /// second in all: a sample of each device of a process in so many µs for each probe.
 const WHOLE: usize = 16;
-const SHARE_US: u64 = 500;
+const SHARE_US: u64 = 1000;
 
 /// What to do with a socket after its connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
