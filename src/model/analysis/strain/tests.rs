@@ -84,6 +84,11 @@ fn retries_are_raised_when_they_recur_and_end_when_they_stop() {
     assert_eq!(one(&raised_in(5000, with(often))), ("thrashing", 60, Some(1300)));
     let rare = |step: u64, it: &mut Counters| it.retries = Some(step / 150);
     assert_eq!(raised_in(5000, with(rare)), []);
+    // A thinned stream has one sample of eight steps, and 100 of its samples are 800 steps.
+    let thinned = (1..2000).map(|it| Seen { step: it * 8, at: Stamp(it), ..with(|_, _| ())(it) });
+    let retried = |it: Seen| Seen { counters: Counters { retries: Some(it.step / 200), ..it.counters }, ..it };
+    let state = thinned.map(retried).fold(Strain::default(), |state, it| step(state, &it));
+    assert_eq!(state.spells().count(), 0);
 }
 
 #[test]
