@@ -50,6 +50,34 @@ pub(crate) struct Terminal {
 struct Seen {
     parser: vt100::Parser,
     bytes: Vec<u8>,
+    /// How many of the bytes the parser has.
+    parsed: usize,
+}
+
+impl Seen {
+    fn new(parser: vt100::Parser) -> Self {
+        Self { parser, bytes: Vec::new(), parsed: 0 }
+    }
+
+    /// Takes bytes as a terminal with synchronized updates does: a frame is seen once it is complete, so a key that a
+    /// test presses at the sight of something follows the whole frame.
+    fn take(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        let rest = &self.bytes[self.parsed..];
+        let last = |order: &[u8]| rest.windows(order.len()).rposition(|it| it == order);
+        let begun = last(b"\x1b[?2026h").filter(|begin| last(b"\x1b[?2026l") < Some(*begin));
+        self.parse(begun.unwrap_or(rest.len()));
+    }
+
+    fn parse_rest(&mut self) {
+        self.parse(self.bytes.len() - self.parsed);
+    }
+
+    fn parse(&mut self, count: usize) {
+        let to = self.parsed + count;
+        self.parser.process(&self.bytes[self.parsed..to]);
+        self.parsed = to;
+    }
 }
 
 impl Terminal {
@@ -70,15 +98,15 @@ impl Terminal {
         let mut reader = master.try_clone_reader().unwrap();
         let keys = master.take_writer().unwrap();
         let [rows, columns] = [size.0, size.1].map(|it| NonZeroU16::new(it).unwrap_or(NonZeroU16::MIN));
-        let seen = Arc::new(Mutex::new(Seen { parser: vt100::Parser::new(rows, columns, 0), bytes: Vec::new() }));
+        let seen = Arc::new(Mutex::new(Seen::new(vt100::Parser::new(rows, columns, 0))));
         let shared = Arc::clone(&seen);
         thread::spawn(move || {
             let mut buffer = [0; 16384];
             while let Ok(read @ 1..) = reader.read(&mut buffer) {
-                let mut seen = shared.lock().unwrap();
-                seen.parser.process(&buffer[..read]);
-                seen.bytes.extend_from_slice(&buffer[..read]);
+                shared.lock().unwrap().take(&buffer[..read]);
             }
+            // What the program did not complete is seen at its end.
+            shared.lock().unwrap().parse_rest();
         });
         Self { child, seen, master, keys, _home: home }
     }
@@ -209,6 +237,26 @@ fn the_demo_is_drawn_obeys_keys_and_leaves_nothing_behind() {
     assert!(until(PATIENCE, || !terminal.text().contains("this help")), "{}", terminal.text());
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
+}
+
+#[test]
+fn a_frame_is_seen_once_it_is_complete() {
+    let mut seen = Seen::new(vt100::Parser::new(NonZeroU16::MIN, NonZeroU16::new(20).unwrap(), 0));
+    for (bytes, text) in [
+        ("one", "one"),
+        ("\x1b[?2026h\rtw", "one"),
+        ("o\x1b[?20", "one"),
+        ("26l", "two"),
+        ("\x1b[?2026h\r3\x1b[?2026l\x1b[?2026h\r4", "3wo"),
+        ("\x1b[?2026l", "4wo"),
+        ("!", "4!o"),
+        ("\x1b[?2026h\r5", "4!o"),
+    ] {
+        seen.take(bytes.as_bytes());
+        assert_eq!(seen.parser.screen().contents(), text, "after {bytes:?}");
+    }
+    seen.parse_rest();
+    assert_eq!(seen.parser.screen().contents(), "5!o");
 }
 
 #[test]
