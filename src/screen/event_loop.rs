@@ -6,10 +6,9 @@ use super::{
     term::{self, Screen},
     ui::Ui,
 };
-use crossterm::event::{Event as Input, EventStream};
-use futures_core::Stream;
+use crossterm::event::{self, Event as Input};
 use signal_hook::iterator::Signals;
-use std::{future::poll_fn, io, pin::Pin, process, thread, time::Duration};
+use std::{io, process, thread, time::Duration};
 use tokio::{
     select,
     sync::mpsc::{self, channel},
@@ -25,6 +24,9 @@ pub const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// How long another machine may take for its last answer after the user has quit.
 const SETTLING: Duration = Duration::from_secs(1);
+
+/// Keys that wait for the loop; more wait in the terminal.
+const KEYS: usize = 64;
 
 /// A terminal that is stuck in a write must not keep the program alive after a signal.
 const GRACE: Duration = Duration::from_millis(700);
@@ -78,13 +80,13 @@ pub trait View {
 pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io::Result<End> {
     let mut signals = signals()?;
     let mut screen = Screen::take(mouse)?;
-    let mut inputs = EventStream::new();
+    let mut inputs = inputs()?;
     while !view.ui().quit {
         let due = view.due();
         let served = select! {
             biased;
             Some(signal) = signals.recv() => return Ok(End::Signal(signal)),
-            input = next(&mut inputs) => match input {
+            input = inputs.recv() => match input {
                 Some(Ok(input)) => {
                     view.input(&input, &mut effects);
                     effects.serve(view.ui(), &mut screen)
@@ -112,8 +114,20 @@ pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io:
     Ok(End::Quit)
 }
 
-async fn next(inputs: &mut EventStream) -> Option<io::Result<Input>> {
-    poll_fn(|context| Pin::new(&mut *inputs).poll_next(context)).await
+/// Receives input, from a thread that waits for it. crossterm's own stream takes a lock that such a thread holds, each
+/// time that the loop looks, and so spins before each event of any kind.
+fn inputs() -> io::Result<mpsc::Receiver<io::Result<Input>>> {
+    let (sender, receiver) = channel(KEYS);
+    thread::Builder::new().name("input".into()).spawn(move || {
+        loop {
+            let input = event::read();
+            let is_last = input.is_err();
+            if sender.blocking_send(input).is_err() || is_last {
+                break;
+            }
+        }
+    })?;
+    Ok(receiver)
 }
 
 /// Receives the signals that end a screen, from a thread of their own. Under nohup, SIGHUP is ignored, and still the
