@@ -22,11 +22,13 @@ struct Load {
     /// Percent of a core.
     cpu: f64,
     mib: u64,
+    /// Fewest pictures a second. Each shows news, so a viewer that reads its probes less often draws fewer.
+    pictures: f64,
 }
 
-const USUAL: Load = Load { probes: 8, rate: 100, cpu: 5.0, mib: 16 };
-const FAST: Load = Load { probes: 64, rate: 500, cpu: 10.0, mib: 64 };
-const MANY: Load = Load { probes: 256, rate: 50, cpu: 10.0, mib: 64 };
+const USUAL: Load = Load { probes: 8, rate: 100, cpu: 5.0, mib: 16, pictures: 9.0 };
+const FAST: Load = Load { probes: 64, rate: 500, cpu: 10.0, mib: 64, pictures: 9.0 };
+const MANY: Load = Load { probes: 256, rate: 50, cpu: 10.0, mib: 64, pictures: 3.5 };
 
 /// Devices of the node.
 const DEVICES: usize = 8;
@@ -97,13 +99,14 @@ fn measured(load: Load) -> String {
     let pictures = (self::frames(&terminal) - frames) as f64 / wall;
     let (peak, Load { probes, rate, .. }) = (peak_kib(pid), load);
     let mib = peak as f64 / 1024.0;
-    let figures = format!("{cpu:.1} % of one core, {mib:.1} MiB, {pictures:.1} pictures a second");
+    let figures = format!(
+        "{probes} probes at {rate} steps/s: {cpu:.1} % of one core, {mib:.1} MiB, {pictures:.1} pictures a second"
+    );
     terminal.press("q");
     assert_eq!(terminal.ends(PATIENCE), 0);
-    assert!(peak <= KIB * if is_benchmark { load.mib } else { 4 * load.mib }, "{peak} KiB");
-    assert!(!is_benchmark || cpu <= load.cpu, "{cpu:.1} %");
-    assert!(!is_benchmark || pictures > 9.0, "{pictures:.1} pictures a second");
-    format!("{probes} probes at {rate} steps/s: {figures}")
+    assert!(peak <= KIB * if is_benchmark { load.mib } else { 4 * load.mib }, "{figures}");
+    assert!(!is_benchmark || (cpu <= load.cpu && pictures >= load.pictures), "{figures}");
+    figures
 }
 
 fn frames(terminal: &Terminal) -> usize {

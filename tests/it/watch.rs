@@ -457,31 +457,3 @@ fn more_probes_than_a_node_has_are_thinned_up_to_their_last_steps() {
     assert!(samples < 17 * 300 && has_lost, "{samples}");
     assert_eq!(many(17, true), (17 * 300, false), "a recording has all");
 }
-
-#[test]
-fn a_probe_that_never_pauses_keeps_no_other_waiting() {
-    let dir = directory();
-    let description = || Description { directories: vec![dir.path().into()], ..Description::default() };
-    let probes: Vec<Probe> = (0..17).map(|_| Probe::start(description()).unwrap()).collect();
-    let listener = socket::with_address(&dir.path().join("flood.sock"), |it| UnixListener::bind(it)).unwrap();
-    let flood = thread::spawn(move || {
-        let (mut stream, _) = listener.accept().unwrap();
-        let sample = |seq: u64| sample(seq).replace(&format!("\"at_us\":{seq}"), "\"at_us\":1");
-        let mut text = lines(&[HELLO, r#"{"type":"live","seq":0}"#]);
-        let mut seqs = 1..;
-        // Until the viewer leaves.
-        while stream.write_all(&text).is_ok() {
-            text = seqs.by_ref().take(500).flat_map(|seq| lines(&[&sample(seq)])).collect();
-        }
-    });
-    let is_pushed = Cell::new(false);
-    watch(&[dir.path()], |events| {
-        let live = |it: &&Event| it.line().is_some_and(|(_, line)| matches!(line, Line::Live(_)));
-        if !is_pushed.get() && events.iter().filter(live).count() > probes.len() {
-            is_pushed.set(true);
-            probes[0].push(&Reading { edge: Edge::Step, steps: 1, ..Reading::default() }).unwrap();
-        }
-        is_pushed.get() && events.iter().any(|it| it.sample().is_some_and(|(_, sample)| sample.at_us > 1))
-    });
-    flood.join().unwrap();
-}

@@ -344,6 +344,37 @@ async fn line(input: &mut BufReader<Input>, buffer: &mut Vec<u8>) -> Result<Opti
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::event::ProbeId;
+    use std::{future::poll_fn, io::Write, pin::pin, task::Poll};
+    use tokio::runtime;
+
+    /// All is there before the first look, so that only the reader itself can end its turn.
+    #[test]
+    fn a_probe_that_never_pauses_keeps_no_other_waiting() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let sample = |seq| format!("{{\"type\":\"sample\",\"seq\":{seq},\"at_us\":{seq},\"device\":0}}\n");
+        let text: String = (1..=1000).map(sample).collect();
+        theirs.write_all(text.as_bytes()).unwrap();
+        runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let (queue, _events) = mpsc::channel(16);
+            let sender = EventSender { queue, no_arguments: false };
+            let mut lines = Lines::after(0, ProbeId(1), &sender);
+            let mut input = BufReader::new(Input::new(Arc::new(ours)));
+            let path = Foreign::new("probe");
+            lines.pass_on(super::super::wire::line(r#"{"type":"live","seq":0}"#).unwrap()).await;
+            {
+                let mut turn = pin!(receive(&mut lines, || 256, &mut input, &path, Vec::new));
+                poll_fn(|context| {
+                    assert!(turn.as_mut().poll(context).is_pending(), "the probe has not ended");
+                    Poll::Ready(())
+                })
+                .await;
+            }
+            assert!((1..500).contains(&lines.seq), "{} lines in one turn", lines.seq);
+        });
+    }
 
     #[test]
     fn peers_of_another_user_are_refused() {

@@ -16,8 +16,8 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// Time between two readings of a probe that is read rarely; all are read at the same moments.
-const REST: Duration = Duration::from_millis(100);
+/// Time between two readings of a probe where the kernel watches no more sockets.
+const UNWATCHED: Duration = Duration::from_millis(100);
 
 /// Time before another attempt to write. Requests are short, and a probe reads them at once.
 const AGAIN: Duration = Duration::from_millis(15);
@@ -32,27 +32,29 @@ pub(super) struct Input {
 enum Way {
     /// The runtime watches another descriptor of the socket, which is closed when the reader rests.
     Woken(net::UnixStream),
-    Rarely(Pin<Box<Sleep>>),
+    /// Read once in each interval.
+    Rarely { interval: Duration, rests: bool, rested: Pin<Box<Sleep>> },
 }
 
 impl Input {
     /// Reads whenever something arrives, or rarely if the kernel watches no more sockets.
     pub(super) fn new(socket: Arc<UnixStream>) -> Self {
-        let way = Way::woken(&socket).unwrap_or_else(|_full| Way::Rarely(Box::pin(rest())));
+        let way = Way::woken(&socket).unwrap_or_else(|_full| Way::rarely(UNWATCHED));
         Self { socket, way }
     }
 
-    /// Reads rarely from now on, or whenever something arrives.
-    pub(super) fn rarely(&mut self, is_rare: bool) {
-        match (&self.way, is_rare) {
-            (Way::Woken(_), true) => self.way = Way::Rarely(Box::pin(rest())),
-            (Way::Rarely(_), false) => {
+    /// Reads once in an interval from now on; `None` reads whenever something arrives.
+    pub(super) fn rarely(&mut self, interval: Option<Duration>) {
+        match (&self.way, interval) {
+            (Way::Rarely { interval: now, .. }, Some(interval)) if *now == interval => {}
+            (_, Some(interval)) => self.way = Way::rarely(interval),
+            (Way::Rarely { .. }, None) => {
                 // If the kernel watches no more sockets, this one is read rarely.
                 if let Ok(woken) = Way::woken(&self.socket) {
                     self.way = woken;
                 }
             }
-            _ => {}
+            (Way::Woken(_), None) => {}
         }
     }
 }
@@ -61,33 +63,45 @@ impl Way {
     fn woken(socket: &UnixStream) -> io::Result<Self> {
         net::UnixStream::from_std(socket.try_clone()?).map(Self::Woken)
     }
+
+    fn rarely(interval: Duration) -> Self {
+        Self::Rarely { interval, rests: false, rested: Box::pin(rest(interval)) }
+    }
 }
 
 impl AsyncRead for Input {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { socket, way } = &mut *self;
-        let rested = match way {
+        let (interval, rests, rested) = match way {
             Way::Woken(watched) => return Pin::new(watched).poll_read(cx, buffer),
-            Way::Rarely(rested) => rested,
+            Way::Rarely { interval, rests, rested } => (*interval, rests, rested),
         };
-        let mut read = || (&**socket).read(buffer.initialize_unfilled());
-        let length = loop {
-            match read() {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
-                    ready!(rested.as_mut().poll(cx));
-                    rested.set(rest());
-                }
-                length => break length?,
+        loop {
+            if *rests {
+                ready!(rested.as_mut().poll(cx));
+                *rests = false;
             }
-        };
-        buffer.advance(length);
-        Poll::Ready(Ok(()))
+            let room = buffer.initialize_unfilled();
+            let length = match (&**socket).read(room) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => None,
+                length => Some(length?),
+            };
+            // What leaves room was everything.
+            if length.is_none_or(|it| it > 0 && it < room.len()) {
+                rested.set(rest(interval));
+                *rests = true;
+            }
+            if let Some(length) = length {
+                buffer.advance(length);
+                return Poll::Ready(Ok(()));
+            }
+        }
     }
 }
 
 /// Completes at the next whole interval of the clock: readers that wake up together cost one wakeup.
-fn rest() -> Sleep {
-    let interval = u64::try_from(REST.as_micros()).unwrap_or(u64::MAX);
+fn rest(interval: Duration) -> Sleep {
+    let interval = u64::try_from(interval.as_micros()).unwrap_or(u64::MAX).max(1);
     sleep(Duration::from_micros(interval - now().0 % interval))
 }
 
@@ -123,8 +137,8 @@ mod tests {
         runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
             let mut input = BufReader::new(Input::new(Arc::new(ours)));
             let mut line = String::new();
-            for is_rare in [false, true, true, false, true] {
-                input.get_mut().rarely(is_rare);
+            for interval in [None, Some(100), Some(100), Some(7), None, Some(30)] {
+                input.get_mut().rarely(interval.map(Duration::from_millis));
                 let mut writer = theirs.try_clone().unwrap();
                 let written = tokio::task::spawn_blocking(move || writer.write_all(b"one line\n").unwrap());
                 line.clear();

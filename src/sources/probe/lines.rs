@@ -18,6 +18,14 @@ use std::time::Duration;
 const WHOLE: usize = 16;
 const SHARE_US: u64 = 1000;
 
+/// The shortest and the longest time between two readings of a probe. A screen is redrawn four times a second, and a
+/// socket holds what a fast job sends meanwhile.
+const REST_US: [u64; 2] = [100_000, 250_000];
+
+/// Such times are whole multiples of this one, so that most probes are read at the same moments while others come and
+/// go.
+const REST_STEP_US: u64 = 50_000;
+
 /// What to do with a socket after its connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -91,9 +99,11 @@ impl<'a> Lines<'a> {
         self.thinner.stretch_us = if probes > WHOLE { SHARE_US * probes as u64 } else { 0 };
     }
 
-    /// Returns whether they may wait before they are read: not all samples pass, and no backlog is left.
-    pub(super) fn may_wait(&self) -> bool {
-        self.thinner.stretch_us > 0 && self.is_live
+    /// Returns how long they may wait before they are read: not all samples pass, and no backlog is left.
+    pub(super) fn may_wait(&self) -> Option<Duration> {
+        let waits = self.thinner.stretch_us > 0 && self.is_live;
+        let rest = self.thinner.stretch_us.clamp(REST_US[0], REST_US[1]) / REST_STEP_US * REST_STEP_US;
+        waits.then(|| Duration::from_micros(rest))
     }
 
     /// Returns how long a held sample waits at most; `None` if none is held.
