@@ -19,7 +19,7 @@ use crate::{
     },
 };
 use crossterm::event::Event as Input;
-use std::{future::pending, io, thread, time::Duration};
+use std::{io, thread, time::Duration};
 use tokio::{
     sync::mpsc::{Receiver, Sender, channel},
     time::Instant,
@@ -127,10 +127,7 @@ impl View for ReplayView {
     }
 
     async fn wait(&mut self) -> Option<Loading> {
-        match &mut self.loading {
-            Some(loading) => loading.recv().await,
-            None => pending().await,
-        }
+        event_loop::sent(&mut self.loading).await
     }
 
     fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {

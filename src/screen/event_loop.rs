@@ -8,7 +8,7 @@ use super::{
 };
 use crossterm::event::{self, Event as Input};
 use signal_hook::iterator::Signals;
-use std::{io, process, thread, time::Duration};
+use std::{future::pending, io, process, thread, time::Duration};
 use tokio::{
     select,
     sync::mpsc::{self, channel},
@@ -112,6 +112,14 @@ pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io:
     // Ending the links now could lose a signal that the user has confirmed.
     let _ = timeout(SETTLING, effects.settle()).await;
     Ok(End::Quit)
+}
+
+/// Waits for what a thread sends, until it is done; then never returns, as [`View::wait`] does.
+pub async fn sent<T>(from: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
+    match from {
+        Some(from) => from.recv().await,
+        None => pending().await,
+    }
 }
 
 /// Receives input, from a thread that waits for it. crossterm's own stream takes a lock that such a thread holds, each

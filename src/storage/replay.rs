@@ -172,23 +172,17 @@ impl Replay {
     /// Applies a command.
     pub fn update(&mut self, command: Command) {
         match command {
-            Command::Play => {
-                self.head.playing = !self.head.playing;
-                if self.head.playing && self.head.is_at_end() {
-                    self.seek(self.head.from);
-                }
-            }
-            Command::Faster => self.head.faster(),
-            Command::Slower => self.head.slower(),
-            Command::Hundredths(count) => self.seek(self.head.hundredths(count.into())),
-            Command::Start => self.seek(self.head.from),
-            Command::End => self.seek(self.head.to),
             Command::NextStep => self.next_step(),
             Command::PreviousStep => self.jump(self.folded.began.unwrap_or(0)),
             Command::NextMark => self.jump_to(after(self.index.marks.iter(), self.folded.place)),
             Command::NextTrouble => self.next_trouble(),
             Command::PreviousMark => self.jump_to(before(self.index.marks.iter(), self.folded.place)),
             Command::PreviousTrouble => self.previous_trouble(),
+            _ => {
+                if let Some(at) = self.head.obey(command) {
+                    self.seek(at);
+                }
+            }
         }
         self.update_ended();
     }

@@ -13,7 +13,7 @@ use crate::{
     storage::pickle::{Fault, Progress},
 };
 use crossterm::event::Event as Input;
-use std::{fs, future::pending, io, path::Path, thread};
+use std::{fs, io, path::Path, thread};
 use tokio::{
     sync::mpsc::{Receiver, Sender, channel},
     time::Instant,
@@ -109,10 +109,7 @@ impl View for SnapshotView {
     }
 
     async fn wait(&mut self) -> Option<Loading> {
-        match &mut self.loading {
-            Some(loading) => loading.recv().await,
-            None => pending().await,
-        }
+        event_loop::sent(&mut self.loading).await
     }
 
     fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {

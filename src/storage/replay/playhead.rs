@@ -1,5 +1,6 @@
 //! The position and speed of a replay. It uses no clock: callers pass the elapsed time.
 
+use super::Command;
 use crate::facts::units::Stamp;
 
 /// Speeds in percent of the recorded speed.
@@ -39,8 +40,35 @@ impl Playhead {
         self.at
     }
 
+    /// Applies a command, and returns the time to seek to. Steps, marks and troubles need the recording: `None`.
+    pub fn obey(&mut self, command: Command) -> Option<Stamp> {
+        match command {
+            Command::Play => {
+                self.playing = !self.playing;
+                (self.playing && self.is_at_end()).then_some(self.from)
+            }
+            Command::Faster => {
+                self.speed = (self.speed + 1).min(SPEEDS.len() - 1);
+                None
+            }
+            Command::Slower => {
+                self.speed = self.speed.saturating_sub(1);
+                None
+            }
+            Command::Hundredths(count) => Some(self.hundredths(count.into())),
+            Command::Start => Some(self.from),
+            Command::End => Some(self.to),
+            Command::NextStep
+            | Command::PreviousStep
+            | Command::NextMark
+            | Command::PreviousMark
+            | Command::NextTrouble
+            | Command::PreviousTrouble => None,
+        }
+    }
+
     /// Returns the position this many hundredths away, at least a second each.
-    pub fn hundredths(&self, count: i64) -> Stamp {
+    fn hundredths(&self, count: i64) -> Stamp {
         let hundredth = (self.to.since(self.from) / 100).max(1_000_000);
         let by = i64::try_from(hundredth).unwrap_or(i64::MAX).saturating_mul(count);
         Stamp(self.at.0.saturating_add_signed(by).clamp(self.from.0, self.to.0))
@@ -54,16 +82,6 @@ impl Playhead {
     /// Returns the speed in percent of the recorded speed.
     pub fn percent(&self) -> u64 {
         SPEEDS.get(self.speed).copied().unwrap_or(100)
-    }
-
-    /// Increases the speed.
-    pub fn faster(&mut self) {
-        self.speed = (self.speed + 1).min(SPEEDS.len() - 1);
-    }
-
-    /// Decreases the speed.
-    pub fn slower(&mut self) {
-        self.speed = self.speed.saturating_sub(1);
     }
 }
 
@@ -85,15 +103,25 @@ mod tests {
         assert_eq!(head.tick(SECOND), Stamp(10 * SECOND), "at rest");
         head.playing = true;
         assert_eq!(head.tick(SECOND), Stamp(11 * SECOND));
-        head.faster();
+        head.obey(Command::Faster);
         assert_eq!(head.tick(SECOND), Stamp(13 * SECOND));
-        (0..20).for_each(|_| head.slower());
+        assert!((0..20).all(|_| head.obey(Command::Slower).is_none()));
         assert_eq!(head.tick(4 * SECOND), Stamp(14 * SECOND));
-        (0..20).for_each(|_| head.faster());
+        assert!((0..20).all(|_| head.obey(Command::Faster).is_none()));
         assert_eq!(head.tick(SECOND), Stamp(1010 * SECOND));
         assert!(!head.playing && head.is_at_end());
         head.playing = true;
         assert_eq!(head.tick(u64::MAX), head.to, "no overflow");
+    }
+
+    #[test]
+    fn to_play_from_the_end_begins_again() {
+        let mut head = head();
+        assert_eq!((head.obey(Command::Play), head.playing), (None, true));
+        assert_eq!((head.obey(Command::Play), head.playing), (None, false));
+        assert_eq!((head.obey(Command::Start), head.obey(Command::End)), (Some(head.from), Some(head.to)));
+        head.at = head.to;
+        assert_eq!((head.obey(Command::Play), head.playing), (Some(head.from), true));
     }
 
     #[test]

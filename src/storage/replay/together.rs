@@ -101,22 +101,16 @@ impl Together {
     /// Applies a command. Steps are those of a machine, or of the first one that has another in that direction.
     pub fn update(&mut self, command: Command, node: Option<usize>) {
         match command {
-            Command::Play => {
-                self.head.playing = !self.head.playing;
-                if self.head.playing && self.head.is_at_end() {
-                    self.seek(self.head.from);
-                }
-            }
-            Command::Faster => self.head.faster(),
-            Command::Slower => self.head.slower(),
-            Command::Hundredths(count) => self.seek(self.head.hundredths(count.into())),
-            Command::Start => self.seek(self.head.from),
-            Command::End => self.seek(self.head.to),
             Command::NextStep | Command::PreviousStep => self.step(command, node),
             Command::NextMark => self.rest_at(after(&[&self.marks], self.head.at)),
             Command::PreviousMark => self.rest_at(before(&[&self.marks], self.head.at)),
             Command::NextTrouble => self.rest_at(after(&[&self.troubles, &self.alerts], self.head.at)),
             Command::PreviousTrouble => self.rest_at(before(&[&self.troubles, &self.alerts], self.head.at)),
+            _ => {
+                if let Some(at) = self.head.obey(command) {
+                    self.seek(at);
+                }
+            }
         }
     }
 
