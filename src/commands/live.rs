@@ -14,7 +14,7 @@ use crate::{
         ui::Ui,
         view::{self, Drawn},
     },
-    sources::{Feed, beat},
+    sources::{Feed, beat, probe},
 };
 use crossterm::event::Event as Input;
 use std::{io, iter, time::Duration};
@@ -26,7 +26,7 @@ use tokio::{
 /// Events folded before anything else gets its turn.
 const BATCH: usize = 1024;
 
-/// Between pictures where no driver sets the pace.
+/// Between pictures where neither the driver nor the number of probes sets the pace.
 const FRAME: Duration = FASTEST;
 
 /// While a view begins, it shows every finding soon.
@@ -204,13 +204,13 @@ impl View for LiveView<'_> {
             News::Events(count) => {
                 self.is_open = count > 0;
                 self.fold_batch(screen)?;
-                self.rhythm.folded(count, self.ui.interval);
+                self.rhythm.folded(count, self.pace());
             }
             News::Hurry => {
                 self.found = None;
                 self.rhythm.hurry();
             }
-            News::Rested => self.rhythm.rested(!self.feed.events.is_empty(), self.ui.interval),
+            News::Rested => self.rhythm.rested(!self.feed.events.is_empty(), self.pace()),
         }
         Ok(())
     }
@@ -232,12 +232,18 @@ impl View for LiveView<'_> {
         screen.draw(|it| drawn = view::draw(it, session, &findings, &self.ui, theme))?;
         effects.drawn(drawn, &mut self.ui);
         self.found = Some(findings);
-        self.rhythm.drawn(count, self.ui.interval);
+        self.rhythm.drawn(count, self.pace());
         Ok(())
     }
 }
 
 impl LiveView<'_> {
+    /// Returns the time between two pictures: what the driver is read at or, without one, the probes.
+    fn pace(&self) -> Option<Duration> {
+        let alive = || self.session.processes.iter().filter(|it| it.is_alive()).count();
+        self.ui.interval.or_else(|| probe::pace(alive()))
+    }
+
     fn fold_batch(&mut self, screen: &mut Screen) -> io::Result<()> {
         for event in self.batch.drain(..) {
             self.session.apply(&event);

@@ -24,6 +24,7 @@ use answered::Answers;
 use connection::{Job, Unreachable, connect};
 use directory::{Contents, Socket, SocketId, contents};
 use known::Probes;
+pub use lines::pace;
 use lines::{Next, Report};
 use news::News;
 use spill::Spilled;

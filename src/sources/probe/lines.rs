@@ -26,6 +26,19 @@ const REST_US: [u64; 2] = [100_000, 250_000];
 /// go.
 const REST_STEP_US: u64 = 50_000;
 
+/// Returns the time between two readings of a probe, if a screen reads so many; `None` if each is read at once.
+pub fn pace(probes: usize) -> Option<Duration> {
+    Some(stretch_us(probes)).filter(|it| *it > 0).map(rest)
+}
+
+fn stretch_us(probes: usize) -> u64 {
+    if probes > WHOLE { SHARE_US * probes as u64 } else { 0 }
+}
+
+fn rest(stretch_us: u64) -> Duration {
+    Duration::from_micros(stretch_us.clamp(REST_US[0], REST_US[1]) / REST_STEP_US * REST_STEP_US)
+}
+
 /// What to do with a socket after its connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
@@ -96,14 +109,12 @@ impl<'a> Lines<'a> {
 
     /// Sets how many probes are read.
     pub(super) fn beside(&mut self, probes: usize) {
-        self.thinner.stretch_us = if probes > WHOLE { SHARE_US * probes as u64 } else { 0 };
+        self.thinner.stretch_us = stretch_us(probes);
     }
 
     /// Returns how long they may wait before they are read: not all samples pass, and no backlog is left.
     pub(super) fn may_wait(&self) -> Option<Duration> {
-        let waits = self.thinner.stretch_us > 0 && self.is_live;
-        let rest = self.thinner.stretch_us.clamp(REST_US[0], REST_US[1]) / REST_STEP_US * REST_STEP_US;
-        waits.then(|| Duration::from_micros(rest))
+        (self.thinner.stretch_us > 0 && self.is_live).then(|| rest(self.thinner.stretch_us))
     }
 
     /// Returns how long a held sample waits at most; `None` if none is held.
