@@ -13,6 +13,9 @@ use std::{
 
 const KIB: u64 = 1024;
 
+/// About so long a benchmark lasts: by then, the histories of all processes are full.
+const SECONDS: usize = 120;
+
 /// Probes that send, and what the viewer may take.
 #[derive(Clone, Copy)]
 struct Load {
@@ -94,8 +97,7 @@ fn measured(load: Load) -> String {
     more(10);
     let pid = terminal.child.process_id().unwrap();
     let (ticks, frames, begun) = (cpu_ticks(pid), frames(&terminal), Instant::now());
-    // About ten seconds.
-    more(if is_benchmark { load.pictures as usize * 10 } else { 10 });
+    more(if is_benchmark { load.pictures as usize * SECONDS } else { 10 });
     let wall = begun.elapsed().as_secs_f64();
     let cpu = (cpu_ticks(pid) - ticks) as f64 / rustix::param::clock_ticks_per_second() as f64 / wall * 100.0;
     let pictures = (self::frames(&terminal) - frames) as f64 / wall;
