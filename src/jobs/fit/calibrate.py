@@ -141,20 +141,22 @@ def workspace(torch, run):
 
 def convolutions(torch):
     """Measures the workspaces of a grid of convolutions, with cuDNN's heuristics and with its trials."""
-    conv, grad = torch.nn.functional.conv2d, torch.autograd.grad
+    conv, backward = torch.nn.functional.conv2d, torch.ops.aten.convolution_backward
     found = []
     for name in TYPES[:2]:
         for channels, size, filters, width, stride, groups in CONVOLUTIONS:
             for batch in BATCHES:
-                named = {"device": "cuda", "dtype": getattr(torch, name), "requires_grad": True}
+                named = {"device": "cuda", "dtype": getattr(torch, name)}
                 x = torch.zeros(batch, channels, size, size, **named)
                 w = torch.zeros(filters, channels // groups, width, width, **named)
                 y = conv(x, w, None, stride, width // 2, 1, groups)
-                upward = torch.zeros_like(y)
+                pad = width // 2
+                rest = (torch.zeros_like(y), x, w, None, [stride] * 2, [pad] * 2, [1] * 2, False, [0] * 2, groups)
+                # Not by `autograd`, whose own thread may hold a call's result when the next call begins.
                 runs = {
-                    "forward": lambda: conv(x.detach(), w.detach(), None, stride, width // 2, 1, groups),
-                    "input": lambda: grad(y, x, upward, retain_graph=True),
-                    "weight": lambda: grad(y, w, upward, retain_graph=True),
+                    "forward": lambda: conv(x, w, None, stride, width // 2, 1, groups),
+                    "input": lambda: backward(*rest, (True, False, False)),
+                    "weight": lambda: backward(*rest, (False, True, False)),
                 }
                 bytes_ = sum(it.numel() * it.element_size() for it in (x, w, y))
                 for direction, run in runs.items():
