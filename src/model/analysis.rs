@@ -9,6 +9,9 @@ pub mod fragmentation;
 /// Detects growth from step to step.
 pub mod growth;
 
+/// Rows of numbers in little memory.
+pub mod packed;
+
 /// A whole run in a bounded number of buckets.
 pub mod buckets;
 

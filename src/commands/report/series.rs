@@ -80,7 +80,7 @@ impl Merge for Point {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Series {
     /// In the order of time; one stands for as many readings as the stride.
-    pub(super) points: Buckets<Point, POINTS>,
+    pub(super) points: Buckets<Vec<Point>, POINTS>,
     readings: u64,
 }
 

@@ -1,6 +1,9 @@
 //! A value over a rising axis (steps, µs), over its whole course in bounded memory at a growing stride.
 
-use super::buckets::{Buckets, Merge};
+use super::{
+    buckets::{Buckets, Merge},
+    packed::{Numbers, Packed},
+};
 use serde::{Deserialize, Serialize};
 
 /// Most buckets; when they run out, neighbours are merged and the stride doubles.
@@ -29,10 +32,21 @@ impl Merge for Bucket {
     }
 }
 
+impl Numbers<4> for Bucket {
+    fn numbers(&self) -> [u64; 4] {
+        [self.x, self.low, self.high.wrapping_sub(self.low), self.high.wrapping_sub(self.last)]
+    }
+
+    fn of_numbers(&[x, low, range, fall]: &[u64; 4]) -> Self {
+        let high = low.wrapping_add(range);
+        Self { x, low, high, last: high.wrapping_sub(fall) }
+    }
+}
+
 /// A bounded curve. A part of the axis without values has no bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Curve {
-    buckets: Buckets<Bucket, BUCKETS>,
+    buckets: Buckets<Packed<Bucket, 4>, BUCKETS>,
 }
 
 impl Curve {
@@ -55,7 +69,7 @@ impl Curve {
     }
 
     /// Returns the buckets, oldest first.
-    pub fn buckets(&self) -> &[Bucket] {
+    pub fn buckets(&self) -> &Packed<Bucket, 4> {
         self.buckets.all()
     }
 
@@ -66,16 +80,16 @@ impl Curve {
 
     /// Returns the positions of the first and the last value.
     pub fn ends(&self) -> Option<(u64, u64)> {
-        Some((self.buckets().first()?.x, self.buckets().last()?.x))
+        Some((self.buckets().oldest()?.x, self.buckets().newest()?.x))
     }
 
     /// Fits a line of the given slope to the values from `since` on (least squares: through their mean) and returns its
     /// height at `since`; `None` without values.
     pub fn height(&self, since: u64, slope: f64) -> Option<f64> {
-        let from = self.buckets().partition_point(|it| it.x < since);
-        let values = self.buckets().get(from..).filter(|it| !it.is_empty())?;
-        let sum: f64 = values.iter().map(|it| it.last as f64 - slope * (it.x - since) as f64).sum();
-        Some(sum / values.len() as f64)
+        let values = self.buckets().iter().filter(|it| it.x >= since);
+        let (sum, count) = values
+            .fold((0.0, 0_u32), |(sum, count), it| (sum + it.last as f64 - slope * (it.x - since) as f64, count + 1));
+        (count > 0).then(|| sum / f64::from(count))
     }
 
     /// Returns the highest value in each of `columns` equal stretches of the axis; `None` for a stretch without values.
@@ -101,9 +115,9 @@ impl Curve {
 
     /// Returns the index of the stretch, of `columns` equal ones, that a position is in; the nearest for one outside.
     pub fn column(&self, x: u64, columns: usize) -> usize {
-        let (Some(first), Some(last)) = (self.buckets().first(), self.buckets().last()) else { return 0 };
-        let place = u128::from(x.clamp(first.x, last.x) - first.x) * columns as u128;
-        usize::try_from(place / (u128::from(last.x - first.x) + 1)).unwrap_or(0)
+        let Some((first, last)) = self.ends() else { return 0 };
+        let place = u128::from(x.clamp(first, last) - first) * columns as u128;
+        usize::try_from(place / (u128::from(last - first) + 1)).unwrap_or(0)
     }
 }
 
@@ -118,8 +132,8 @@ mod tests {
             curve.push(step, step * 10);
         }
         assert!(curve.buckets().len() <= BUCKETS);
-        assert_eq!(curve.buckets().first().unwrap().low, 10);
-        assert_eq!(curve.buckets().last().unwrap().last, 1_000_000);
+        assert_eq!(curve.buckets().oldest().unwrap().low, 10);
+        assert_eq!(curve.buckets().newest().unwrap().last, 1_000_000);
         assert_eq!(curve.highs(4).len(), 4);
         assert!(curve.highs(4).windows(2).all(|it| it[0] < it[1]));
     }
@@ -141,7 +155,7 @@ mod tests {
             curve.push(x, 5);
         }
         curve.push(22, 9);
-        let bucket = curve.buckets()[0];
+        let bucket = curve.buckets().oldest().unwrap();
         assert_eq!((bucket.low, bucket.high, bucket.last), (5, 9, 9));
     }
 

@@ -12,7 +12,10 @@ mod slowdown;
 
 pub use slowdown::{Slowdown, Spell};
 
-use super::buckets::{Buckets, Merge};
+use super::{
+    buckets::{Buckets, Merge},
+    packed::{Numbers, Packed},
+};
 use crate::facts::units::{self, Stamp};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
@@ -64,6 +67,19 @@ impl Stretch {
     }
 }
 
+/// Numbers of a packed stretch.
+const NUMBERS: usize = 6;
+
+impl Numbers<NUMBERS> for Stretch {
+    fn numbers(&self) -> [u64; NUMBERS] {
+        [self.step, self.at.0, self.steps, self.total_us, self.low_us, self.high_us.wrapping_sub(self.low_us)]
+    }
+
+    fn of_numbers(&[step, at, steps, total_us, low_us, range]: &[u64; NUMBERS]) -> Self {
+        Self { step, at: Stamp(at), steps, total_us, low_us, high_us: low_us.wrapping_add(range) }
+    }
+}
+
 impl Merge for Stretch {
     fn place(&self) -> u64 {
         self.step
@@ -94,7 +110,7 @@ pub struct Typical {
 pub struct Pace {
     last: Option<(u64, Stamp)>,
     recent: VecDeque<u64>,
-    stretches: Buckets<Stretch, STRETCHES>,
+    stretches: Buckets<Packed<Stretch, NUMBERS>, STRETCHES>,
     outliers: u64,
     /// The longest of them: µs, and its step.
     longest: Option<(u64, u64)>,
@@ -165,14 +181,14 @@ impl Pace {
     }
 
     /// Returns the run from its beginning, in stretches of equal numbers of steps.
-    pub fn stretches(&self) -> &[Stretch] {
+    pub fn stretches(&self) -> &Packed<Stretch, NUMBERS> {
         self.stretches.all()
     }
 
     /// Returns the stretch that a step is in.
-    pub fn at(&self, step: u64) -> Option<&Stretch> {
-        let all = self.stretches();
-        all.get(all.partition_point(|it| it.step < step)).filter(|it| it.step.saturating_sub(it.steps) < step)
+    pub fn at(&self, step: u64) -> Option<Stretch> {
+        let mut all = self.stretches().iter();
+        all.find(|it| it.step >= step).filter(|it| it.step.saturating_sub(it.steps) < step)
     }
 
     /// Returns the number of steps that took much longer than those before and after them.
@@ -188,7 +204,8 @@ impl Pace {
     /// Returns how long steps take at the end of the run against its beginning, as a ratio; `None` for a short run. The
     /// first stretch, which has the warm-up, does not count.
     pub fn trend(&self) -> Option<f64> {
-        let all = self.stretches().get(1..).filter(|it| it.len() >= LEAST)?;
+        let all: Vec<Stretch> = self.stretches().iter().skip(1).collect();
+        let all = Some(all).filter(|it| it.len() >= LEAST)?;
         let middle = |part: &[Stretch]| median(part.iter().map(Stretch::mean_us));
         let (first, last) = (middle(all.get(..ENDS)?)?, middle(all.get(all.len() - ENDS..)?)?);
         (first > 0).then(|| last as f64 / first as f64)
@@ -244,8 +261,8 @@ mod tests {
         assert_eq!((pace.outliers(), pace.longest()), (1, Some((777, 9_000_000))));
         assert_eq!(pace.typical(), Some(Typical { us: 100_000, spread_us: 0 }));
         assert_eq!(pace.trend(), Some(1.0));
-        let size = size_of::<Pace>() + STRETCHES * size_of::<Stretch>() + RECENT * 8;
-        assert!(size <= 16 << 10, "{size}");
+        let size = size_of::<Pace>() + pace.stretches().heap() + RECENT * 8;
+        assert!(size <= 5 << 10, "{size}");
     }
 
     #[test]

@@ -9,11 +9,11 @@ pub use rises::Rises;
 use super::{
     episode::{Episode, Resource},
     growth::Growth,
+    packed::Packed,
 };
 use crate::facts::{event::wire::Counters, units::Stamp};
-use row::{Kept, Row};
+use row::{Kept, NUMBERS, Row};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 
 /// Latest rows kept individually.
 const RECENT: usize = 256;
@@ -33,8 +33,8 @@ pub const SMALLEST_BLOCK: u64 = 512;
 /// The counters of a run: the latest rows individually, the whole run at a growing stride. Bounded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Trail {
-    recent: VecDeque<Row>,
-    whole: Vec<Row>,
+    recent: Packed<Row, NUMBERS>,
+    whole: Packed<Row, NUMBERS>,
     stride: u64,
     settled: Vec<Settled>,
 }
@@ -78,7 +78,7 @@ pub struct Signature {
 impl Trail {
     /// Adds the counters at a step. A step that falls starts again.
     pub fn push(&mut self, step: u64, at: Stamp, counters: &Counters) {
-        match self.recent.back() {
+        match self.recent.newest() {
             Some(last) if step == last.step || (step < last.step && at <= last.at) => return,
             Some(last) if step < last.step => {
                 *self = Self { settled: std::mem::take(&mut self.settled), ..Self::default() };
@@ -86,23 +86,12 @@ impl Trail {
             _ => {}
         }
         let row = Row::new(step, at, counters);
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(row);
-        if self.whole.last().is_none_or(|it| step - it.step >= self.stride) {
-            if self.whole.len() == WHOLE / 2 {
-                // Doubling would end at twice the room.
-                self.whole.reserve_exact(WHOLE / 2 + 1);
-            }
+        self.recent.push_within(RECENT, row);
+        if self.whole.newest().is_none_or(|it| step - it.step >= self.stride) {
             self.whole.push(row);
         }
         if self.whole.len() > WHOLE {
-            let mut place = 0_usize;
-            self.whole.retain(|_| {
-                place += 1;
-                place % 2 == 1
-            });
+            self.whole = self.whole.iter().step_by(2).collect();
             self.stride = self.stride.max(1).saturating_mul(2);
         }
     }
@@ -125,8 +114,8 @@ impl Trail {
 
     /// Returns the duration of a step in µs, the median of the latest; `None` before the second step.
     pub fn step_us(&self) -> Option<u64> {
-        let from = self.recent.len().saturating_sub(PACE);
-        let pairs = self.recent.iter().skip(from).zip(self.recent.iter().skip(from + 1));
+        let latest: Vec<Row> = self.recent.iter().skip(self.recent.len().saturating_sub(PACE)).collect();
+        let pairs = latest.iter().zip(latest.iter().skip(1));
         let mut distances: Vec<u64> =
             pairs.map(|(old, new)| new.at.since(old.at) / (new.step - old.step).max(1)).collect();
         let middle = distances.len() / 2;
@@ -156,9 +145,9 @@ impl Trail {
     }
 
     fn rows(&self, since: u64, last: u64) -> Vec<Row> {
-        let recent_from = self.recent.front().map_or(u64::MAX, |it| it.step);
+        let recent_from = self.recent.oldest().map_or(u64::MAX, |it| it.step);
         let older = self.whole.iter().filter(|it| it.step < recent_from);
-        older.chain(&self.recent).filter(|it| (since..=last).contains(&it.step)).copied().collect()
+        older.chain(&self.recent).filter(|it| (since..=last).contains(&it.step)).collect()
     }
 }
 

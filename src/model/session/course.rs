@@ -160,7 +160,7 @@ impl Merge for Stretch {
 /// The course of one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Course {
-    stretches: Buckets<Stretch, STRETCHES>,
+    stretches: Buckets<Vec<Stretch>, STRETCHES>,
     latest: Latest<Stretch, LATEST>,
     slowed: bool,
 }

@@ -4,7 +4,9 @@
 //! pairs when they run out. A level is a sum from the inside out, so levels of one stretch never cross, whichever
 //! samples they come from: `wanted <= allocated <= … <= used`.
 
-use super::history::Latest;
+mod rows;
+
+pub use self::rows::{Column, Levels};
 pub use crate::model::analysis::ladder::Level;
 use crate::{
     facts::{
@@ -12,10 +14,12 @@ use crate::{
         units::{Bytes, Stamp},
     },
     model::analysis::{
-        buckets::{Buckets, Merge},
-        ladder::{self, Gap, GapSet, OwnFigures},
+        buckets::Buckets,
+        ladder::{self, Gap, OwnFigures},
+        packed::Packed,
     },
 };
+use rows::{COLUMN, POINT, Point};
 use serde::{Deserialize, Serialize};
 
 /// Most stretches of the whole run.
@@ -24,90 +28,13 @@ pub const COLUMNS: usize = 512;
 /// Latest samples kept unchanged.
 pub const LATEST: usize = 256;
 
-/// Number of levels.
-pub const LEVELS: usize = Level::ALL.len();
-
-/// The known levels of one instant in bytes, by the gap below each.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Levels {
-    bytes: [u64; LEVELS],
-    gaps: GapSet,
-}
-
-impl Levels {
-    /// Returns a level's bytes; `None` if unknown.
-    pub fn get(&self, level: Level) -> Option<u64> {
-        self.gaps.at(level).and_then(|_| self.bytes.get(level as usize).copied())
-    }
-
-    /// Returns the gaps from the inside out with their lower and upper bounds; none if live allocations are unknown.
-    pub fn gaps(&self) -> impl Iterator<Item = (Gap, u64, u64)> {
-        let known = Some(self.gaps).filter(|_| self.get(Level::Allocated).is_some()).unwrap_or_default();
-        let mut top = 0;
-        known.iter().filter_map(move |gap| {
-            let from = top;
-            top = self.get(gap.row().level?)?.max(from);
-            Some((gap, from, top))
-        })
-    }
-
-    /// Sets the upper bound of a gap that has a level; ignores an unknown bound.
-    fn set(&mut self, gap: Gap, top: Option<u64>) {
-        let place = gap.row().level.and_then(|it| self.bytes.get_mut(it as usize));
-        if let (Some(top), Some(place)) = (top, place) {
-            *place = top;
-            self.gaps.insert(gap);
-        }
-    }
-
-    /// Returns the higher value of each level.
-    #[must_use]
-    pub fn highest(&self, other: &Self) -> Self {
-        self.with(other, u64::max)
-    }
-
-    /// Combines two instants level by level. A level that one of them lacks stays unknown, because from some samples
-    /// alone it could cross another. Gaps that only one of them separates are merged.
-    fn with(&self, other: &Self, choose: impl Fn(u64, u64) -> u64) -> Self {
-        let mut both = Self::default();
-        for level in Level::ALL {
-            let gap = self.gaps.at(level).zip(other.gaps.at(level));
-            if let Some((own, its)) = gap {
-                let top = self.get(level).zip(other.get(level)).map(|(one, other)| choose(one, other));
-                both.set(if own == its { own } else { own.whole() }, top);
-            }
-        }
-        both
-    }
-}
-
-/// A stretch of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Column {
-    /// When its last sample was taken.
-    pub at: Stamp,
-    /// Steps completed by then; `None` before the first step.
-    pub step: Option<u64>,
-    /// The minimum of each level.
-    pub low: Levels,
-    /// The maximum of each level.
-    pub high: Levels,
-    /// Each level in the last sample.
-    pub last: Levels,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Point {
-    at: Stamp,
-    step: Option<u64>,
-    levels: Levels,
-}
-
 /// A run, since the latest restart of its count of steps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    columns: Buckets<Column, COLUMNS>,
-    latest: Latest<Point, LATEST>,
+    columns: Buckets<Packed<Column, COLUMN>, COLUMNS>,
+    latest: Packed<Point, POINT>,
+    /// Whether older samples were dropped from the latest ones.
+    is_longer: bool,
     /// Memory that the driver attributes to the process beyond its allocator, and all other used memory.
     beyond: Option<u64>,
     rest: Option<u64>,
@@ -131,42 +58,42 @@ impl Timeline {
 
     /// Adds a sample. Ignores one older than the newest; restarts the run if the step falls.
     pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, counters: &Counters, expandable: bool) {
-        let newest = self.columns.all().last().map(|it| (it.at, it.step));
+        let newest = self.columns.all().newest().map(|it| (it.at, it.step));
         if newest.is_some_and(|(then, _)| at < then) {
             return;
         }
         if newest.and_then(|it| it.1).zip(step).is_some_and(|(before, now)| now < before) {
             self.columns = Buckets::default();
-            self.latest = Latest::default();
+            (self.latest, self.is_longer) = (Packed::default(), false);
         }
         let step = step.or(newest.and_then(|it| it.1));
         let levels = self.levels(counters, expandable);
-        self.latest.push(Point { at, step, levels });
+        self.is_longer |= self.latest.push_within(LATEST, Point { at, step, levels });
         self.columns.push(Column { at, step, low: levels, high: levels, last: levels });
     }
 
     /// Returns the run from its beginning, ending with the latest samples unchanged. The oldest of these replaces the
     /// stretch that it is in, so that there is no gap between the two.
     pub fn columns(&self) -> impl Iterator<Item = Column> {
-        let raw = self.latest.iter().next().map_or(Stamp(u64::MAX), |it| it.at);
-        let before = self.columns.all().partition_point(|it| it.at < raw);
-        let between = self.columns.all().get(before).filter(|_| self.latest.gone() > 0);
-        let old = self.columns.all().iter().take(before).copied();
-        old.chain(self.latest.iter().enumerate().map(move |(place, it)| Column {
-            at: it.at,
-            step: it.step,
-            low: between.filter(|_| place == 0).map_or(it.levels, |between| between.low),
-            high: between.filter(|_| place == 0).map_or(it.levels, |between| between.high),
-            last: it.levels,
+        let raw = self.first_raw();
+        let mut between = self.columns.all().iter().find(|it| it.at >= raw).filter(|_| self.is_longer);
+        let old = self.columns.all().iter().take_while(move |it| it.at < raw);
+        old.chain(self.latest.iter().map(move |it| {
+            let (low, high) = between.take().map_or((it.levels, it.levels), |between| (between.low, between.high));
+            Column { at: it.at, step: it.step, low, high, last: it.levels }
         }))
     }
 
     /// Returns the end and the last step of each column, which is enough to find one.
     pub fn places(&self) -> impl Iterator<Item = (Stamp, Option<u64>)> {
-        let raw = self.latest.iter().next().map_or(Stamp(u64::MAX), |it| it.at);
-        let before = self.columns.all().partition_point(|it| it.at < raw);
-        let old = self.columns.all().iter().take(before).map(|it| (it.at, it.step));
+        let raw = self.first_raw();
+        let old = self.columns.all().iter().take_while(move |it| it.at < raw).map(|it| (it.at, it.step));
         old.chain(self.latest.iter().map(|it| (it.at, it.step)))
+    }
+
+    /// Returns when the oldest of the latest samples was taken.
+    fn first_raw(&self) -> Stamp {
+        self.latest.oldest().map_or(Stamp(u64::MAX), |it| it.at)
     }
 
     /// Returns the µs that a stretch of the whole run covers.
@@ -198,16 +125,6 @@ impl Timeline {
         let around = levels.get(Level::Process).map_or(Gap::Unattributed, |_| Gap::Others);
         levels.set(around, self.rest.and_then(|it| top.checked_add(it)));
         levels
-    }
-}
-
-impl Merge for Column {
-    fn place(&self) -> u64 {
-        self.at.0
-    }
-
-    fn merge(&mut self, newer: &Self) {
-        *self = Self { low: self.low.with(&newer.low, u64::min), high: self.high.highest(&newer.high), ..*newer };
     }
 }
 
@@ -247,12 +164,13 @@ mod tests {
         assert_eq!(run.columns().next().unwrap().low.get(Level::Allocated), Some(1));
     }
 
-    /// The size limits a replay's copies of a session: eight ranks stay below a third of 4 MiB.
     #[test]
     fn its_size_is_known() {
-        let one = size_of::<Column>() * COLUMNS + size_of::<Point>() * LATEST + size_of::<Timeline>();
-        assert!(one <= 140 << 10, "{one}");
-        assert!(8 * one <= (4 << 20) / 3, "{one}");
+        let noisy = |step: u64| 5_000_000_000 + step * 1_000_000 + step * step * 7919 % 900_001 * 512;
+        let run = run(3_000, noisy);
+        let one = run.columns.all().heap() + run.latest.heap() + size_of::<Timeline>();
+        let plain = size_of::<Column>() * COLUMNS + size_of::<Point>() * LATEST;
+        assert!(one <= 24 << 10 && 4 * one < plain, "{one} of {plain}");
     }
 
     #[test]
@@ -261,7 +179,7 @@ mod tests {
         for it in run.columns() {
             for of in [it.low, it.high, it.last] {
                 let known: Vec<_> = Level::ALL.iter().filter_map(|it| of.get(*it)).collect();
-                assert!(known.is_sorted() && known.len() >= LEVELS - 1, "{known:?}");
+                assert!(known.is_sorted() && known.len() >= Level::ALL.len() - 1, "{known:?}");
             }
         }
         let last = run.columns().last().unwrap().last;

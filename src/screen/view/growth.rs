@@ -120,8 +120,7 @@ fn history<'a>(process: &'a Process, it: &'a OnDevice, growing: &Finding) -> Opt
 /// Draws used memory of the selected device over its known past.
 pub(super) fn of_device(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(device) = context.device() else { return };
-    let buckets = device.history.buckets();
-    let span = buckets.first().zip(buckets.last()).map_or(0, |(first, last)| last.x - first.x);
+    let span = device.history.ends().map_or(0, |(first, last)| last - first);
     let span = vec![Span::styled(format!("the last {}", units::duration(span)), context.style(Role::Dim))];
     title(buffer, area, "used on the device", span, context);
     if context.session.driver.as_ref().is_some_and(|it| !matches!(it, DriverState::Up { .. }))

@@ -8,14 +8,14 @@ const FLATTEST: u64 = 2;
 /// Returns a bar for each column: the mean duration of its steps, from the shortest column on. A column that no stretch
 /// ends in has the bar of the next one, which covers it; `column` places a stretch, `None` outside.
 pub(super) fn bars(
-    stretches: &[Stretch],
+    stretches: impl IntoIterator<Item = Stretch>,
     columns: usize,
     symbols: &[char; 8],
     column: impl Fn(&Stretch) -> Option<usize>,
 ) -> String {
     let mut sums = vec![(0_u64, 0_u64); columns];
     for it in stretches {
-        if let Some((us, steps)) = column(it).and_then(|at| sums.get_mut(at)) {
+        if let Some((us, steps)) = column(&it).and_then(|at| sums.get_mut(at)) {
             (*us, *steps) = (us.saturating_add(it.total_us), steps.saturating_add(it.steps));
         }
     }
@@ -52,7 +52,7 @@ mod tests {
             |step: u64, us: u64| Stretch { step, at: Stamp(0), steps: 1, total_us: us, low_us: us, high_us: us };
         let symbols = ['0', '1', '2', '3', '4', '5', '6', '7'];
         let run: Vec<_> = (0..10).map(|it| stretch(it, if it == 6 { 300 } else { 100 })).collect();
-        let row = |run: &[Stretch]| bars(run, 10, &symbols, |it| usize::try_from(it.step).ok());
+        let row = |run: &[Stretch]| bars(run.iter().copied(), 10, &symbols, |it| usize::try_from(it.step).ok());
         assert_eq!(row(&run), "0000007000");
         let noise: Vec<_> = (0..10).map(|it| stretch(it, 100 + it % 2)).collect();
         assert!(row(&noise).chars().all(|it| it == '0'), "{}", row(&noise));

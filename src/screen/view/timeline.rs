@@ -168,7 +168,7 @@ fn heading(span: &Span, under: &Column, on: &OnDevice, context: &RenderContext) 
 }
 
 /// Returns `98 ms a step`, with the range of a stretch in which steps differ.
-fn durations(it: &Stretch) -> String {
+fn durations(it: Stretch) -> String {
     let [mean, low, high] = [it.mean_us(), it.low_us, it.high_us].map(units::brief);
     if low == high { format!("{mean} a step") } else { format!("{mean} a step, {low} to {high}") }
 }

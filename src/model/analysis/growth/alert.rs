@@ -153,7 +153,7 @@ pub(super) struct Alert {
 }
 
 impl Alert {
-    pub(super) fn new(found: Found, level: usize, run: Run, recent: &VecDeque<Point>) -> Self {
+    pub(super) fn new(found: Found, level: usize, run: Run, recent: &[Point]) -> Self {
         let from = recent.partition_point(|it| it.at < run.since);
         let before = recent.get(from.saturating_sub(1));
         let mut alert = Self {
@@ -181,7 +181,7 @@ impl Alert {
         if let Some(it) = before {
             alert.all.push(run.since, Point { at: run.since, ..*it });
         }
-        recent.range(from..).for_each(|it| alert.take(*it));
+        recent.iter().skip(from).for_each(|it| alert.take(*it));
         alert
     }
 

@@ -54,14 +54,23 @@ pub(super) struct Block {
     pub(super) low: f64,
 }
 
-/// A new high.
+/// A new high. The largest part of a growing series' state.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Rise {
+struct High {
     /// The first position after the block before it.
     since: u64,
     /// The block's last position.
     at: u64,
     /// Number of the last sample before the block.
+    number: u64,
+    value: f64,
+}
+
+/// From one high to the next.
+#[derive(Clone, Copy, Debug)]
+struct Rise {
+    since: u64,
+    at: u64,
     number: u64,
     before: f64,
     after: f64,
@@ -90,7 +99,9 @@ pub(super) struct Climb {
     last: Option<Block>,
     rose: bool,
     top: f64,
-    rises: VecDeque<Rise>,
+    /// The value before the oldest of the highs.
+    base: f64,
+    highs: VecDeque<High>,
     given: Fading,
     high: Fading,
     moves: Moves,
@@ -109,19 +120,23 @@ impl Climb {
         self.moves.push(block.low - last.low);
         let fall = self.top - block.low;
         if fall < 0.0 {
-            if self.rises.len() == RISES {
-                self.rises.pop_front();
+            if self.highs.is_empty() {
+                self.base = self.top;
+            } else if self.highs.len() == RISES {
+                self.base = self.highs.pop_front().map_or(self.top, |it| it.value);
+            } else if self.highs.len() == self.highs.capacity() {
+                self.highs.reserve_exact(RISES / 6);
             }
             let (since, number) = (last.to.saturating_add(1), last.number);
-            self.rises.push_back(Rise { since, at: block.to, number, before: self.top, after: block.low });
+            self.highs.push_back(High { since, at: block.to, number, value: block.low });
             self.top = block.low;
             self.rose = true;
         } else if fall > 0.0 {
             self.given.note(fall);
-            let base = self.rises.front().map_or(self.top, |it| it.before);
+            let base = if self.highs.is_empty() { self.top } else { self.base };
             if fall > 0.5 * (self.top - base) {
                 self.high.note(self.top);
-                self.rises.clear();
+                self.highs.clear();
                 self.top = block.low;
             }
         }
@@ -139,23 +154,32 @@ impl Climb {
 
     /// Returns the highest value and where the series first reached it; `None` without rises.
     pub(super) fn top(&self) -> Option<(f64, u64)> {
-        self.rises.back().map(|it| (it.after, it.at))
+        self.highs.back().map(|it| (it.value, it.at))
+    }
+
+    /// The rises, latest first.
+    fn rises(&self) -> impl Iterator<Item = Rise> {
+        let befores = self.highs.iter().rev().skip(1).map(|it| it.value).chain([self.base]);
+        self.highs.iter().rev().zip(befores).map(|(it, before)| {
+            let High { since, at, number, value } = *it;
+            Rise { since, at, number, before, after: value }
+        })
     }
 
     /// Returns how many of the rises began after a position.
     pub(super) fn rises_after(&self, place: u64) -> usize {
-        self.rises.iter().rev().take_while(|it| it.since > place).count()
+        self.highs.iter().rev().take_while(|it| it.since > place).count()
     }
 
     /// Returns how many rises began at or after a position, and their gain without the largest.
     pub(super) fn gained_after(&self, place: u64) -> (usize, f64) {
-        let rises = || self.rises.iter().rev().take_while(|it| it.since >= place).map(|it| it.after - it.before);
+        let rises = || self.rises().take_while(|it| it.since >= place).map(|it| it.after - it.before);
         (rises().count(), rises().sum::<f64>() - rises().fold(0.0, f64::max))
     }
 
     /// Returns where the oldest remembered rise began; 0 if none was forgotten.
     pub(super) fn remembered(&self) -> u64 {
-        self.rises.front().filter(|_| self.rises.len() == RISES).map_or(0, |it| it.since)
+        self.highs.front().filter(|_| self.highs.len() == RISES).map_or(0, |it| it.since)
     }
 
     /// Returns the largest recent release.
@@ -177,20 +201,20 @@ impl Climb {
     /// gained several times the recent releases, meets the bar, and got further than chance does in that many samples
     /// (`far`).
     pub(super) fn run(&self, origin: u64, bar: &Bar, far: impl Fn(f64) -> f64) -> Option<Run> {
-        if self.rises.len() < bar.rises || self.high.highest().is_some_and(|it| self.top <= it) {
+        if self.highs.len() < bar.rises || self.high.highest().is_some_and(|it| self.top <= it) {
             return None;
         }
-        let (last, number) = (self.rises.back()?, self.last?.number);
+        let (last, number) = (self.rises().next()?, self.last?.number);
         let given = self.given();
         let (mut biggest, mut gap, mut later) = (0.0_f64, 0, last.at);
-        for (count, rise) in (1_usize..).zip(self.rises.iter().rev()).take_while(|(_, it)| it.since > origin) {
+        for (count, rise) in (1_usize..).zip(self.rises()).take_while(|(_, it)| it.since > origin) {
             biggest = biggest.max(rise.after - rise.before);
             gap = gap.max(later - rise.at);
             later = rise.at;
             let (span, gain) = ((last.at - rise.at) as f64, last.after - rise.before);
             let is_growth = || {
                 gain >= bar.gain.max(bar.pace * span)
-                    && self.is_even(count, rise, bar)
+                    && self.is_even(count, &rise, bar)
                     && chance(count, ((last.at - origin) as f64 / (rise.since - origin) as f64).ln()) <= bar.chance
                     && gain >= far((number - rise.number) as f64)
             };
@@ -206,16 +230,16 @@ impl Climb {
     /// Returns the latest three rises if they are too regular for chance: consecutive, the last two with about the same
     /// pace, after `origin`, above the recent highs, and with several times the recent releases.
     pub(super) fn steady(&self, origin: u64) -> Option<Run> {
-        let mut rises = self.rises.iter().rev();
+        let mut rises = self.rises();
         let (last, middle, first) = (rises.next()?, rises.next()?, rises.next()?);
         let follow = middle.since == first.at.saturating_add(1) && last.since == middle.at.saturating_add(1);
         let pace = |it: &Rise| (it.after - it.before) / (it.at - it.since + 1) as f64;
-        let (slow, fast) = (pace(middle).min(pace(last)), pace(middle).max(pace(last)));
+        let (slow, fast) = (pace(&middle).min(pace(&last)), pace(&middle).max(pace(&last)));
         let gain = last.after - first.before;
         let is_new = self.last.is_some_and(|it| it.to == last.at) && first.since > origin;
         let is_above = self.high.highest().is_none_or(|it| self.top > it) && gain >= OVER_GIVEN * self.given();
         let gap = (last.at - middle.at).max(middle.at - first.at) as f64;
-        (is_new && follow && is_above && fast <= STEADY * slow && pace(first) <= STEADY * fast).then_some(Run {
+        (is_new && follow && is_above && fast <= STEADY * slow && pace(&first) <= STEADY * fast).then_some(Run {
             since: first.since,
             base: first.before,
             top: self.top,
@@ -227,10 +251,10 @@ impl Climb {
 
     /// Whether the run of the latest `count` rises continues as it began.
     fn is_even(&self, count: usize, first: &Rise, bar: &Bar) -> bool {
-        let (from, to) = (first.at, self.rises.back().map_or(first.at, |it| it.at));
+        let (from, to) = (first.at, self.highs.back().map_or(first.at, |it| it.at));
         let middle = from + (to - from) / 2;
         let (mut later, mut gain, mut eighths) = (0, 0.0, 0_u8);
-        for it in self.rises.iter().rev().take(count) {
+        for it in self.rises().take(count) {
             if it.at > middle {
                 later += 1;
                 gain += it.after - it.before;

@@ -47,7 +47,14 @@ pub(super) struct Horizons {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Level {
     climb: Climb,
-    waiting: Option<Block>,
+    /// Whether the latest block waits for the one that it is joined with at the next horizon.
+    waits: bool,
+}
+
+impl Level {
+    fn waiting(&self) -> Option<Block> {
+        self.climb.last().filter(|_| self.waits)
+    }
 }
 
 impl Horizons {
@@ -63,20 +70,17 @@ impl Horizons {
         let mut block = Block { from: at, to: at, number: self.samples, low: value };
         for level in 0..HORIZONS {
             if self.levels.len() == level {
+                // A session has thousands of these lists, and each becomes longer at every power of two only.
+                self.levels.reserve_exact(1);
                 self.levels.push(Level::default());
             }
             let Some(it) = self.levels.get_mut(level) else { return };
+            let before = it.waiting();
             it.climb.push(block);
+            it.waits = before.is_none();
             self.fresh = level + 1;
-            match it.waiting.take() {
-                None => {
-                    it.waiting = Some(block);
-                    return;
-                }
-                Some(before) => {
-                    block = Block { from: before.from, low: self.reduce.of(before.low, block.low), ..block }
-                }
-            }
+            let Some(before) = before else { return };
+            block = Block { from: before.from, low: self.reduce.of(before.low, block.low), ..block };
         }
     }
 
@@ -111,7 +115,7 @@ impl Horizons {
         let mut begun: Option<f64> = None;
         self.levels.iter().enumerate().filter_map(move |(at, horizon)| {
             let low = begun.or_else(|| horizon.climb.last().map(|block| block.low));
-            begun = begun.into_iter().chain(horizon.waiting.map(|block| block.low)).reduce(f64::min);
+            begun = begun.into_iter().chain(horizon.waiting().map(|block| block.low)).reduce(f64::min);
             Some((at, &horizon.climb, low?)).filter(|_| at > level)
         })
     }

@@ -28,14 +28,12 @@ impl Season {
     /// Adds a sample and returns the one at its place in the tooth before.
     pub(super) fn push(&mut self, point: Point) -> Option<Point> {
         if point.begins_tooth {
-            // The samples do not include the beginning of the first tooth.
             self.before = std::mem::take(&mut self.now);
-            if !std::mem::replace(&mut self.is_known, true) {
-                self.before.clear();
-            }
+            self.is_known = true;
         }
         let other = self.before.get(self.now.len()).copied();
-        if self.now.len() < KEPT {
+        // The samples do not include the beginning of the first tooth.
+        if self.is_known && self.now.len() < KEPT {
             self.now.push(point);
         }
         let it = other?;

@@ -5,14 +5,16 @@ use super::{
     climb::{Bar, Run},
     grid::Grid,
     horizons::{Horizons, Reduce},
-    point::Point,
+    point::{self, Point},
     teeth::Teeth,
     trend::Trends,
     working_set::WorkingSet,
 };
-use crate::model::analysis::episode::{Axis, End, Resource};
+use crate::model::analysis::{
+    episode::{Axis, End, Resource},
+    packed::Packed,
+};
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 
 /// Samples ignored at the start: the first steps allocate what the whole run keeps.
 pub const FIRST: u64 = 2;
@@ -64,7 +66,7 @@ pub(super) struct Watch {
     grid: Grid,
     beside: Horizons,
     working_set: WorkingSet,
-    recent: VecDeque<Point>,
+    recent: Packed<Point, { point::NUMBERS }>,
     alert: Option<Alert>,
 }
 
@@ -87,7 +89,7 @@ impl Watch {
             grid: Grid::default(),
             beside: Horizons::default(),
             working_set: WorkingSet::default(),
-            recent: VecDeque::new(),
+            recent: Packed::default(),
             alert: None,
         }
     }
@@ -132,7 +134,7 @@ impl Watch {
             return None;
         }
         let (found, level, run) = self.found(at, origin, point.blocks.is_some())?;
-        let alert = self.alert.insert(Alert::new(found, level, run, &self.recent));
+        let alert = self.alert.insert(Alert::new(found, level, run, &self.recent.iter().collect::<Vec<_>>()));
         Some(Change::Raised(alert.figures(point)))
     }
 
@@ -164,10 +166,7 @@ impl Watch {
             ends_tooth: self.teeth.completed().is_some(),
             begins_tooth: self.teeth.begins(),
         };
-        if self.recent.len() == RECENT {
-            self.recent.pop_front();
-        }
-        self.recent.push_back(point);
+        self.recent.push_within(RECENT, point);
         point
     }
 

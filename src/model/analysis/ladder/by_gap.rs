@@ -24,6 +24,16 @@ impl<T: Copy> ByGap<T> {
 pub struct GapSet(u32);
 
 impl GapSet {
+    /// Returns it as a number.
+    pub fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Returns the set of a number that [`Self::bits`] returned.
+    pub fn of_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
     /// Adds a gap.
     pub fn insert(&mut self, gap: Gap) {
         self.0 |= 1 << gap as u32;

@@ -23,7 +23,7 @@ impl Pace {
     /// Returns the whole run, an array for each stretch: its last step, when that step completed, the number of its
     /// steps, and their mean, shortest and longest duration.
     pub fn points(&self) -> Vec<Value> {
-        let point = |it: &Stretch| json!([it.step, it.at, it.steps, it.mean_us(), it.low_us, it.high_us]);
+        let point = |it: Stretch| json!([it.step, it.at, it.steps, it.mean_us(), it.low_us, it.high_us]);
         self.stretches().iter().map(point).collect()
     }
 }

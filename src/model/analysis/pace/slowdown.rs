@@ -107,7 +107,7 @@ struct Reference {
 pub struct Slowdown {
     begun: Option<(u64, Stamp)>,
     blocks: u64,
-    history: Buckets<Block, HISTORY>,
+    history: Buckets<Vec<Block>, HISTORY>,
     recent: VecDeque<Block>,
     /// Slow blocks in a row, or normal ones during a slowdown.
     held: usize,

@@ -22,7 +22,8 @@ impl Trail {
     /// Returns how regularly live memory rose over an episode; `None` if it did not, or not often enough.
     pub fn cadence(&self, episode: &Episode) -> Option<Rises> {
         let rows = self.rows(episode.since_step, episode.last_step);
-        let latest = || rows.iter().filter(|it| self.recent.front().is_some_and(|first| it.step >= first.step));
+        let from = self.recent.oldest();
+        let latest = || rows.iter().filter(|it| from.is_some_and(|first| it.step >= first.step));
         // The latest rows cover every step. Older rows are further apart and show rarer rises.
         let of_latest = rises(&latest().copied().collect::<Vec<_>>());
         let of_all = rises(&rows);

@@ -1,7 +1,10 @@
 //! The counters that a signature is made of, without those that are unknown: a session keeps hundreds of rows of each
 //! process.
 
-use crate::facts::{event::wire::Counters, units::Stamp};
+use crate::{
+    facts::{event::wire::Counters, units::Stamp},
+    model::analysis::packed::Numbers,
+};
 use serde::{Deserialize, Serialize};
 
 /// The counters that a row has.
@@ -21,6 +24,9 @@ pub(super) enum Kept {
 
 /// Their number.
 const ALL: usize = Kept::DeviceFrees as usize + 1;
+
+/// Numbers of a packed row.
+pub(super) const NUMBERS: usize = 3 + ALL;
 
 /// The counters at one position of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +61,19 @@ impl Row {
     pub(super) fn get(&self, it: Kept) -> Option<u64> {
         let place = it as usize;
         self.values.get(place).copied().filter(|_| self.known & 1 << place != 0)
+    }
+}
+
+impl Numbers<NUMBERS> for Row {
+    fn numbers(&self) -> [u64; NUMBERS] {
+        let mut all = [0; NUMBERS];
+        let values = [self.step, self.at.0, self.known.into()].into_iter().chain(self.values);
+        all.iter_mut().zip(values).for_each(|(place, it)| *place = it);
+        all
+    }
+
+    fn of_numbers(&[step, at, known, values @ ..]: &[u64; NUMBERS]) -> Self {
+        Self { step, at: Stamp(at), known: u16::try_from(known).unwrap_or(0), values }
     }
 }
 

@@ -30,7 +30,7 @@ pub(super) fn row(
     for (process, on) in ranks {
         let least = on.skew.latest().map_or(u64::MAX, |it| it.least_delay_us());
         let digit = process.rank().and_then(|it| char::from_digit(u32::try_from(it % 10).ok()?, 10));
-        let mut from = on.skew.late().buckets().first().map_or(0, |it| it.x);
+        let mut from = on.skew.late().buckets().oldest().map_or(0, |it| it.x);
         for it in on.skew.late().buckets() {
             let cells = columns(from, it.x);
             from = it.x.saturating_add(1);

@@ -43,7 +43,7 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
     let grows = |resource| own().any(|it| it.resource == Some(resource));
     // Host memory belongs to the process, so each of its devices has the curve.
     let curve = on.growth.curve(resource);
-    let now = curve.and_then(|it| it.buckets().last()).map(|it| Bytes(it.last));
+    let now = curve.and_then(|it| it.buckets().newest()).map(|it| Bytes(it.last));
     let follows = resource == Resource::Reserved && grows(Resource::Allocated);
     // A flat run is a thin line.
     let rises = growing.is_some() || follows;

@@ -44,7 +44,7 @@ fn notable(pace: &Pace) -> String {
 
 fn run(pace: &Pace, columns: usize, symbols: &[char; 8]) -> String {
     let all = pace.stretches();
-    let (Some(first), Some(last)) = (all.first(), all.last()) else { return String::new() };
+    let (Some(first), Some(last)) = (all.oldest(), all.newest()) else { return String::new() };
     let columns = columns.min(all.len());
     let (from, span) = (first.step, u128::from(last.step - first.step) + 1);
     pace::bars(all, columns, symbols, |it| usize::try_from(u128::from(it.step - from) * columns as u128 / span).ok())
