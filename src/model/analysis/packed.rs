@@ -11,6 +11,9 @@ use std::array;
 /// Most numbers of a row: a mask has a bit for each.
 const MOST: usize = 32;
 
+/// Bytes that are added at once, at least.
+const ROOM: usize = 192;
+
 /// Bytes of seven bits that a number and a mask take at most.
 const NUMBER: usize = 10;
 const MASK: usize = 5;
@@ -121,9 +124,9 @@ impl<T: Numbers<N>, const N: usize> Packed<T, N> {
     fn make_room(&mut self, bytes: usize) {
         if self.packed.capacity() - self.packed.len() < bytes {
             self.packed.drain(..std::mem::take(&mut self.from));
-            let more = self.packed.len() / 8;
+            let more = bytes.max(self.packed.len() / 8).max(ROOM);
             if self.packed.capacity() - self.packed.len() < bytes.max(more / 2) {
-                self.packed.reserve_exact(bytes.max(more));
+                self.packed.reserve_exact(more);
             }
         }
     }
@@ -209,6 +212,10 @@ fn add(numbers: &mut [u64], bytes: &mut &[u8]) {
 
 /// Reads a number of seven bits a byte, the lowest first.
 fn number(bytes: &mut &[u8]) -> u64 {
+    if let [byte @ ..0x80, rest @ ..] = *bytes {
+        *bytes = rest;
+        return u64::from(*byte);
+    }
     let (mut value, mut place) = (0, 0_u32);
     while let Some((byte, rest)) = bytes.split_first() {
         *bytes = rest;

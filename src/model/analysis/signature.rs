@@ -147,7 +147,9 @@ impl Trail {
     fn rows(&self, since: u64, last: u64) -> Vec<Row> {
         let recent_from = self.recent.oldest().map_or(u64::MAX, |it| it.step);
         let older = self.whole.iter().filter(|it| it.step < recent_from);
-        older.chain(&self.recent).filter(|it| (since..=last).contains(&it.step)).collect()
+        let mut rows = Vec::with_capacity(self.whole.len() + self.recent.len());
+        rows.extend(older.chain(&self.recent).filter(|it| (since..=last).contains(&it.step)));
+        rows
     }
 }
 

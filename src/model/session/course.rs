@@ -1,13 +1,15 @@
 //! The course of a device's important metrics, second by second, in bounded memory: the latest seconds unchanged, and
 //! everything before them in stretches of equal time, which are merged in pairs when they run out.
 
-use super::history::Latest;
 use crate::{
     facts::{
         metrics::{Metric, Metrics},
         units::Stamp,
     },
-    model::analysis::buckets::{Buckets, Merge},
+    model::analysis::{
+        buckets::{Buckets, Merge},
+        packed::{Numbers, Packed},
+    },
 };
 use serde::{Deserialize, Serialize};
 
@@ -157,17 +159,42 @@ impl Merge for Stretch {
     }
 }
 
+/// Numbers of a packed stretch.
+const NUMBERS: usize = 2 + OF_METRIC * TABLE.len();
+const OF_METRIC: usize = 4;
+
+impl Numbers<NUMBERS> for Stretch {
+    fn numbers(&self) -> [u64; NUMBERS] {
+        let each = self.values.into_iter().flat_map(|Values { low, high, sum, count }| {
+            [u64::from(low), u64::from(high.wrapping_sub(low)), sum.into(), count.into()]
+        });
+        let mut all = [self.at.0; NUMBERS];
+        all.iter_mut().skip(1).zip([self.reasons.into()].into_iter().chain(each)).for_each(|(place, it)| *place = it);
+        all
+    }
+
+    fn of_numbers(&[at, reasons, ref each @ ..]: &[u64; NUMBERS]) -> Self {
+        let mut values = [Values::default(); TABLE.len()];
+        for (place, it) in values.iter_mut().zip(each.as_chunks::<OF_METRIC>().0) {
+            let [low, range] = [it[0], it[1]].map(|it| u16::try_from(it).unwrap_or(0));
+            let [sum, count] = [it[2], it[3]].map(|it| u32::try_from(it).unwrap_or(0));
+            *place = Values { low, high: low.wrapping_add(range), sum, count };
+        }
+        Self { at: Stamp(at), values, reasons: u16::try_from(reasons).unwrap_or(0) }
+    }
+}
+
 /// The course of one device.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Course {
-    stretches: Buckets<Vec<Stretch>, STRETCHES>,
-    latest: Latest<Stretch, LATEST>,
+    stretches: Buckets<Packed<Stretch, NUMBERS>, STRETCHES>,
+    latest: Packed<Stretch, NUMBERS>,
     slowed: bool,
 }
 
 impl Default for Course {
     fn default() -> Self {
-        Self { stretches: Buckets::with_stride(SECOND_US), latest: Latest::default(), slowed: false }
+        Self { stretches: Buckets::with_stride(SECOND_US), latest: Packed::default(), slowed: false }
     }
 }
 
@@ -178,14 +205,14 @@ impl Course {
             let value = metrics.get(row.metric).map(|it| it / row.divisor).and_then(|it| u16::try_from(it).ok());
             value.map_or_else(Values::default, Values::of)
         });
-        let is_old = self.stretches.all().last().is_some_and(|it| at < it.at);
+        let is_old = self.stretches.all().newest().is_some_and(|it| at < it.at);
         if is_old || values.iter().all(|it| it.count == 0) {
             return;
         }
         let reasons = metrics.get(Metric::ThrottleReasons).and_then(|it| u16::try_from(it).ok()).unwrap_or(0);
         self.slowed |= crate::facts::metrics::Reason::of(reasons.into()).any(|it| it.is_slowdown);
         let stretch = Stretch { at, values, reasons };
-        self.latest.push(stretch);
+        self.latest.push_within(LATEST, stretch);
         self.stretches.push(stretch);
     }
 
@@ -197,10 +224,9 @@ impl Course {
     /// Returns the course from its beginning, ending with the latest seconds unchanged: each stretch with the time at
     /// which it begins.
     pub fn stretches(&self) -> impl Iterator<Item = (Stamp, Stretch)> {
-        let raw = self.latest.iter().next().map_or(Stamp(u64::MAX), |it| it.at);
-        let before = self.stretches.all().partition_point(|it| it.at < raw);
+        let raw = self.latest.oldest().map_or(Stamp(u64::MAX), |it| it.at);
         let stride = self.stretches.stride().saturating_add(SECOND_US).max(SILENCE_US);
-        let all = self.stretches.all().iter().take(before).chain(self.latest.iter());
+        let all = self.stretches.all().iter().take_while(move |it| it.at < raw).chain(self.latest.iter());
         let mut then = None;
         all.map(move |it| {
             let is_raw = it.at >= raw;
@@ -208,14 +234,14 @@ impl Course {
             let from = then.map_or(first, |then: Stamp| then.0.saturating_add(1));
             let reach = if is_raw { SILENCE_US } else { stride };
             then = Some(it.at);
-            (Stamp(from.max(it.at.0.saturating_sub(reach)).min(it.at.0)), *it)
+            (Stamp(from.max(it.at.0.saturating_sub(reach)).min(it.at.0)), it)
         })
     }
 
     /// Returns the stretch that a time is in; up to a few seconds after the latest, that one.
     pub fn at(&self, time: Stamp) -> Option<Stretch> {
         let found = self.stretches().find(|(_, it)| it.at >= time);
-        let latest = || self.latest.last().filter(|it| time.since(it.at) <= SILENCE_US).copied();
+        let latest = || self.latest.newest().filter(|it| time.since(it.at) <= SILENCE_US).copied();
         found.map_or_else(latest, |(from, it)| Some(it).filter(|_| from.0.saturating_sub(SECOND_US) <= time.0))
     }
 }
@@ -253,7 +279,20 @@ mod tests {
         assert!(low.1.get(clock, Pick::Mean).is_some_and(|it| (1970..1980).contains(&it)));
         assert_eq!((low.1.get(power, Pick::Mean), low.1.get(utilisation, Pick::Mean)), (Some(612_000), None));
         assert!(course.is_slowed() && !run(9, |_| 1980).is_slowed());
-        assert!(size_of::<Stretch>() * (STRETCHES + LATEST) <= 28 << 10, "{}", size_of::<Stretch>());
+        let heap = course.stretches.all().heap() + course.latest.heap();
+        assert!(heap <= 8 << 10, "{heap}");
+    }
+
+    #[test]
+    fn a_stretch_is_as_it_was() {
+        let values = [
+            Values::default(),
+            Values { low: 0, high: u16::MAX, sum: u32::MAX, count: 1 },
+            Values { low: 9, high: 9, sum: 18, count: 2 },
+            Values { low: u16::MAX, high: 3, sum: 0, count: u32::MAX },
+        ];
+        let stretch = Stretch { at: Stamp(u64::MAX), values, reasons: u16::MAX };
+        assert_eq!(Stretch::of_numbers(&stretch.numbers()), stretch);
     }
 
     #[test]
