@@ -26,7 +26,7 @@ pub trait Store: Default {
     type Item: Merge;
 
     /// Returns their number.
-    fn len(&self) -> usize;
+    fn count(&self) -> usize;
 
     /// Returns the newest one, which may be changed.
     fn newest(&mut self) -> Option<&mut Self::Item>;
@@ -41,7 +41,7 @@ pub trait Store: Default {
 impl<T: Merge> Store for Vec<T> {
     type Item = T;
 
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.len()
     }
 
@@ -61,7 +61,7 @@ impl<T: Merge> Store for Vec<T> {
 impl<T: Merge + Numbers<N>, const N: usize> Store for Packed<T, N> {
     type Item = T;
 
-    fn len(&self) -> usize {
+    fn count(&self) -> usize {
         self.len()
     }
 
@@ -114,7 +114,7 @@ impl<S: Store, const ROOM: usize> Buckets<S, ROOM> {
 
     /// Makes room for a place, and returns the bucket that covers it; `None` where a new one is needed.
     pub fn newest_at(&mut self, place: u64) -> Option<&mut S::Item> {
-        while self.kept.len() >= ROOM && !self.covers(place) {
+        while self.kept.count() >= ROOM && !self.covers(place) {
             self.coarsen();
         }
         if self.covers(place) { self.kept.newest() } else { None }

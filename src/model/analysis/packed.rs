@@ -14,10 +14,6 @@ const MOST: usize = 32;
 /// Bytes that are added at once, at least.
 const ROOM: usize = 192;
 
-/// Bytes of seven bits that a number and a mask take at most.
-const NUMBER: usize = 10;
-const MASK: usize = 5;
-
 /// A row as numbers and back, without loss. It is the smaller, the less the numbers change from row to row.
 pub trait Numbers<const N: usize>: Copy {
     /// Returns the row's numbers.
@@ -35,7 +31,7 @@ pub struct Packed<T, const N: usize> {
     /// The numbers of the row that was dropped last; 0 if none was.
     before: [u64; N],
     /// All rows but the newest, after those that were dropped: bytes up to `from`.
-    packed: Vec<u8>,
+    bytes: Vec<u8>,
     from: usize,
     rows: usize,
     /// The numbers of the last of them.
@@ -46,7 +42,7 @@ pub struct Packed<T, const N: usize> {
 impl<T, const N: usize> Default for Packed<T, N> {
     fn default() -> Self {
         const { assert!(N <= MOST) };
-        Self { before: [0; N], packed: Vec::new(), from: 0, rows: 0, last: [0; N], newest: None }
+        Self { before: [0; N], bytes: Vec::new(), from: 0, rows: 0, last: [0; N], newest: None }
     }
 }
 
@@ -55,10 +51,14 @@ impl<T: Numbers<N>, const N: usize> Packed<T, N> {
     pub fn push(&mut self, row: T) {
         let Some(before) = self.newest.replace(row) else { return };
         let numbers = before.numbers();
-        let mut bytes = Bytes::default();
-        bytes.row(&self.last, &numbers);
-        self.make_room(bytes.used);
-        self.packed.extend_from_slice(bytes.all());
+        let moves: [u64; N] = array::from_fn(|place| {
+            let difference = numbers[place].wrapping_sub(self.last[place]);
+            difference << 1 ^ (difference >> 63).wrapping_neg()
+        });
+        let mask = moves.iter().rev().fold(0, |mask, it| mask << 1 | u64::from(*it != 0));
+        let differing = || moves.into_iter().filter(|it| *it != 0);
+        self.make_room([mask].into_iter().chain(differing()).map(size).sum());
+        [mask].into_iter().chain(differing()).for_each(|it| self.number(it));
         self.last = numbers;
         self.rows += 1;
     }
@@ -73,21 +73,32 @@ impl<T: Numbers<N>, const N: usize> Packed<T, N> {
         is_full
     }
 
+    /// Writes a number as seven bits a byte, the lowest first.
+    fn number(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            let [low, ..] = number.to_le_bytes();
+            self.bytes.push(low | 0x80);
+            number >>= 7;
+        }
+        let [low, ..] = number.to_le_bytes();
+        self.bytes.push(low);
+    }
+
     fn drop_oldest(&mut self) {
         if self.rows == 0 {
             self.newest = None;
             return;
         }
-        let mut left = self.packed.get(self.from..).unwrap_or_default();
+        let mut left = self.bytes.get(self.from..).unwrap_or_default();
         add(&mut self.before, &mut left);
-        self.from = self.packed.len() - left.len();
+        self.from = self.bytes.len() - left.len();
         self.rows -= 1;
     }
 
     /// Returns the rows, oldest first.
     pub fn iter(&self) -> Rows<'_, T, N> {
-        let bytes = self.packed.get(self.from..).unwrap_or_default();
-        Rows { bytes, rows: self.rows, numbers: self.before, newest: self.newest }
+        let bytes = self.bytes.get(self.from..).unwrap_or_default();
+        Rows { bytes, left: self.rows, numbers: self.before, newest: self.newest }
     }
 
     /// Returns the oldest row.
@@ -117,16 +128,16 @@ impl<T: Numbers<N>, const N: usize> Packed<T, N> {
 
     /// Returns the bytes of memory that it takes beside itself.
     pub fn heap(&self) -> usize {
-        self.packed.capacity()
+        self.bytes.capacity()
     }
 
     /// Grows by an eighth, because doubling would leave a third of the memory of all histories empty.
     fn make_room(&mut self, bytes: usize) {
-        if self.packed.capacity() - self.packed.len() < bytes {
-            self.packed.drain(..std::mem::take(&mut self.from));
-            let more = bytes.max(self.packed.len() / 8).max(ROOM);
-            if self.packed.capacity() - self.packed.len() < bytes.max(more / 2) {
-                self.packed.reserve_exact(more);
+        if self.bytes.capacity() - self.bytes.len() < bytes {
+            self.bytes.drain(..std::mem::take(&mut self.from));
+            let more = bytes.max(self.bytes.len() / 8).max(ROOM);
+            if self.bytes.capacity() - self.bytes.len() < bytes.max(more / 2) {
+                self.bytes.reserve_exact(more);
             }
         }
     }
@@ -173,7 +184,7 @@ impl<'a, T: Numbers<N>, const N: usize> IntoIterator for &'a Packed<T, N> {
 #[derive(Clone, Debug)]
 pub struct Rows<'a, T, const N: usize> {
     bytes: &'a [u8],
-    rows: usize,
+    left: usize,
     numbers: [u64; N],
     newest: Option<T>,
 }
@@ -182,17 +193,17 @@ impl<T: Numbers<N>, const N: usize> Iterator for Rows<'_, T, N> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        if self.rows == 0 {
+        if self.left == 0 {
             return self.newest.take();
         }
-        self.rows -= 1;
+        self.left -= 1;
         add(&mut self.numbers, &mut self.bytes);
         Some(T::of_numbers(&self.numbers))
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.rows + usize::from(self.newest.is_some());
-        (left, Some(left))
+        let all = self.left + usize::from(self.newest.is_some());
+        (all, Some(all))
     }
 }
 
@@ -210,7 +221,12 @@ fn add(numbers: &mut [u64], bytes: &mut &[u8]) {
     }
 }
 
-/// Reads a number of seven bits a byte, the lowest first.
+/// Returns how many bytes a number takes.
+fn size(number: u64) -> usize {
+    (u64::BITS - (number | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// Reads a number.
 fn number(bytes: &mut &[u8]) -> u64 {
     if let [byte @ ..0x80, rest @ ..] = *bytes {
         *bytes = rest;
@@ -226,45 +242,6 @@ fn number(bytes: &mut &[u8]) -> u64 {
         }
     }
     value
-}
-
-/// A row while it is packed.
-struct Bytes {
-    bytes: [u8; MASK + MOST * NUMBER],
-    used: usize,
-}
-
-impl Default for Bytes {
-    fn default() -> Self {
-        Self { bytes: [0; MASK + MOST * NUMBER], used: 0 }
-    }
-}
-
-impl Bytes {
-    fn row<const N: usize>(&mut self, before: &[u64; N], numbers: &[u64; N]) {
-        let moves: [u64; N] = array::from_fn(|place| {
-            let difference = numbers[place].wrapping_sub(before[place]);
-            difference << 1 ^ (difference >> 63).wrapping_neg()
-        });
-        self.number(moves.iter().rev().fold(0, |mask, it| mask << 1 | u64::from(*it != 0)));
-        moves.into_iter().filter(|it| *it != 0).for_each(|it| self.number(it));
-    }
-
-    fn number(&mut self, mut value: u64) {
-        loop {
-            let [low, ..] = value.to_le_bytes();
-            value >>= 7;
-            self.bytes[self.used] = low & 0x7f | u8::from(value > 0) << 7;
-            self.used += 1;
-            if value == 0 {
-                return;
-            }
-        }
-    }
-
-    fn all(&self) -> &[u8] {
-        &self.bytes[..self.used]
-    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use super::{
 use crate::facts::{event::wire::Counters, units::Stamp};
 use row::{Kept, NUMBERS, Row};
 use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
 
 /// Latest rows kept individually.
 const RECENT: usize = 256;
@@ -23,6 +24,11 @@ const PACE: usize = 32;
 
 /// Rows of the whole run kept at a growing stride.
 const WHOLE: usize = 256;
+
+/// A lasting episode's signature is taken again after this many µs, or sooner once the episode is longer by one of this
+/// many parts: it takes longer than all else that a step costs.
+const AGAIN_US: u64 = 1_000_000;
+const PARTS: u64 = 16;
 
 /// Stretches that a span is divided into before slopes are taken.
 const STRETCHES: usize = 24;
@@ -36,14 +42,30 @@ pub struct Trail {
     recent: Packed<Row, NUMBERS>,
     whole: Packed<Row, NUMBERS>,
     stride: u64,
-    settled: Vec<Settled>,
+    /// When the latest rows were taken.
+    times: VecDeque<(u64, Stamp)>,
+    taken: Vec<Taken>,
 }
 
-/// The signature of a resolved episode when it ended; later rows are too coarse to compute it again.
+/// An episode's signature. That of a resolved one is from its end, because later rows are too coarse to take it again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Settled {
+struct Taken {
     episode: (Resource, u64),
+    is_final: bool,
+    since: u64,
+    last: u64,
+    at: Stamp,
     signature: Signature,
+}
+
+impl Taken {
+    /// Whether it is to be taken again.
+    fn is_old(&self, it: &Episode, now: Stamp) -> bool {
+        let longer = it.last_step.saturating_sub(self.last);
+        let is_longer = longer.saturating_mul(PARTS) > it.last_step.saturating_sub(it.since_step);
+        let is_due = it.since_step != self.since || is_longer || now.since(self.at) >= AGAIN_US && longer > 0;
+        !self.is_final && (is_due || it.resolved.is_some())
+    }
 }
 
 /// The slope of each counter per step over a span, robust against noise; `None` is unknown.
@@ -81,12 +103,17 @@ impl Trail {
         match self.recent.newest() {
             Some(last) if step == last.step || (step < last.step && at <= last.at) => return,
             Some(last) if step < last.step => {
-                *self = Self { settled: std::mem::take(&mut self.settled), ..Self::default() };
+                let taken = std::mem::take(&mut self.taken).into_iter().map(|it| Taken { is_final: true, ..it });
+                *self = Self { taken: taken.collect(), ..Self::default() };
             }
             _ => {}
         }
         let row = Row::new(step, at, counters);
         self.recent.push_within(RECENT, row);
+        if self.times.len() == PACE {
+            self.times.pop_front();
+        }
+        self.times.push_back((step, at));
         if self.whole.newest().is_none_or(|it| step - it.step >= self.stride) {
             self.whole.push(row);
         }
@@ -96,28 +123,41 @@ impl Trail {
         }
     }
 
-    /// Keeps the signatures of resolved episodes as long as the episodes are remembered.
-    pub fn settle(&mut self, growth: &Growth) {
-        let ended = || growth.episodes().filter(|it| it.resolved.is_some());
-        if !ended().map(name).eq(self.settled.iter().map(|it| it.episode)) {
-            let settled = ended().map(|it| Settled { episode: name(it), signature: self.signature(it) });
-            self.settled = settled.collect();
+    /// Takes the signatures of episodes, and keeps them as long as the episodes are remembered.
+    pub fn follow(&mut self, growth: &Growth) {
+        let now = self.recent.newest().map_or(Stamp(0), |it| it.at);
+        self.taken.retain(|taken| growth.episodes().any(|it| name(it) == taken.episode));
+        for it in growth.episodes() {
+            let place = self.taken.iter().position(|taken| taken.episode == name(it));
+            let before = place.and_then(|place| self.taken.get(place));
+            if before.is_none_or(|taken| taken.is_old(it, now)) {
+                let taken = Taken {
+                    episode: name(it),
+                    is_final: it.resolved.is_some(),
+                    since: it.since_step,
+                    last: it.last_step,
+                    at: now,
+                    signature: self.over(it.since_step, it.last_step),
+                };
+                match place.and_then(|place| self.taken.get_mut(place)) {
+                    Some(before) => *before = taken,
+                    None => self.taken.push(taken),
+                }
+            }
         }
     }
 
-    /// Returns the signature of an episode.
+    /// Returns the signature of an episode, as it was when it was taken last.
     pub fn signature(&self, episode: &Episode) -> Signature {
-        let settled = self.settled.iter().find(|it| it.episode == name(episode));
-        let settled = settled.filter(|_| episode.resolved.is_some());
-        settled.map_or_else(|| self.over(episode.since_step, episode.last_step), |it| it.signature)
+        let taken = self.taken.iter().find(|it| it.episode == name(episode));
+        taken.map_or_else(|| self.over(episode.since_step, episode.last_step), |it| it.signature)
     }
 
     /// Returns the duration of a step in µs, the median of the latest; `None` before the second step.
     pub fn step_us(&self) -> Option<u64> {
-        let latest: Vec<Row> = self.recent.iter().skip(self.recent.len().saturating_sub(PACE)).collect();
-        let pairs = latest.iter().zip(latest.iter().skip(1));
+        let pairs = self.times.iter().zip(self.times.iter().skip(1));
         let mut distances: Vec<u64> =
-            pairs.map(|(old, new)| new.at.since(old.at) / (new.step - old.step).max(1)).collect();
+            pairs.map(|((step, at), (later, then))| then.since(*at) / (later - step).max(1)).collect();
         let middle = distances.len() / 2;
         (!distances.is_empty()).then(|| *distances.select_nth_unstable(middle).1)
     }

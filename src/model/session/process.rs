@@ -330,7 +330,7 @@ impl OnDevice {
         if let Some(step) = place {
             self.trail.push(step, at, &sample.counters);
         }
-        self.trail.settle(&self.growth);
+        self.trail.follow(&self.growth);
         if at < self.at {
             return;
         }

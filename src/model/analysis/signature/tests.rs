@@ -1,6 +1,8 @@
 //! The signature of a trail of counters.
 
 use super::*;
+use crate::model::analysis::growth::{self, Observation};
+use std::collections::BTreeSet;
 
 /// Counters with this many live blocks of 1 KiB each, for which 1,000 bytes were requested.
 fn counters(blocks: u64) -> Counters {
@@ -55,4 +57,35 @@ fn hostile_counts_neither_break_it_nor_give_nan() {
     let rises = it.rises.unwrap();
     assert!(rises.kept.is_finite() && rises.time.is_none_or(f64::is_finite), "{rises:?}");
     assert!(it.allocated.is_some_and(f64::is_finite));
+}
+
+#[test]
+fn a_lasting_episode_s_signature_is_hardly_behind_and_the_last_one_stays() {
+    let (mut trail, mut growth) = (Trail::default(), Growth::default());
+    let mut see = |step: u64, at: u64, blocks: u64| {
+        let counters = counters(blocks);
+        let Counters { allocated, requested, blocks, .. } = counters;
+        let seen =
+            Observation { step: Some(step), at: Stamp(at), allocated, requested, blocks, ..Observation::default() };
+        growth = growth::step(std::mem::take(&mut growth), &seen);
+        trail.push(step, Stamp(at), &counters);
+        trail.follow(&growth);
+        let episode = growth.episodes().next().copied();
+        episode.map(|it| (it, trail.signature(&it), trail.taken.first().map(|it| it.last)))
+    };
+    let mut taken = BTreeSet::new();
+    let mut last = None;
+    for step in 1..=2000 {
+        last = see(step, step * 10_000, step * 3);
+        if let Some((episode, signature, Some(at))) = last {
+            let (span, behind) = (episode.last_step - episode.since_step, episode.last_step - at);
+            assert!(behind <= 100 && behind * PARTS <= span + PARTS, "{behind} of {span}");
+            assert!(signature.blocks.is_some_and(|it| (it / 3.0 - 1.0).abs() < 0.01), "{signature:?}");
+            taken.insert(at);
+        }
+    }
+    assert!((20..150).contains(&taken.len()), "{}", taken.len());
+    let (_, before, _) = last.unwrap();
+    let (episode, after, _) = see(1, 30_000_000, 3).unwrap();
+    assert!(episode.resolved.is_some() && after == before, "a restart has no rows of it: {after:?}");
 }

@@ -119,7 +119,7 @@ impl Numbers<COLUMN> for Column {
     }
 
     fn of_numbers(&[at, step, of_lows, of_others, ref levels @ ..]: &[u64; COLUMN]) -> Self {
-        let mut parts = levels.chunks_exact(LEVELS).map(|it| tops(it));
+        let mut parts = levels.chunks_exact(LEVELS).map(tops);
         let mut part = || parts.next().unwrap_or_default();
         let (low, range, fall) = (part(), part(), part());
         let high = std::array::from_fn(|it| low[it].wrapping_add(range[it]));
