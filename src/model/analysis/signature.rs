@@ -27,7 +27,7 @@ const WHOLE: usize = 256;
 
 /// A lasting episode's signature is taken again after this many µs, or sooner once the episode is longer by one of this
 /// many parts: it takes longer than all else that a step costs.
-const AGAIN_US: u64 = 1_000_000;
+const AGAIN_US: u64 = 4_000_000;
 const PARTS: u64 = 16;
 
 /// Stretches that a span is divided into before slopes are taken.

@@ -76,16 +76,16 @@ fn a_lasting_episode_s_signature_is_hardly_behind_and_the_last_one_stays() {
     let mut taken = BTreeSet::new();
     let mut last = None;
     for step in 1..=2000 {
-        last = see(step, step * 10_000, step * 3);
+        last = see(step, step * 20_000, step * 3);
         if let Some((episode, signature, Some(at))) = last {
             let (span, behind) = (episode.last_step - episode.since_step, episode.last_step - at);
-            assert!(behind <= 100 && behind * PARTS <= span + PARTS, "{behind} of {span}");
+            assert!(behind <= 200 && behind * PARTS <= span + PARTS, "{behind} of {span}");
             assert!(signature.blocks.is_some_and(|it| (it / 3.0 - 1.0).abs() < 0.01), "{signature:?}");
             taken.insert(at);
         }
     }
-    assert!((20..150).contains(&taken.len()), "{}", taken.len());
+    assert!((20..120).contains(&taken.len()), "{}", taken.len());
     let (_, before, _) = last.unwrap();
-    let (episode, after, _) = see(1, 30_000_000, 3).unwrap();
+    let (episode, after, _) = see(1, 60_000_000, 3).unwrap();
     assert!(episode.resolved.is_some() && after == before, "a restart has no rows of it: {after:?}");
 }
