@@ -2,8 +2,8 @@
 //!
 //! A bucket covers the places with equal `place / stride`. When all buckets are in use, neighbours merge and the stride
 //! doubles, so that a run of `n` places ends with `ROOM / 2` to `ROOM` buckets, in amortised constant time per place.
-//! The curves of [`super::curve`], the timeline and the report's series keep different figures in them. Those of which a
-//! session has many are [`Packed`].
+//! The curves of [`super::curve`], the timeline and the report's series keep different figures in them. A session has
+//! many of them, which are [`Packed`].
 //!
 //! Not kept this way: the probe's history, which serves real readings and none that was merged; the growth detector's
 //! horizons, which need every power of two at once; the curve of a memory snapshot, whose length is known.

@@ -1,7 +1,7 @@
 //! Rows of numbers, oldest first, each kept as its differences from the row before.
 //!
 //! Most of a session's memory is what it remembers of each process, and neighbouring rows of that differ little or not
-//! at all: a row takes a fifth to a tenth of its own size, without loss. For each row a mask says which of its numbers
+//! at all: a row takes a fifth to a tenth of its own size, without loss. For each row a mask names the numbers that
 //! differ, and their differences follow, small ones in one byte (LEB128, negative ones interleaved with positive ones).
 //! The newest row is unpacked, because it may still change. The others can only be read from the oldest on.
 

@@ -70,8 +70,8 @@ fn a_lasting_episode_s_signature_is_hardly_behind_and_the_last_one_stays() {
         growth = growth::step(std::mem::take(&mut growth), &seen);
         trail.push(step, Stamp(at), &counters);
         trail.follow(&growth);
-        let episode = growth.episodes().next().copied();
-        episode.map(|it| (it, trail.signature(&it), trail.taken.first().map(|it| it.last)))
+        let at = trail.taken.first().map(|taken| taken.last);
+        growth.episodes().next().map(|it| (*it, trail.signature(it), at))
     };
     let mut taken = BTreeSet::new();
     let mut last = None;
