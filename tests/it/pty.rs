@@ -52,11 +52,17 @@ struct Seen {
     bytes: Vec<u8>,
     /// How many of the bytes the parser has.
     parsed: usize,
+    /// The frames among those.
+    frames: usize,
 }
+
+/// What begins and ends a frame.
+const BEGIN: &[u8] = b"\x1b[?2026h";
+const END: &[u8] = b"\x1b[?2026l";
 
 impl Seen {
     fn new(parser: vt100::Parser) -> Self {
-        Self { parser, bytes: Vec::new(), parsed: 0 }
+        Self { parser, bytes: Vec::new(), parsed: 0, frames: 0 }
     }
 
     /// Takes bytes as a terminal with synchronized updates does: a frame is seen once it is complete, so a key that a
@@ -65,7 +71,7 @@ impl Seen {
         self.bytes.extend_from_slice(bytes);
         let rest = &self.bytes[self.parsed..];
         let last = |order: &[u8]| rest.windows(order.len()).rposition(|it| it == order);
-        let begun = last(b"\x1b[?2026h").filter(|begin| last(b"\x1b[?2026l") < Some(*begin));
+        let begun = last(BEGIN).filter(|begin| last(END) < Some(*begin));
         self.parse(begun.unwrap_or(rest.len()));
     }
 
@@ -75,7 +81,9 @@ impl Seen {
 
     fn parse(&mut self, count: usize) {
         let to = self.parsed + count;
-        self.parser.process(&self.bytes[self.parsed..to]);
+        let fresh = &self.bytes[self.parsed..to];
+        self.parser.process(fresh);
+        self.frames += fresh.windows(END.len()).filter(|it| *it == END).count();
         self.parsed = to;
     }
 }
@@ -117,6 +125,11 @@ impl Terminal {
 
     pub(crate) fn bytes(&self) -> Vec<u8> {
         self.seen.lock().unwrap().bytes.clone()
+    }
+
+    /// How many frames it has drawn.
+    pub(crate) fn frames(&self) -> usize {
+        self.seen.lock().unwrap().frames
     }
 
     fn is_alternate(&self) -> bool {

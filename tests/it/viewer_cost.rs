@@ -91,16 +91,17 @@ fn measured(load: Load) -> String {
     terminal.shows(&format!("{} probes", load.probes));
     // The backlog is the start's cost, not the watching's.
     let more = |pictures: usize| {
-        let from = frames(&terminal);
-        assert!(until(PATIENCE, || frames(&terminal) >= from + pictures), "{} and no more pictures", frames(&terminal));
+        let from = terminal.frames();
+        assert!(until(PATIENCE, || terminal.frames() >= from + pictures), "{} and no more pictures", terminal.frames());
     };
     more(10);
     let pid = terminal.child.process_id().unwrap();
-    let (ticks, frames, begun) = (cpu_ticks(pid), frames(&terminal), Instant::now());
-    more(if is_benchmark { load.pictures as usize * SECONDS } else { 10 });
+    let (ticks, frames, begun) = (cpu_ticks(pid), terminal.frames(), Instant::now());
+    let seconds = if is_benchmark { SECONDS } else { 1 };
+    (0..seconds).for_each(|_| more(load.pictures as usize));
     let wall = begun.elapsed().as_secs_f64();
     let cpu = (cpu_ticks(pid) - ticks) as f64 / rustix::param::clock_ticks_per_second() as f64 / wall * 100.0;
-    let pictures = (self::frames(&terminal) - frames) as f64 / wall;
+    let pictures = (terminal.frames() - frames) as f64 / wall;
     let (peak, Load { probes, rate, .. }) = (peak_kib(pid), load);
     let mib = peak as f64 / 1024.0;
     let figures = format!(
@@ -111,11 +112,6 @@ fn measured(load: Load) -> String {
     assert!(peak <= KIB * if is_benchmark { load.mib } else { 4 * load.mib }, "{figures}");
     assert!(!is_benchmark || (cpu <= load.cpu && pictures >= 0.9 * f64::from(load.pictures)), "{figures}");
     figures
-}
-
-fn frames(terminal: &Terminal) -> usize {
-    let end = b"\x1b[?2026l";
-    terminal.bytes().windows(end.len()).filter(|it| it == end).count()
 }
 
 fn cpu_ticks(pid: u32) -> u64 {
