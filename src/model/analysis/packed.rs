@@ -14,13 +14,19 @@ const MOST: usize = 32;
 /// Bytes that are added at once, at least.
 const ROOM: usize = 192;
 
-/// A row as numbers and back, without loss. It is the smaller, the less the numbers change from row to row.
+/// A row as numbers and back, without loss. The fewer of them differ from row to row, and the less, the smaller it is.
 pub trait Numbers<const N: usize>: Copy {
     /// Returns the row's numbers.
     fn numbers(&self) -> [u64; N];
 
     /// Returns the row with these numbers.
     fn of_numbers(numbers: &[u64; N]) -> Self;
+}
+
+/// Returns so many of these numbers, with 0 for each one that is missing.
+pub fn numbers<const N: usize>(these: impl IntoIterator<Item = u64>) -> [u64; N] {
+    let mut these = these.into_iter();
+    array::from_fn(|_| these.next().unwrap_or(0))
 }
 
 /// Rows of `N` numbers each, at most 32.

@@ -8,7 +8,7 @@ use crate::{
     },
     model::analysis::{
         buckets::{Buckets, Merge},
-        packed::{Numbers, Packed},
+        packed::{self, Numbers, Packed},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -168,9 +168,7 @@ impl Numbers<NUMBERS> for Stretch {
         let each = self.values.into_iter().flat_map(|Values { low, high, sum, count }| {
             [u64::from(low), u64::from(high.wrapping_sub(low)), sum.into(), count.into()]
         });
-        let mut all = [self.at.0; NUMBERS];
-        all.iter_mut().skip(1).zip([self.reasons.into()].into_iter().chain(each)).for_each(|(place, it)| *place = it);
-        all
+        packed::numbers([self.at.0, self.reasons.into()].into_iter().chain(each))
     }
 
     fn of_numbers(&[at, reasons, ref each @ ..]: &[u64; NUMBERS]) -> Self {

@@ -159,8 +159,8 @@ impl Climb {
 
     /// The rises, latest first.
     fn rises(&self) -> impl Iterator<Item = Rise> {
-        let befores = self.highs.iter().rev().skip(1).map(|it| it.value).chain([self.base]);
-        self.highs.iter().rev().zip(befores).map(|(it, before)| {
+        let earlier = self.highs.iter().rev().skip(1).map(|it| it.value).chain([self.base]);
+        self.highs.iter().rev().zip(earlier).map(|(it, before)| {
             let High { since, at, number, value } = *it;
             Rise { since, at, number, before, after: value }
         })

@@ -3,7 +3,7 @@
 
 use crate::{
     facts::{event::wire::Counters, units::Stamp},
-    model::analysis::packed::Numbers,
+    model::analysis::packed::{self, Numbers},
 };
 use serde::{Deserialize, Serialize};
 
@@ -66,10 +66,7 @@ impl Row {
 
 impl Numbers<NUMBERS> for Row {
     fn numbers(&self) -> [u64; NUMBERS] {
-        let mut all = [0; NUMBERS];
-        let values = [self.step, self.at.0, self.known.into()].into_iter().chain(self.values);
-        all.iter_mut().zip(values).for_each(|(place, it)| *place = it);
-        all
+        packed::numbers([self.step, self.at.0, self.known.into()].into_iter().chain(self.values))
     }
 
     fn of_numbers(&[step, at, known, values @ ..]: &[u64; NUMBERS]) -> Self {

@@ -5,7 +5,7 @@ use crate::{
     model::analysis::{
         buckets::Merge,
         ladder::{Gap, GapSet, Level},
-        packed::Numbers,
+        packed::{self, Numbers},
     },
 };
 use serde::{Deserialize, Serialize};
@@ -109,13 +109,10 @@ impl Numbers<COLUMN> for Column {
         let (step, knows_step) = packed_step(self.step);
         let of_lows = u64::from(self.low.gaps.bits()) << 1 | knows_step;
         let of_others = u64::from(self.high.gaps.bits()) << 32 | u64::from(self.last.gaps.bits());
-        let mut all = [0; COLUMN];
         let low = sizes(&self.low.bytes);
         let high = sizes(&above(&self.high.bytes, &self.low.bytes));
         let last = sizes(&above(&self.high.bytes, &self.last.bytes));
-        let values = [self.at.0, step, of_lows, of_others].into_iter().chain(low).chain(high).chain(last);
-        all.iter_mut().zip(values).for_each(|(place, it)| *place = it);
-        all
+        packed::numbers([self.at.0, step, of_lows, of_others].into_iter().chain(low).chain(high).chain(last))
     }
 
     fn of_numbers(&[at, step, of_lows, of_others, ref levels @ ..]: &[u64; COLUMN]) -> Self {
@@ -137,10 +134,8 @@ impl Numbers<COLUMN> for Column {
 impl Numbers<POINT> for Point {
     fn numbers(&self) -> [u64; POINT] {
         let (step, knows_step) = packed_step(self.step);
-        let mut all = [0; POINT];
-        let values = [self.at.0, step, u64::from(self.levels.gaps.bits()) << 1 | knows_step];
-        all.iter_mut().zip(values.into_iter().chain(sizes(&self.levels.bytes))).for_each(|(place, it)| *place = it);
-        all
+        let flags = u64::from(self.levels.gaps.bits()) << 1 | knows_step;
+        packed::numbers([self.at.0, step, flags].into_iter().chain(sizes(&self.levels.bytes)))
     }
 
     fn of_numbers(&[at, step, flags, ref levels @ ..]: &[u64; POINT]) -> Self {
