@@ -47,13 +47,18 @@ fn of_cause(it: &Entry) -> String {
 }
 
 fn of_topic(name: &str, it: &Topic) -> String {
-    let mut out = format!("{name}: {}\n\n{}\n\nCauses:\n", it.title, it.text);
-    lines(it.causes.iter().map(|it| it.entry()), &mut out);
+    let mut out = format!("{name}: {}\n\n{}\n", it.title, it.text);
+    if !it.causes.is_empty() {
+        out.push_str("\nCauses:\n");
+        lines(it.causes.iter().map(|it| it.entry()), &mut out);
+    }
     if Name::read(name).is_some() {
         // Writing into a String cannot fail.
         let _ = writeln!(out, "\nWhere it is expected: allow = [\"{name}\"] in config.toml.");
     }
-    out.push_str("\n`gpuwatch explain CAUSE` explains a cause.\n");
+    if !it.causes.is_empty() {
+        out.push_str("\n`gpuwatch explain CAUSE` explains a cause.\n");
+    }
     out
 }
 

@@ -13,7 +13,7 @@ pub(super) struct Topic {
 }
 
 /// Kinds that differ from the name of their only cause, then resources.
-pub(super) const TOPICS: [Topic; 13] = [
+pub(super) const TOPICS: [Topic; 16] = [
     Topic {
         names: &["growth"],
         title: "memory grows from step to step",
@@ -94,6 +94,39 @@ that the job has shown. The ranks of a run report it once.",
 It may have no probe: what the driver lists of it, and /proc, show that it does nothing. What its end or its
 launcher left behind is a warning; a notebook or a script that rests is information.",
         causes: &[Cause::EndedProcess, Cause::OrphanedRank, Cause::IdleNotebook, Cause::IdleProcess],
+    },
+    Topic {
+        names: &["rank-ended"],
+        title: "ranks of a job ended while others run",
+        text: "\
+The others wait for such a rank in their next collective: they hold their memory and their devices until a
+timeout ends them. It has to last for ten seconds, because when a job ends, one rank is the first.
+
+What to do: read the end of the rank's own log, and `gpuwatch report` of its recording; end the others if
+the launcher does not.",
+        causes: &[],
+    },
+    Topic {
+        names: &["rank-missing"],
+        title: "ranks of a job are on no machine of the list",
+        text: "\
+The ranks of a job report how many there are in all. It is an alert only if a machine of the list does not
+answer, because other machines may have the missing ranks.
+
+What to do: look at the machine's link on the screen of all machines; name every machine of the job in
+--hosts, or use --slurm.",
+        causes: &[],
+    },
+    Topic {
+        names: &["rank-behind"],
+        title: "ranks of a job are steps behind the others",
+        text: "\
+The ranks of a synchronous job take their steps together. One that is further behind their median than the
+time between two readings explains has stopped, or its readings do not arrive. It has to last for ten
+seconds.
+
+What to do: open its machine, and look at its own findings (stall, slow-rank), its link and its clock.",
+        causes: &[],
     },
     Topic {
         names: &["allocated"],

@@ -77,7 +77,7 @@ impl ClusterNews {
         }
         let own: Vec<Findings> = cluster.nodes.iter().zip(found).map(alerts).collect();
         for job in jobs(cluster) {
-            let matters = |it: &JobFinding| it.severity >= Severity::Warning && !policy.is_quiet(it.subject.kind());
+            let matters = |it: &JobFinding| it.severity >= Severity::Warning && !policy.is_quiet(it.subject);
             for it in findings(cluster, &job, &own).iter().filter(|it| matters(it)) {
                 let identity = Identity::Job(job.key(), it.subject, it.cause);
                 let lasts_us = if matches!(it.subject, Subject::Ranks(_)) { 0 } else { LASTS_US };

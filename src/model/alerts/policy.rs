@@ -5,6 +5,7 @@ use crate::model::{
         cause::{self, Cause},
         episode::Resource,
     },
+    cluster::findings::Subject,
     findings::{Finding, Findings, Kind, Standing, findings},
     session::Session,
 };
@@ -32,9 +33,11 @@ impl Policy {
         found
     }
 
-    /// Returns whether every finding of a kind is expected or silenced.
-    pub fn is_quiet(&self, kind: Option<Kind>) -> bool {
-        let is_of = |name: &Name| kind.is_some() && name.resource.is_none() && name.kind == kind;
+    /// Returns whether every finding of a job about this is expected or silenced.
+    pub fn is_quiet(&self, subject: Subject) -> bool {
+        let kind = subject.kind();
+        let is_of_kind = |name: &Name| kind.is_some() && name.resource.is_none() && name.kind == kind;
+        let is_of = |name: &Name| name.subject == Some(subject) || is_of_kind(name);
         self.allow.iter().chain(&self.silence).any(is_of)
     }
 
@@ -58,27 +61,30 @@ pub fn name(it: &Finding) -> String {
     }
 }
 
-/// A name of findings: a kind, a cause, or a kind with its resource.
+/// A name of findings: a kind, a cause, a kind with its resource, or what only a comparison of ranks shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
     kind: Option<Kind>,
     /// Some names, such as `fragmentation`, are both a kind and a cause.
     cause: Option<Cause>,
     resource: Option<Resource>,
+    subject: Option<Subject>,
 }
 
 impl Name {
-    /// Parses `growth`, `tensors-retained` or `growth:host`; `None` for an unknown name.
+    /// Parses `growth`, `tensors-retained`, `growth:host` or `rank-ended`; `None` for an unknown name.
     pub fn read(text: &str) -> Option<Self> {
         let (word, behind) = text.split_once(':').map_or((text, None), |(word, behind)| (word, Some(behind)));
         let kind = Kind::ALL.into_iter().find(|it| it.name() == word);
         let Some(behind) = behind else {
             let cause = Cause::from_id(word);
-            return (kind.is_some() || cause.is_some()).then_some(Self { kind, cause, resource: None });
+            let subject = Subject::OF_RANKS.into_iter().find(|it| it.name() == word);
+            let is_known = kind.is_some() || cause.is_some() || subject.is_some();
+            return is_known.then_some(Self { kind, cause, resource: None, subject });
         };
         let kind = kind.filter(|it| OF_RESOURCES.contains(it))?;
         let resource = Resource::ALL.into_iter().find(|it| [it.name(), it.id()].contains(&behind))?;
-        Some(Self { kind: Some(kind), cause: None, resource: Some(resource) })
+        Some(Self { kind: Some(kind), cause: None, resource: Some(resource), subject: None })
     }
 
     /// Returns every valid name.
@@ -86,7 +92,8 @@ impl Name {
         let causes = cause::entries().iter().map(|it| it.id.to_owned());
         let of = |kind: Kind| Resource::ALL.map(|it| format!("{}:{}", kind.name(), it.name()));
         let kinds = Kind::ALL.into_iter().map(|it| it.name().to_owned());
-        kinds.chain(causes).chain(OF_RESOURCES.into_iter().flat_map(of))
+        let subjects = Subject::OF_RANKS.into_iter().map(|it| it.name().to_owned());
+        kinds.chain(subjects).chain(causes).chain(OF_RESOURCES.into_iter().flat_map(of))
     }
 
     fn is_of(self, it: &Finding) -> bool {
@@ -111,9 +118,19 @@ mod tests {
         for (id, name) in [("growth:driver", "growth:non-torch"), ("growth:device", "growth:others")] {
             assert_eq!(Name::read(id), Name::read(name), "{id}");
         }
-        for text in
-            ["", ":", "growht", "Growth", "growth:", ":host", "growth:vram", "oom:host", "unknown:host", "growth:host:"]
-        {
+        for text in [
+            "",
+            ":",
+            "growht",
+            "Growth",
+            "growth:",
+            ":host",
+            "growth:vram",
+            "oom:host",
+            "unknown:host",
+            "growth:host:",
+            "rank-ended:host",
+        ] {
             assert_eq!(Name::read(text), None, "{text}");
         }
     }

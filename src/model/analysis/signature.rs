@@ -126,25 +126,25 @@ impl Trail {
     /// Takes the signatures of episodes, and keeps them as long as the episodes are remembered.
     pub fn follow(&mut self, growth: &Growth) {
         let now = self.recent.newest().map_or(Stamp(0), |it| it.at);
-        self.taken.retain(|taken| growth.episodes().any(|it| name(it) == taken.episode));
-        for it in growth.episodes() {
-            let place = self.taken.iter().position(|taken| taken.episode == name(it));
-            let before = place.and_then(|place| self.taken.get(place));
-            if before.is_none_or(|taken| taken.is_old(it, now)) {
-                let taken = Taken {
-                    episode: name(it),
-                    is_final: it.resolved.is_some(),
-                    since: it.since_step,
-                    last: it.last_step,
-                    at: now,
-                    signature: self.over(it.since_step, it.last_step),
-                };
-                match place.and_then(|place| self.taken.get_mut(place)) {
-                    Some(before) => *before = taken,
-                    None => self.taken.push(taken),
-                }
-            }
+        let is_of = |taken: &Taken, it: &Episode| taken.episode == name(it) && !taken.is_old(it, now);
+        // Nearly always: this is called for each sample.
+        if growth.episodes().count() == self.taken.len()
+            && growth.episodes().zip(&self.taken).all(|(it, taken)| is_of(taken, it))
+        {
+            return;
         }
+        let take = |it: &Episode| Taken {
+            episode: name(it),
+            is_final: it.resolved.is_some(),
+            since: it.since_step,
+            last: it.last_step,
+            at: now,
+            signature: self.over(it.since_step, it.last_step),
+        };
+        let taken = growth
+            .episodes()
+            .map(|it| self.taken.iter().find(|taken| is_of(taken, it)).copied().unwrap_or_else(|| take(it)));
+        self.taken = taken.collect();
     }
 
     /// Returns the signature of an episode, as it was when it was taken last.

@@ -69,6 +69,9 @@ pub struct JobFinding {
 }
 
 impl Subject {
+    /// What only a comparison of ranks shows, and no machine alone.
+    pub const OF_RANKS: [Self; 3] = [Self::Ended, Self::Missing, Self::Behind];
+
     /// Returns its kind, if findings of one machine may be of it too.
     pub fn kind(self) -> Option<Kind> {
         match self {

@@ -172,7 +172,14 @@ fn silenced_and_expected_findings_are_no_alerts() {
         (30..=45).flat_map(|second| at(&mut news, &mut cluster, second, policy)).count()
     };
     let name = |it: &str| vec![Name::read(it).unwrap()];
-    for (kind, cluster) in [("imbalance", cluster(4, 60, run, uneven)), ("growth", leaking(&[1]))] {
+    let absent = |hello: &mut Hello| {
+        run(hello);
+        hello.world_size = Some(9);
+    };
+    let mut away = cluster(4, 60, absent, STEADY);
+    away.apply(News { node: 1, at: Stamp(9 * SECOND), what: What::Link(Link::Silent { why: "9 s".into() }) });
+    let all = [("imbalance", cluster(4, 60, run, uneven)), ("growth", leaking(&[1])), ("rank-missing", away)];
+    for (kind, cluster) in all {
         assert_eq!(last(&Policy::default(), cluster.clone()), 1, "{kind}");
         let allowed = Policy { allow: name(kind), ..Policy::default() };
         let silenced = Policy { silence: name(kind), ..Policy::default() };
