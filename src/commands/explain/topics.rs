@@ -12,7 +12,7 @@ pub(super) struct Topic {
     pub(super) causes: &'static [Cause],
 }
 
-/// Kinds that differ from the name of their only cause, then resources.
+/// Kinds that differ from the name of their only cause, what only a comparison of ranks shows, then resources.
 pub(super) const TOPICS: [Topic; 16] = [
     Topic {
         names: &["growth"],
