@@ -11,7 +11,7 @@ use std::{
 };
 
 /// Flags of other programs, which the pages name too.
-const OF_OTHERS: [&str; 27] = [
+const OF_OTHERS: [&str; 28] = [
     "--batch",
     "--collector",
     "--device",
@@ -36,6 +36,7 @@ const OF_OTHERS: [&str; 27] = [
     "--release",
     "--rm",
     "--test",
+    "--test-threads",
     "--update",
     "--user",
     "--workspace",
