@@ -12,6 +12,7 @@ mod blas;
 mod calls;
 mod capture;
 mod captures;
+mod chunks;
 mod contents;
 mod convolution;
 mod copies;

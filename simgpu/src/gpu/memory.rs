@@ -1,4 +1,4 @@
-//! Allocation: device memory is unique addresses, charged to the device's account; `contents` has what is stored there.
+//! Allocation: device memory is addresses of its own, charged to the device's account; `contents` has what is stored there.
 
 use super::{
     abi::{Answer, Fault},
@@ -20,7 +20,9 @@ impl Process {
         let granule = if bytes >= LARGE { GRANULE } else { SMALL_GRANULE };
         let size = bytes.checked_next_multiple_of(granule).ok_or(Fault::OutOfMemory)?;
         self.charge(device, size as u64)?;
-        let base = addresses(size, granule).inspect_err(|_| self.refund(device, size as u64))?;
+        let chunks = self.chunks.entry(device).or_default();
+        let placed = if size >= LARGE { chunks.place(size) } else { addresses(size, granule) };
+        let base = placed.inspect_err(|_| self.refund(device, size as u64))?;
         self.ranges.add(Range { base, size, device, kind: Kind::Device });
         Ok(base)
     }
@@ -34,8 +36,12 @@ impl Process {
             return Ok(());
         }
         let range = self.ranges.take(base, Kind::Device).ok_or(Fault::InvalidValue)?;
-        self.forget(range.base, range.size);
         self.refund(range.device, range.size as u64);
+        self.contents.zero(range.base, range.size);
+        let chunks = self.chunks.get_mut(&range.device);
+        if !chunks.is_some_and(|it| it.vacate(range.base, range.size)) {
+            sys::unmap(range.base, range.size);
+        }
         Ok(())
     }
 

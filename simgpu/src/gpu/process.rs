@@ -4,6 +4,7 @@ use super::{
     abi::{Answer, Fault},
     accounts::{GraphMemory, Mappings, Pools},
     captures::Captures,
+    chunks::Chunks,
     contents::Contents,
     fresh::Copies,
     queues::Queues,
@@ -13,6 +14,7 @@ use super::{
 };
 use std::{
     cell::Cell,
+    collections::BTreeMap,
     env,
     path::Path,
     sync::{LazyLock, Mutex, MutexGuard, PoisonError},
@@ -29,6 +31,7 @@ pub(super) struct Process {
     /// Forked from a process that had a context: CUDA does not work here, as it does not on a device.
     severed: bool,
     pub(super) ranges: Ranges,
+    pub(super) chunks: BTreeMap<usize, Chunks>,
     pub(super) mappings: Mappings,
     pub(super) queues: Queues,
     pub(super) captures: Captures,
@@ -46,6 +49,7 @@ static PROCESS: LazyLock<Mutex<Process>> = LazyLock::new(|| {
         contexts: [false; MAX_CARDS],
         severed: false,
         ranges: Ranges::default(),
+        chunks: BTreeMap::new(),
         mappings: Mappings::default(),
         queues: Queues::default(),
         captures: Captures::default(),
