@@ -31,6 +31,7 @@ use spill::Spilled;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     env,
+    ffi::OsStr,
     path::PathBuf,
     time::{Duration, SystemTime},
 };
@@ -277,15 +278,18 @@ impl Scanner {
         if self.read.contains(&id) || self.spilled.get(&found.path) == Some(&found.bytes) {
             return;
         }
+        // Its socket delivers the same. A spill has the name of its probe, and is not read for it each time.
+        let name = found.path.file_name().and_then(OsStr::to_str).and_then(gpuwatch_probe::spill::instance);
+        if name.and_then(|it| self.probes.named(it)).is_some_and(|it| self.probes.is_read(it.probe)) {
+            return;
+        }
         let Some(spilled) = Spilled::read(&found.path) else { return };
         let is_ours = match &self.options.run {
             Some(run) => spilled.hello.run.as_ref() == Some(run),
             // This reader ignores spills from before it began.
             None => found.modified >= self.began,
         };
-        let known = spilled.hello.instance.as_deref().and_then(|it| self.probes.named(it));
-        if is_ours && (known.is_some_and(|it| self.probes.is_read(it.probe)) || spilled.is_written()) {
-            // Its socket delivers the same.
+        if is_ours && spilled.is_written() {
             return;
         }
         // A spill read before its process was seen to end may lack the last lines.

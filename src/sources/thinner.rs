@@ -17,7 +17,7 @@ use crate::{
     facts::{
         event::{
             Event, Fact, Line, ProbeId,
-            wire::{Counters, Edge, History, Sample},
+            wire::{Edge, History, Sample},
         },
         units::Stamp,
     },
@@ -182,15 +182,7 @@ fn join(event: &mut Event, other: &Event) {
     let Some((_, Sample { counters: others, .. })) = other.sample() else { return };
     let Fact::Probe { line, .. } = &mut event.fact else { return };
     let Line::Sample(Sample { counters, .. }) = &mut **line else { return };
-    let mut values = counters.values();
-    let mut lacks = false;
-    for (value, other) in values.iter_mut().zip(others.values()) {
-        lacks |= value.is_none() && other.is_some();
-        *value = value.or(other);
-    }
-    if lacks {
-        *counters = Counters::from_values(&values);
-    }
+    counters.complete(others);
     counters.allocated_peak = counters.allocated_peak.max(others.allocated_peak);
     counters.reserved_peak = counters.reserved_peak.max(others.reserved_peak);
 }
@@ -198,7 +190,7 @@ fn join(event: &mut Event, other: &Event) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::event::wire::{Bye, Mark};
+    use crate::facts::event::wire::{Bye, Counters, Mark};
 
     fn sample(at_us: u64, step: u64, allocated: u64) -> Event {
         let counters = Counters { allocated: Some(allocated), ..Counters::default() };

@@ -144,9 +144,9 @@ pub fn encode(event: &Event, out: &mut String) {
 /// # Errors
 /// Fails if it is not a JSON object with a `type`, or lacks a required field.
 pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
-    if let Some(Row { sample, from, seen_us }) = sample::read(line) {
-        let (at, probe) = (seen_us.unwrap_or(Stamp(sample.at_us)), from.unwrap_or(ProbeId(0)));
-        return Ok(Entry::Event(Event { at, fact: Fact::Probe { probe, line: Box::new(Line::Sample(sample)) } }));
+    if let Some(Row { line, from, seen_us }) = sample::read(line) {
+        let at = seen_us.or_else(|| stamp_of(&line)).unwrap_or_default();
+        return Ok(Entry::Event(Event { at, fact: Fact::Probe { probe: from.unwrap_or(ProbeId(0)), line } }));
     }
     let tag: Tag = serde_json::from_str(line)?;
     match tag.kind.as_ref() {

@@ -31,7 +31,7 @@ struct Load {
 }
 
 const USUAL: Load = Load { probes: 8, rate: 100, cpu: 5.0, mib: 16, pictures: 10 };
-const FAST: Load = Load { probes: 64, rate: 500, cpu: 10.0, mib: 64, pictures: 10 };
+const FAST: Load = Load { probes: 64, rate: 500, cpu: 10.0, mib: 64, pictures: 4 };
 const MANY: Load = Load { probes: 256, rate: 50, cpu: 10.0, mib: 64, pictures: 4 };
 
 /// Devices of the node.

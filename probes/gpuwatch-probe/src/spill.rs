@@ -99,12 +99,15 @@ pub fn name(pid: u32, instance: &str) -> String {
 
 /// Returns whether a spill may have this name.
 pub fn is_name(name: &str) -> bool {
-    let mut parts = name.split('.');
-    let (pid, instance, kind, rest) = (parts.next(), parts.next(), parts.next(), parts.next());
-    pid.is_some_and(|it| it.parse::<u32>().is_ok())
-        && instance.is_some_and(|it| it.len() == 32 && it.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        && kind == Some("spill")
-        && rest.is_none()
+    instance(name).is_some()
+}
+
+/// Returns the probe whose spill would have this name; `None` if no spill has such a name.
+pub fn instance(name: &str) -> Option<&str> {
+    let (pid, rest) = name.split_once('.')?;
+    let instance = rest.strip_suffix(".spill")?;
+    let is_instance = instance.len() == 32 && instance.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (pid.parse::<u32>().is_ok() && is_instance).then_some(instance)
 }
 
 /// Opens a spill for reading: a regular file that this user owns.

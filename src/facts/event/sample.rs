@@ -1,11 +1,11 @@
-//! Reads a sample's line in one pass and without memory of its own: nearly every line is a sample, and the general
-//! parser makes three passes.
+//! Reads a sample's line in one pass, to where it stays: nearly every line is a sample, and the general parser makes three
+//! passes.
 //!
 //! It reads what the probes and [`crate::storage::recording`] write: one object without spaces, of unsigned numbers and
 //! the sample's edge. Everything else is left to the general parser.
 
 use super::{
-    ProbeId,
+    Line, ProbeId,
     wire::{Counters, Edge, Sample},
 };
 use crate::facts::units::Stamp;
@@ -17,10 +17,10 @@ const BEGINNING: &str = "{\"type\":\"sample\"";
 const EDGES: [Edge; 3] = [Edge::Step, Edge::Tick, Edge::Call];
 
 /// A sample with what a recording adds.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// The sample.
-    pub sample: Sample,
+    pub line: Box<Line>,
     /// The probe's number in the recording.
     pub from: Option<ProbeId>,
     /// When the viewer saw it.
@@ -30,9 +30,9 @@ pub struct Row {
 /// Reads a line, with or without its newline; `None` if the general parser has to read it.
 pub fn read(line: &str) -> Option<Row> {
     let mut rest = Rest(line.strip_suffix('\n').unwrap_or(line).strip_prefix(BEGINNING)?.as_bytes());
-    let mut row = Row::default();
-    let mut values = Counters::default().values();
-    let (mut at_us, mut device, mut edge, mut from) = (None, None, None, None);
+    let mut line = Box::new(Line::Sample(Sample::default()));
+    let Line::Sample(sample) = &mut *line else { return None };
+    let (mut at_us, mut device, mut edge, mut from, mut seen_us) = (None, None, None, None, None);
     // The counters are written in their order.
     let mut next = 0;
     while !rest.ends()? {
@@ -43,31 +43,33 @@ pub fn read(line: &str) -> Option<Row> {
         }
         let value = rest.number()?;
         let field = match name {
-            b"seq" => &mut row.sample.seq,
-            b"step" => &mut row.sample.step,
+            b"seq" => &mut sample.seq,
+            b"step" => &mut sample.step,
             b"at_us" => &mut at_us,
             b"device" => &mut device,
             b"from" => &mut from,
-            b"seen_us" => {
-                once(&mut row.seen_us, Stamp(value))?;
-                continue;
-            }
+            b"seen_us" => &mut seen_us,
             _ => {
-                let is_same = |place: &usize| Counters::NAMES.get(*place).is_some_and(|own| own.as_bytes() == name);
-                let place = (next..values.len()).chain(0..next).find(is_same)?;
+                let place = place_of(name, next)?;
                 next = place + 1;
-                values.get_mut(place)?
+                sample.counters.at_mut(place)?
             }
         };
         once(field, value)?;
     }
     let number = |it: u64| u32::try_from(it).ok();
-    row.sample.at_us = at_us.unwrap_or_default();
-    row.sample.device = number(device.unwrap_or_default())?;
-    row.sample.edge = edge.unwrap_or_default();
-    row.sample.counters = Counters::from_values(&values);
-    row.from = from.map(number).map(|it| it.map(ProbeId)).map_or(Some(None), |it| it.map(Some))?;
-    Some(row)
+    sample.at_us = at_us.unwrap_or_default();
+    sample.device = number(device.unwrap_or_default())?;
+    sample.edge = edge.unwrap_or_default();
+    let from = from.map(number).map(|it| it.map(ProbeId)).map_or(Some(None), |it| it.map(Some))?;
+    Some(Row { line, from, seen_us: seen_us.map(Stamp) })
+}
+
+/// Returns the place of a counter's name; it is probably this one or soon after.
+fn place_of(name: &[u8], next: usize) -> Option<usize> {
+    let is_name = |own: &&str| own.as_bytes() == name;
+    let (before, after) = Counters::NAMES.split_at_checked(next)?;
+    after.iter().position(|it| is_name(it)).map(|it| next + it).or_else(|| before.iter().position(|it| is_name(it)))
 }
 
 /// Sets a field; `None` if it is set already.
@@ -93,16 +95,22 @@ impl<'a> Rest<'a> {
 
     /// Takes a text without escapes.
     fn text(&mut self) -> Option<&'a [u8]> {
-        let rest = self.0.strip_prefix(b"\"")?;
-        let end = rest.iter().position(|it| matches!(it, b'"' | b'\\'))?;
-        let (text, rest) = rest.split_at_checked(end)?;
-        self.0 = rest.strip_prefix(b"\"")?;
-        Some(text)
+        let [b'"', rest @ ..] = self.0 else { return None };
+        let mut length = 0;
+        while *rest.get(length)? != b'"' {
+            if rest.get(length) == Some(&b'\\') {
+                return None;
+            }
+            length += 1;
+        }
+        self.0 = rest.get(length + 1..)?;
+        rest.get(..length)
     }
 
     fn name(&mut self) -> Option<&'a [u8]> {
         let name = self.text()?;
-        self.0 = self.0.strip_prefix(b":")?;
+        let [b':', rest @ ..] = self.0 else { return None };
+        self.0 = rest;
         Some(name)
     }
 
@@ -113,15 +121,15 @@ impl<'a> Rest<'a> {
 
     /// Takes a number as JSON has it: without a sign, and without zeros before it.
     fn number(&mut self) -> Option<u64> {
-        let length = self.0.iter().take_while(|it| it.is_ascii_digit()).count();
-        let (digits, rest) = self.0.split_at_checked(length)?;
-        self.0 = rest;
-        match digits {
-            [] | [b'0', _, ..] => None,
-            _ => digits
-                .iter()
-                .try_fold(0_u64, |number, digit| number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))),
+        let digits = self.0;
+        let (mut number, mut length) = (0_u64, 0);
+        while let Some(digit @ b'0'..=b'9') = digits.get(length) {
+            number = number.checked_mul(10)?.checked_add(u64::from(digit - b'0'))?;
+            length += 1;
         }
+        self.0 = digits.get(length..)?;
+        let has_zeros = length > 1 && digits.first() == Some(&b'0');
+        (length > 0 && !has_zeros).then_some(number)
     }
 }
 
@@ -151,7 +159,8 @@ mod tests {
             let mut line = String::new();
             encode(&Line::Sample(sample.clone()), &mut line);
             prop_assert_eq!(general(&line), Some(sample.clone()));
-            prop_assert_eq!(read(&line), Some(Row { sample, ..Row::default() }));
+            let line_of = Box::new(Line::Sample(sample));
+            prop_assert_eq!(read(&line), Some(Row { line: line_of, from: None, seen_us: None }));
         }
 
         #[test]
@@ -166,7 +175,7 @@ mod tests {
                 let mut changed = line.clone();
                 changed.replace_range(place..end, &other);
                 if let Some(row) = read(&changed) {
-                    prop_assert_eq!(general(&changed), Some(row.sample), "{}", changed);
+                    prop_assert_eq!(general(&changed).map(Line::Sample), Some(*row.line), "{}", changed);
                 }
             }
         }
@@ -191,6 +200,7 @@ mod tests {
         }
         let line = r#"{"type":"sample","at_us":5,"allocated":3,"from":2,"seen_us":9}"#;
         let row = read(line).unwrap();
-        assert_eq!((row.from, row.seen_us, row.sample.counters.allocated), (Some(ProbeId(2)), Some(Stamp(9)), Some(3)));
+        assert_eq!((row.from, row.seen_us), (Some(ProbeId(2)), Some(Stamp(9))));
+        assert!(matches!(*row.line, Line::Sample(it) if it.counters.allocated == Some(3) && it.at_us == 5));
     }
 }

@@ -376,12 +376,8 @@ impl OnDevice {
     }
 
     fn merge(&mut self, new: &Counters, at: Stamp) {
-        let old = self.counters;
-        let mut values = new.values();
-        for (value, old) in values.iter_mut().zip(old.values()) {
-            *value = value.or(old);
-        }
-        self.counters = Counters::from_values(&values);
+        let old = std::mem::replace(&mut self.counters, *new);
+        self.counters.complete(&old);
         if new.allocated.is_some() || new.reserved.is_some() {
             self.at = at;
             self.counters.requested = new.requested;

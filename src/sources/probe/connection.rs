@@ -110,8 +110,8 @@ impl Job {
 }
 
 /// Returns the hello, which must be the first line.
-fn greeting(first: Result<Option<Line>, String>, path: &Foreign) -> Result<Hello, End> {
-    match first {
+fn greeting(first: Result<Option<Box<Line>>, String>, path: &Foreign) -> Result<Hello, End> {
+    match first.map(|it| it.map(|line| *line)) {
         Ok(Some(Line::Hello(hello))) => Ok(hello),
         Ok(Some(Line::Refused(refused))) => {
             let reason = Foreign::new(&*refused.reason);
@@ -206,7 +206,7 @@ impl Reader<'_> {
             End::Quiet(next) => next,
             End::Fault { why, next } => {
                 for line in spilled(hello, self.socket) {
-                    lines.pass_on_news(line).await;
+                    lines.pass_on_news(Box::new(line)).await;
                 }
                 lines.finish().await;
                 if !lines.has_bye {
@@ -258,9 +258,9 @@ async fn receive(
         consume_budget().await;
         match line(input, &mut buffer).await {
             Ok(Some(line)) => {
-                let has_receiver = match line {
-                    Line::Lost(lost) if lost.failures.is_some() => lines.recover(lost, &look).await,
-                    line => lines.pass_on(line).await,
+                let has_receiver = match &*line {
+                    Line::Lost(lost) if lost.failures.is_some() => lines.recover(lost.clone(), &look).await,
+                    _ => lines.pass_on(line).await,
                 };
                 if !has_receiver {
                     return End::Unheard;
@@ -325,7 +325,7 @@ fn may_talk(own: u32, uid: u32) -> bool {
 }
 
 /// Reads the next line: `None` at the end, or a description of the error.
-async fn line(input: &mut BufReader<Input>, buffer: &mut Vec<u8>) -> Result<Option<Line>, String> {
+async fn line(input: &mut BufReader<Input>, buffer: &mut Vec<u8>) -> Result<Option<Box<Line>>, String> {
     buffer.clear();
     let limit = LINE_MAX as u64;
     match (&mut *input).take(limit).read_until(b'\n', buffer).await {

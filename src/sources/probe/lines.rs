@@ -18,25 +18,17 @@ use std::time::Duration;
 const WHOLE: usize = 16;
 const SHARE_US: u64 = 1000;
 
-/// The shortest and the longest time between two readings of a probe. A screen is redrawn four times a second, and a
-/// socket holds what a fast job sends meanwhile.
-const REST_US: [u64; 2] = [100_000, 250_000];
-
-/// Such times are whole multiples of this one, so that most probes are read at the same moments while others come and
-/// go.
-const REST_STEP_US: u64 = 50_000;
+/// Time between two readings of each of so many probes, and between two pictures. A socket holds what a fast job sends
+/// meanwhile.
+const REST: Duration = Duration::from_millis(250);
 
 /// Returns the time between two readings of a probe, if a screen reads so many; `None` if each is read at once.
 pub fn pace(probes: usize) -> Option<Duration> {
-    Some(stretch_us(probes)).filter(|it| *it > 0).map(rest)
+    (probes > WHOLE).then_some(REST)
 }
 
 fn stretch_us(probes: usize) -> u64 {
     if probes > WHOLE { SHARE_US * probes as u64 } else { 0 }
-}
-
-fn rest(stretch_us: u64) -> Duration {
-    Duration::from_micros(stretch_us.clamp(REST_US[0], REST_US[1]) / REST_STEP_US * REST_STEP_US)
 }
 
 /// What to do with a socket after its connection ended.
@@ -86,23 +78,23 @@ impl<'a> Lines<'a> {
     /// Reports the peer; false when nothing receives the facts.
     pub(super) async fn find(&mut self, pid: Option<u32>, path: Foreign, hello: &Hello) -> bool {
         let found = Fact::ProbeFound { probe: self.probe, pid, socket: path };
-        self.sender.send(found).await && self.pass_on(Line::Hello(hello.clone())).await
+        self.sender.send(found).await && self.pass_on(Box::new(Line::Hello(hello.clone()))).await
     }
 
     /// Sends a line, unless it was sent before; false when nothing receives the facts.
-    pub(super) async fn pass_on(&mut self, line: Line) -> bool {
+    pub(super) async fn pass_on(&mut self, line: Box<Line>) -> bool {
         if let Some(seq) = line.seq() {
             if seq <= self.seq {
                 return true;
             }
             self.seq = seq;
         }
-        self.has_bye |= matches!(line, Line::Bye(_));
-        self.is_live |= matches!(line, Line::Live(_));
+        self.has_bye |= matches!(*line, Line::Bye(_));
+        self.is_live |= matches!(*line, Line::Live(_));
         // A clock that runs ahead of this one (a time namespace) must not move the session into the future.
         let now = now();
         let at = stamp_of(&line).map_or(now, |it| it.min(now));
-        let event = Event { at, fact: Fact::Probe { probe: self.probe, line: Box::new(line) } };
+        let event = Event { at, fact: Fact::Probe { probe: self.probe, line } };
         self.thinner.take(event, &mut |it| self.passed.push(it));
         self.send_passed().await
     }
@@ -114,7 +106,7 @@ impl<'a> Lines<'a> {
 
     /// Returns how long they may wait before they are read: not all samples pass, and no backlog is left.
     pub(super) fn may_wait(&self) -> Option<Duration> {
-        (self.thinner.stretch_us > 0 && self.is_live).then(|| rest(self.thinner.stretch_us))
+        (self.thinner.stretch_us > 0 && self.is_live).then_some(REST)
     }
 
     /// Returns how long a held sample waits at most; `None` if none is held.
@@ -151,16 +143,16 @@ impl<'a> Lines<'a> {
         self.is_spill_read |= news.is_empty();
         let found = news.iter().filter(|it| matches!(it, Line::Oom(_) | Line::OomMessage(_))).count() as u64;
         for line in news {
-            if !self.pass_on(line).await {
+            if !self.pass_on(Box::new(line)).await {
                 return false;
             }
         }
         let failures = lost.failures.map(|it| it.saturating_sub(found)).filter(|it| *it > 0);
-        (failures.is_none() && lost.samples == 0) || self.pass_on(Line::Lost(Lost { failures, ..lost })).await
+        (failures.is_none() && lost.samples == 0) || self.pass_on(Box::new(Line::Lost(Lost { failures, ..lost }))).await
     }
 
     /// The same for a stream that may have been sent in part, so only numbered lines can be new.
-    pub(super) async fn pass_on_news(&mut self, line: Line) -> bool {
+    pub(super) async fn pass_on_news(&mut self, line: Box<Line>) -> bool {
         line.seq().is_none() || self.pass_on(line).await
     }
 }

@@ -8,9 +8,9 @@ use crate::facts::{
 /// Parses a line, or describes what is wrong with it.
 ///
 /// Python writes a lone surrogate as an escape that JSON allows and that no text can hold. Such halves become U+FFFD.
-pub(super) fn line(text: &str) -> Result<Line, String> {
+pub(super) fn line(text: &str) -> Result<Box<Line>, String> {
     if let Some(row) = sample::read(text) {
-        return Ok(Line::Sample(row.sample));
+        return Ok(row.line);
     }
     let read = serde_json::from_str(text);
     let read = read.or_else(|e| without_halves(text).map_or(Err(e), |it| serde_json::from_str(&it)));
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     fn name(text: &str) -> String {
-        match line(&format!("{{\"type\":\"mark\",\"at_us\":1,\"name\":\"{text}\"}}")) {
+        match line(&format!("{{\"type\":\"mark\",\"at_us\":1,\"name\":\"{text}\"}}")).map(|it| *it) {
             Ok(Line::Mark(mark)) => mark.name,
             other => panic!("{text}: {other:?}"),
         }

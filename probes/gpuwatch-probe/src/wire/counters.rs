@@ -110,6 +110,19 @@ macro_rules! counters {
             pub fn from_values(values: &[Option<u64>; Self::NAMES.len()]) -> Self {
                 Self { $($name: values[$place],)+ }
             }
+
+            /// Returns the counter at a place in the order of [`Self::NAMES`], to be set.
+            pub fn at_mut(&mut self, place: usize) -> Option<&mut Option<u64>> {
+                match place {
+                    $($place => Some(&mut self.$name),)+
+                    _ => None,
+                }
+            }
+
+            /// Takes from others what is unknown here.
+            pub fn complete(&mut self, others: &Self) {
+                $(self.$name = self.$name.or(others.$name);)+
+            }
         }
     };
 }
