@@ -69,11 +69,11 @@ impl Bench {
         command
     }
 
-    /// A probed process in a pid namespace of its own: this test's own program, as [`a_probe_for_others`].
+    /// A probed process in a pid namespace of its own: this program, as [`act_as_a_probe`].
     fn probed(&self) -> Contained {
         let mut command = self.within("-rpf", &env::current_exe().unwrap());
-        command.args(["--exact", "namespaces::a_probe_for_others", "--include-ignored", "--test-threads", "1"]);
-        command.env("GPUWATCH_TEST_PROBE", &self.machine.cards().unwrap()[0].uuid);
+        let name = "namespaces::a_container_is_matched_from_the_host_and_nothing_is_guessed_inside";
+        command.args(["--exact", name, "--test-threads", "1"]).env(ACTS, &self.machine.cards().unwrap()[0].uuid);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
         let is_there = || fs::read_dir(self.sockets()).unwrap().flatten().any(|it| it.path().ends_with("1.sock"));
         assert!(until(PATIENCE, is_there), "no probe came");
@@ -101,13 +101,13 @@ impl Drop for Contained {
     }
 }
 
+/// Makes this program act as a probe on the device of this UUID.
+const ACTS: &str = "GPUWATCH_TEST_PROBE";
+
 /// Acts as a probe until its standard input ends.
-#[test]
-#[ignore = "no test but a program that the tests below start"]
-fn a_probe_for_others() {
-    let uuid = env::var_os("GPUWATCH_TEST_PROBE").expect("the UUID of a device");
+fn act_as_a_probe(uuid: String) {
     let mut description = Description::default();
-    description.device(Device { uuid: Some(uuid.into_string().unwrap()), ..Device::default() });
+    description.device(Device { uuid: Some(uuid), ..Device::default() });
     let probe = Probe::start(description).unwrap();
     let mut reading = Reading { edge: Edge::Step, steps: 1, ..Reading::default() };
     for (place, name) in Counters::NAMES.iter().enumerate() {
@@ -124,6 +124,9 @@ fn a_probe_for_others() {
 
 #[test]
 fn a_container_is_matched_from_the_host_and_nothing_is_guessed_inside() {
+    if let Ok(uuid) = env::var(ACTS) {
+        return act_as_a_probe(uuid);
+    }
     needs_unshare!(["-rpf"]);
     let bench = Bench::new();
     let job = bench.probed();

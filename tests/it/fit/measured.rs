@@ -124,7 +124,7 @@ fn peaks_are_as_measured_on_real_gpus() {
     }
     let (transformers, cnns) = (errors(&rows, "transformer"), errors(&rows, "cnn"));
     assert!(quantile(&transformers, 50) <= 0.002, "{transformers:?}");
-    assert!(quantile(&transformers, 93) <= 0.03, "{transformers:?}");
+    assert!(quantile(&transformers, 95) <= 0.03, "{transformers:?}");
     assert!(quantile(&cnns, 50) <= 0.02 && quantile(&cnns, 95) <= 0.06, "{cnns:?}");
     let outside: Vec<f64> =
         rows.iter().filter(|it| it.measured["family"] == "cnn").filter_map(Row::outside_of_race).collect();
