@@ -24,20 +24,20 @@ impl Chunks {
     /// Returns an address for so many bytes, of which nothing else makes use.
     pub(super) fn place(&mut self, size: usize) -> Result<usize, Fault> {
         let fitting = self.free.iter().find(|(_, room)| **room >= size).map(|(at, room)| (*at, *room));
-        let (at, room) = match fitting {
-            Some(it) => it,
-            None => {
-                let room = size.checked_next_multiple_of(CHUNK).ok_or(Fault::OutOfMemory)?;
-                let at = addresses(room, CHUNK)?;
-                self.reserved.insert(at, room);
-                (at, room)
-            }
-        };
+        let (at, room) = fitting.map_or_else(|| self.reserve(size), Ok)?;
         self.free.remove(&at);
         if room > size {
             self.free.insert(at + size, room - size);
         }
         Ok(at)
+    }
+
+    /// Reserves a chunk for so many bytes.
+    fn reserve(&mut self, size: usize) -> Result<(usize, usize), Fault> {
+        let room = size.checked_next_multiple_of(CHUNK).ok_or(Fault::OutOfMemory)?;
+        let at = addresses(room, CHUNK)?;
+        self.reserved.insert(at, room);
+        Ok((at, room))
     }
 
     /// Takes back what was placed at an address; false if that is in none of the chunks.

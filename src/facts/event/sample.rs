@@ -69,7 +69,7 @@ pub fn read(line: &str) -> Option<Row> {
 fn place_of(name: &[u8], next: usize) -> Option<usize> {
     let is_name = |own: &&str| own.as_bytes() == name;
     let (before, after) = Counters::NAMES.split_at_checked(next)?;
-    after.iter().position(|it| is_name(it)).map(|it| next + it).or_else(|| before.iter().position(|it| is_name(it)))
+    after.iter().position(is_name).map(|it| next + it).or_else(|| before.iter().position(is_name))
 }
 
 /// Sets a field; `None` if it is set already.
