@@ -1,5 +1,5 @@
-//! Reads a sample's line in one pass, to where it stays: nearly every line is a sample, and the general parser makes three
-//! passes.
+//! Reads a sample's line in one pass, to where it stays: nearly every line is a sample, and the general parser makes
+//! three passes.
 //!
 //! It reads what the probes and [`crate::storage::recording`] write: one object without spaces, of unsigned numbers and
 //! the sample's edge. Everything else is left to the general parser.
