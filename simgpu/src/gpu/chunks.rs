@@ -1,10 +1,10 @@
 //! Where a device's memory lies: as NVIDIA's driver places it, by the segments' addresses in memory snapshots that
-//! programs recorded on real GPUs. Of two free blocks of the same size, PyTorch 2.6 takes the lower one, so the order of
-//! addresses decides how memory falls into pieces.
+//! programs recorded on real GPUs. Of two free blocks of the same size, PyTorch 2.6 takes the lower one, so the order
+//! of addresses decides how memory falls into pieces.
 //!
-//! The driver reserves addresses in chunks of whole 32 MiB, which begin at multiples of as much; the kernel gives each
-//! at the highest place, mostly below the one before. An allocation goes to the lowest free place in them where it has
-//! room, else into a new one. A chunk in which nothing is left is given back.
+//! The driver reserves addresses in chunks of whole 32 MiB, which begin at multiples of as much; the kernel gives
+//! each at the highest place, mostly below the one before. An allocation goes to the lowest free place in them where
+//! it has room, else into a new one. A chunk in which nothing is left is given back.
 
 use super::{abi::Fault, ranges::addresses, sys};
 use std::collections::BTreeMap;

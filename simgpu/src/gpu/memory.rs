@@ -1,4 +1,5 @@
-//! Allocation: device memory is addresses of its own, charged to the device's account; `contents` has what is stored there.
+//! Allocation: device memory is addresses of its own, charged to the device's account; `contents` has what is stored
+//! there.
 
 use super::{
     abi::{Answer, Fault},
