@@ -32,7 +32,7 @@ const SMALL: &str = "import sys, torch; torch.cuda.memory._record_memory_history
 /// A program that fragments, run for real under settings: what PyTorch counted.
 fn run(gpu: &Gpu, settings: &str, environment: &[(&str, &str)]) -> Value {
     let mut script = gpu.script(include_str!("whatif/program.py"));
-    script.args(["60", "2560"]).env("PYTORCH_CUDA_ALLOC_CONF", settings).envs(environment.iter().copied());
+    script.args(["60", "2560", "at once"]).env("PYTORCH_CUDA_ALLOC_CONF", settings).envs(environment.iter().copied());
     serde_json::from_str(&torch::stdout(&script.output().unwrap())).unwrap()
 }
 
@@ -97,7 +97,7 @@ fn a_replay_is_the_real_run_under_each_setting_to_the_byte() {
     let on = |bytes: u64| {
         let gpu = Gpu::new(&format!("NVIDIA A10:{bytes}"));
         let mut script = gpu.script(include_str!("whatif/program.py"));
-        script.args(["60", "2560"]).env("PYTORCH_CUDA_ALLOC_CONF", "").output().unwrap()
+        script.args(["60", "2560", "at once"]).env("PYTORCH_CUDA_ALLOC_CONF", "").output().unwrap()
     };
     torch::stdout(&on(least));
     let reported = on(least - least / 100);

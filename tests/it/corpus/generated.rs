@@ -1,8 +1,8 @@
 //! Judges growth on loops that are generated from seeds (`loops`): thresholds were tuned on even seeds, odd ones from
 //! 481 on are only for judging.
 //!
-//! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of thirty times as many
-//! loops, with `GROWTH_SEEDS` of those that were tuned on.
+//! `cargo test --test it generated:: -- --nocapture` prints the score, `GPUWATCH_TESTS=full` of eleven times as many
+//! loops, `GPUWATCH_BENCHMARK=full` of thirty times, with `GROWTH_SEEDS` of those that were tuned on.
 
 use super::{
     causes::Named,
@@ -29,12 +29,23 @@ fn leaks_in_made_up_loops_are_found_and_hardly_anything_else() {
 }
 
 #[test]
+fn a_thousand_made_up_loops_are_judged_as_well() {
+    test_tiers::full!("a thousand made-up loops");
+    are_judged_well(34);
+}
+
+#[test]
 fn three_thousand_made_up_loops_are_judged_as_well() {
-    test_tiers::full!("three thousand made-up loops");
-    let score = judged(100);
+    test_tiers::benchmark!();
+    are_judged_well(100);
+}
+
+/// So many variations of every family, of which at most a quarter of as many findings go wrong.
+fn are_judged_well(variations: u64) {
+    let score = judged(variations);
     assert!(score.recall() >= 0.99, "missed: {:?}", score.missed);
     assert!(score.false_alarms_per_100k() <= 1.0, "{:?}", score.false_alarms);
-    assert!(score.gone_wrong.len() <= 24, "{:?}", score.gone_wrong);
+    assert!(score.gone_wrong.len() as u64 * 4 <= variations, "{:?}", score.gone_wrong);
     assert!(score.delay(0.5) <= 4.0 && score.slope_error() <= 0.005, "{score}");
 }
 
