@@ -40,7 +40,7 @@ fn three_thousand_made_up_loops_are_judged_as_well() {
     are_judged_well(100);
 }
 
-/// So many variations of every family, of which at most a quarter of as many findings go wrong.
+/// So many variations of every family; at most 24 findings of each hundred variations go wrong.
 fn are_judged_well(variations: u64) {
     let score = judged(variations);
     assert!(score.recall() >= 0.99, "missed: {:?}", score.missed);
