@@ -50,7 +50,7 @@ pub struct Trail {
 /// An episode's signature. That of a resolved one is from its end, because later rows are too coarse to take it again.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Taken {
-    episode: (Resource, u64),
+    episode: (Resource, u64, Stamp),
     is_final: bool,
     since: u64,
     last: u64,
@@ -193,9 +193,9 @@ impl Trail {
     }
 }
 
-/// What identifies an episode.
-fn name(episode: &Episode) -> (Resource, u64) {
-    (episode.resource, episode.first_alert_step)
+/// What identifies an episode: after a restart, another one may be raised at the same step.
+fn name(episode: &Episode) -> (Resource, u64, Stamp) {
+    (episode.resource, episode.first_alert_step, episode.first_alert_at)
 }
 
 /// Splits rows into stretches of equal length along the axis, without empty ones.

@@ -71,7 +71,7 @@ fn a_lasting_episode_s_signature_is_hardly_behind_and_the_last_one_stays() {
         trail.push(step, Stamp(at), &counters);
         trail.follow(&growth);
         let at = trail.taken.first().map(|taken| taken.last);
-        growth.episodes().next().map(|it| (*it, trail.signature(it), at))
+        growth.episodes().last().map(|it| (*it, trail.signature(it), at))
     };
     let mut taken = BTreeSet::new();
     let mut last = None;
@@ -88,4 +88,12 @@ fn a_lasting_episode_s_signature_is_hardly_behind_and_the_last_one_stays() {
     let (_, before, _) = last.unwrap();
     let (episode, after, _) = see(1, 60_000_000, 3).unwrap();
     assert!(episode.resolved.is_some() && after == before, "a restart has no rows of it: {after:?}");
+    // A leak that is raised at the same step of the next run has a signature of its own.
+    let raised = (2..=400).find_map(|step| {
+        let (it, signature, _) = see(step, 60_000_000 + step * 20_000, step * 5)?;
+        it.resolved.is_none().then_some((it, signature))
+    });
+    let (again, signature) = raised.unwrap();
+    assert_eq!((again.resource, again.first_alert_step), (episode.resource, episode.first_alert_step));
+    assert!(signature.blocks.is_some_and(|it| (it / 5.0 - 1.0).abs() < 0.01), "{signature:?}");
 }
