@@ -13,8 +13,8 @@ mod replays;
 
 pub use super::findings::is_open;
 use crate::model::{
-    analysis::{episode::Resource, severity::Severity},
-    findings::{Finding, Findings, Kind, Standing, Subject},
+    analysis::severity::Severity,
+    findings::{Finding, Findings, Identity, Standing},
     session::{
         Session,
         process::{Life, Process},
@@ -39,9 +39,6 @@ pub struct News {
     reported: BTreeSet<Identity>,
 }
 
-/// The parts of a finding that never change.
-pub type Identity = (Kind, Subject, Option<u32>, Option<Resource>, u64);
-
 impl News {
     /// Returns findings that are open, at least a warning, neither silenced nor allowed, and not yet reported. Call it
     /// on the grid of events, at each [`Fact::Second`](crate::facts::event::Fact::Second), so that alerts do not depend
@@ -49,10 +46,10 @@ impl News {
     ///
     /// While a process's backlog arrives its findings wait, because they may end within the backlog.
     pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Message> {
-        let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
+        let known: BTreeSet<Identity> = findings.all.iter().map(Finding::identity).collect();
         self.reported.retain(|it| known.contains(it));
         let alerts = findings.all.iter().filter(|it| is_alert(it, session));
-        let news = alerts.filter(|it| self.reported.insert(identity(it)));
+        let news = alerts.filter(|it| self.reported.insert(it.identity()));
         news.map(|it| Message::new(it, session)).collect()
     }
 }
@@ -74,11 +71,11 @@ pub struct Edges {
 impl Edges {
     /// Returns what changed since the last call: `raised` or `resolved`, and the finding.
     pub fn at<'a>(&mut self, findings: &'a Findings) -> Vec<(&'static str, &'a Finding)> {
-        let known: BTreeSet<Identity> = findings.all.iter().map(identity).collect();
+        let known: BTreeSet<Identity> = findings.all.iter().map(Finding::identity).collect();
         self.active.retain(|it, _| known.contains(it));
         let mut out = Vec::new();
         for it in &findings.all {
-            let before = self.active.insert(identity(it), it.is_active());
+            let before = self.active.insert(it.identity(), it.is_active());
             match (before, it.is_active()) {
                 (None | Some(false), true) => out.push(("raised", it)),
                 // A finding that was raised and resolved between two calls gets both edges.
@@ -89,9 +86,4 @@ impl Edges {
         }
         out
     }
-}
-
-/// Returns what identifies a finding while its figures change.
-pub fn identity(it: &Finding) -> Identity {
-    (it.kind, it.subject(), it.ordinal, it.resource, it.first_alert_step)
 }

@@ -44,11 +44,12 @@ pub mod tree;
 use crate::{
     facts::{event::DeviceId, text::Foreign},
     model::{
-        alerts::{Identity, Policy},
+        alerts::Policy,
         analysis::{
             cause::Cause,
             ladder::{Gap, GapSet},
         },
+        findings::Identity,
         session::Session,
     },
 };

@@ -67,8 +67,7 @@ mod verdict;
 
 use crate::{
     model::{
-        alerts::{self as known, Identity},
-        findings::{DeviceFindings, Findings, ProcessFindings},
+        findings::{DeviceFindings, Finding, Findings, Identity, ProcessFindings},
         session::{
             Session,
             device::Device,
@@ -221,7 +220,7 @@ impl<'a> RenderContext<'a> {
     fn selected_alert(&self) -> Option<Identity> {
         let listed = self.ui.alerts(self.findings, self.session);
         let it = listed.get(self.ui.alert_place(&listed)).filter(|_| self.ui.is_among_alerts());
-        it.map(|it| known::identity(it))
+        it.copied().map(Finding::identity)
     }
 
     fn found(&self) -> Option<&'a DeviceFindings> {

@@ -132,8 +132,7 @@ fn every_alert_shows_the_name_that_allows_it() {
             let name = alerts::name(it);
             assert!(shown.contains(&format!("expect it: A, or allow = [\"{name}\"]")), "{name}: {shown}");
             let policy = Policy { allow: vec![alerts::Name::read(&name).unwrap()], ..Policy::default() };
-            let allowed =
-                policy.findings(&session).all.into_iter().find(|other| alerts::identity(other) == alerts::identity(it));
+            let allowed = policy.findings(&session).all.into_iter().find(|other| other.identity() == it.identity());
             assert!(allowed.unwrap().is_allowed(), "{name}");
         }
     }

@@ -66,6 +66,21 @@ fn growth_that_fills_the_device_alerts_once_per_episode() {
 }
 
 #[test]
+fn growth_of_the_next_run_in_a_process_is_another_alert_though_it_is_raised_at_the_same_step() {
+    let mut story = one_rank();
+    steps(&mut story, 1..=300, |step| 20 * GIB + step * 4 * MIB);
+    steps(&mut story, 1..=300, |step| 20 * GIB + step * 8 * MIB);
+    let found = findings(&story.session());
+    let raised: Vec<_> = found.all.iter().map(|it| (it.resource, it.first_alert_step)).collect();
+    assert!(raised.len() == 2 && raised[0] == raised[1], "{raised:?}");
+    let lines = lines(&story);
+    assert!(lines.len() == 2 && lines[1].contains("allocated +8.00 MiB/step"), "{lines:?}");
+    let mut edges = Edges::default();
+    assert_eq!(edges.at(&found).len(), 3, "two raised, one resolved");
+    assert_eq!(edges.at(&found), []);
+}
+
+#[test]
 fn info_findings_start_no_program() {
     let mut story = one_rank();
     steps(&mut story, 1..=600, |step| 20 * GIB + step * 512);

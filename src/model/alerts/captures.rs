@@ -11,14 +11,14 @@ use crate::{
             cause::Cause,
             episode::{Axis, Episode, Resource},
         },
-        findings::{Finding, Findings, Kind, Standing},
+        findings::{Finding, Findings, Identity, Kind, Standing},
         session::{
             Session,
             process::{OnDevice, Process},
         },
     },
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Steps that a capture compares, unless growth is slower than that.
 const STEPS: u64 = 8;
@@ -41,8 +41,6 @@ const LONGER: u64 = 4;
 /// µs between two of these captures: a probe accepts one in ten minutes.
 const BETWEEN_US: u64 = 610 * 1_000_000;
 
-type Identity = (Option<ProbeId>, Option<u32>, u64);
-
 /// Which captures gpuwatch requested, how often, and when last. Each probe limits how often it captures.
 #[derive(Clone, Debug, Default)]
 pub struct Captures {
@@ -54,7 +52,7 @@ impl Captures {
     /// grid of events, as [`News`](super::News). Severity does not matter, because the most common leak, a list of
     /// losses, is too small to raise an alert.
     pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Ask> {
-        let known: Vec<_> = findings.all.iter().map(identity).collect();
+        let known: BTreeSet<Identity> = findings.all.iter().map(Finding::identity).collect();
         self.asked.retain(|it, _| known.contains(it));
         let is_wanted = |it: &&Finding| {
             let of_live = it.kind == Kind::Growth && it.resource == Some(Resource::Allocated);
@@ -68,21 +66,17 @@ impl Captures {
 
     fn ask(&mut self, session: &Session, it: &Finding) -> Option<Ask> {
         let (process, on) = can_be_asked(it, session)?;
-        let (times, at) = self.asked.get(&identity(it)).copied().unwrap_or_default();
+        let (times, at) = self.asked.get(&it.identity()).copied().unwrap_or_default();
         let has_answered = process.sites.iter().any(|its| its.step > Some(it.since_step) && its.steps > 0);
         let is_due =
             times == 0 && !has_answered || (has_answered && times < TIMES && session.now.since(at) >= BETWEEN_US);
         if !is_due {
             return None;
         }
-        self.asked.insert(identity(it), (times + 1, session.now));
+        self.asked.insert(it.identity(), (times + 1, session.now));
         let ask = Ask { growth: true, ..question(process.probe, on) };
         Some((0..times).fold(ask, |it, _| longer(&it).unwrap_or(it)))
     }
-}
-
-fn identity(it: &Finding) -> Identity {
-    (it.probe, it.ordinal, it.first_alert_step)
 }
 
 fn can_be_asked<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {

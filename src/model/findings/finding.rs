@@ -118,12 +118,26 @@ pub enum Subject {
     Listed(Option<u32>),
 }
 
-/// A finding's identity, which never changes.
-pub type Identity = (Kind, Subject, Option<u32>, Option<Resource>, u64, Stamp);
+/// The parts of a finding that never change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Identity {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its process.
+    pub subject: Subject,
+    /// The device's number in the process.
+    pub ordinal: Option<u32>,
+    /// What grows.
+    pub resource: Option<Resource>,
+    /// The cause, if it decides what findings of this kind are.
+    pub cause: Option<Cause>,
+    /// The step of its first alert. After a restart of the steps, another one may have the same.
+    pub step: u64,
+    /// When that was.
+    pub at: Stamp,
+}
 
 /// A finding: raised once, updated while it lasts, resolved when it ends.
-///
-/// `kind`, `probe` or `pid`, `ordinal`, `resource` and `first_alert_step` never change: together they are its identity.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// Its kind.
@@ -233,9 +247,17 @@ impl Finding {
         self.resolved_step.is_none()
     }
 
-    /// Returns its identity.
+    /// Returns what identifies it while its figures change.
     pub fn identity(&self) -> Identity {
-        (self.kind, self.subject(), self.ordinal, self.resource, self.first_alert_step, self.first_alert_at)
+        Identity {
+            kind: self.kind,
+            subject: self.subject(),
+            ordinal: self.ordinal,
+            resource: self.resource,
+            cause: matches!(self.kind, Kind::Hardware | Kind::Retries).then_some(self.cause),
+            step: self.first_alert_step,
+            at: self.first_alert_at,
+        }
     }
 
     /// Returns the process that it is about.
@@ -255,7 +277,7 @@ impl Finding {
 
     /// Returns whether it is growth that accompanies other growth, and no leak of its own.
     pub fn is_companion(&self) -> bool {
-        self.follows.is_some_and(|it| it.0 == Kind::Growth)
+        self.follows.is_some_and(|it| it.kind == Kind::Growth)
     }
 
     /// Returns whether the process's own memory grows, not a neighbour's on the same device.

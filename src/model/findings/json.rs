@@ -1,6 +1,6 @@
 //! A finding as JSON, schema 1: bytes, steps, µs of `CLOCK_MONOTONIC`; unknown is `null`, never 0.
 
-use super::Finding;
+use super::{Finding, Identity};
 use crate::{
     facts::event::Replayed,
     model::analysis::episode::{Axis, Resource},
@@ -26,7 +26,7 @@ impl Finding {
             Axis::Steps => "steps",
             Axis::Seconds => "seconds",
         };
-        let follows = self.follows.map(|(kind, _, _, resource, step, _)| {
+        let follows = self.follows.map(|Identity { kind, resource, step, .. }| {
             json!({"kind": kind.name(), "resource": resource.map(Resource::name), "step": step, "words": self.following()})
         });
         let pairs = [

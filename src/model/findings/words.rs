@@ -1,6 +1,6 @@
 //! A finding in gpuwatch's own words and numbers: how fast, where, when the device is full.
 
-use super::{Finding, Kind, Standing};
+use super::{Finding, Identity, Kind, Standing};
 use crate::{
     facts::units,
     model::analysis::{
@@ -107,7 +107,7 @@ impl Finding {
 
     /// Describes its link: `follows from growth of allocated`, `led to the error at step 200`; `None` without one.
     pub fn following(&self) -> Option<String> {
-        let (kind, _, _, resource, step, _) = self.follows?;
+        let Identity { kind, resource, step, .. } = self.follows?;
         Some(match (kind, self.kind, resource) {
             (Kind::Oom, Kind::Oom, _) => "the same error came again".to_owned(),
             (Kind::IdleMemory, ..) => "its launcher has ended".to_owned(),

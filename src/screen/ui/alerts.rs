@@ -8,7 +8,7 @@ use crate::{
     facts::event::DeviceId,
     model::{
         alerts::{self, is_open},
-        findings::{Finding, Findings},
+        findings::{Finding, Findings, Identity},
         session::{
             Session,
             process::{OnDevice, Process},
@@ -80,7 +80,7 @@ impl Ui {
 
     /// Returns the index of the selected alert in the list.
     pub fn alert_place(&self, listed: &[&Finding]) -> usize {
-        let held = self.alert.and_then(|held| listed.iter().position(|it| alerts::identity(it) == held));
+        let held = self.alert.and_then(|held| listed.iter().position(|it| it.identity() == held));
         held.unwrap_or(0)
     }
 
@@ -98,12 +98,12 @@ impl Ui {
         let listed = self.alerts(&found, session);
         let there = moved(motion, self.alert_place(&listed)).min(listed.len().saturating_sub(1));
         if let Some(it) = listed.get(there) {
-            self.select_alert(alerts::identity(it));
+            self.select_alert(it.identity());
         }
     }
 
     /// Selects an alert, and makes the next frame show it.
-    pub(super) fn select_alert(&mut self, alert: alerts::Identity) {
+    pub(super) fn select_alert(&mut self, alert: Identity) {
         (self.alert, self.sight.reveal) = (Some(alert), true);
     }
 
@@ -129,7 +129,7 @@ impl Ui {
             }
             return;
         };
-        self.alert = Some(alerts::identity(it));
+        self.alert = Some(it.identity());
         match action {
             AlertAction::Explain => (self.explained, self.help, self.help_scroll) = (Some(it.cause), false, 0),
             AlertAction::Allow => self.ask_allow(it),

@@ -3,7 +3,7 @@
 use super::{Chart, Command, Focus, Motion, Screen, Ui, filter::Filter, order::By, rows::RowId};
 use crate::{
     facts::event::DeviceId,
-    model::{alerts::Identity, analysis::ladder::Gap, session::Session},
+    model::{analysis::ladder::Gap, findings::Identity, session::Session},
 };
 use ratatui::layout::{Position, Rect};
 

@@ -11,7 +11,7 @@ use crate::{
     model::{
         alerts,
         analysis::episode::Resource,
-        findings::{Finding, Kind},
+        findings::{Finding, Identity, Kind},
         session::process::Process,
     },
     screen::{
@@ -52,7 +52,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
         }
         let begin = lines.len();
         lines.extend(if is_open { list.open(it) } else { list.ended(it) });
-        spots.push((Target::Alert(alerts::identity(it)), begin..lines.len()));
+        spots.push((Target::Alert(it.identity()), begin..lines.len()));
     }
     let devices = || context.session.processes.iter().flat_map(|it| &it.devices);
     let forgotten = devices().fold(0_u64, |sum, it| sum.saturating_add(it.growth.forgotten()));
@@ -63,7 +63,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
 }
 
 /// A line of the short list, and its alert.
-type Row = (Line<'static>, Option<alerts::Identity>);
+type Row = (Line<'static>, Option<Identity>);
 
 /// Returns the open ones, a line each, worst first, with the number of the rest; includes the selected one.
 pub(super) fn brief(most: usize, width: usize, context: &RenderContext) -> Vec<Row> {
@@ -85,7 +85,7 @@ pub(super) fn brief(most: usize, width: usize, context: &RenderContext) -> Vec<R
         let mut shown = it.forecast().into_iter().chain(soon).map(|when| format!("{what}; {when}"));
         let room = width.saturating_sub(SEVERITY);
         let rest = shown.find(|text| cells::width(text) <= room).unwrap_or_else(|| cells::elide(&what, room));
-        (Line::from(vec![word, Span::styled(rest, context.style(Role::Text))]), Some(alerts::identity(it)))
+        (Line::from(vec![word, Span::styled(rest, context.style(Role::Text))]), Some(it.identity()))
     };
     let shown = if open.len() > most { most.saturating_sub(1) } else { open.len() };
     let place = if context.ui.is_among_alerts() { context.ui.alert_place(&open) } else { 0 };
@@ -150,7 +150,7 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
         if let Some(words) = allow(it, context).filter(|_| it.follows.is_none()) {
             add_line(&words, 3, Role::Dim);
         }
-        spots.push((Target::Alert(alerts::identity(it)), begin..lines.len()));
+        spots.push((Target::Alert(it.identity()), begin..lines.len()));
     }
     (lines, spots)
 }
