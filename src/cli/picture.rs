@@ -91,8 +91,7 @@ fn write_cluster(
     options: &OverviewOptions,
     file: &Path,
 ) -> Result<u8> {
-    let found: Vec<_> = cluster.nodes.iter().map(|it| policy.findings(&it.session)).collect();
-    let overview = Overview::of(cluster, &found);
+    let overview = Overview::of(cluster, &policy.found(cluster));
     let base = Ui::default();
     let ui = if progress.is_some() { ClusterUi::of_recordings(base) } else { ClusterUi::new(base) };
     let ui = of_many(ui, options);

@@ -11,8 +11,7 @@ use crate::{
     hosts::link::Links,
     model::{
         alerts::{ClusterNews, Policy},
-        cluster::{Cluster, News as OfNode, What, overview::Overview},
-        findings::Findings,
+        cluster::{Cluster, News as OfNode, What, findings::Found, overview::Overview},
     },
     screen::{
         effects::{Effects, Options},
@@ -61,10 +60,11 @@ pub async fn watch(
     let mut ui = ClusterUi::new(Ui { policy, ..Ui::default() });
     let effects = Effects::new(options, &mut ui.base);
     let cluster = Cluster::new(hosts.iter().cloned(), sources::now());
+    let found = ui.base.policy.found(&cluster);
     let now = Instant::now();
     let mut view = ClusterView {
-        found: vec![Findings::default(); cluster.nodes.len()],
-        screens: Screens::new(ui, Overview::of(&cluster, &[]), preset),
+        screens: Screens::new(ui, Overview::of(&cluster, &found), preset),
+        found,
         cluster,
         changed: BTreeSet::new(),
         news: ClusterNews::default(),
@@ -86,7 +86,7 @@ pub async fn watch(
 struct ClusterView<'a> {
     cluster: Cluster,
     /// The findings of each machine, as of the overview.
-    found: Vec<Findings>,
+    found: Found,
     screens: Screens,
     /// The machines with news since.
     changed: BTreeSet<usize>,
@@ -196,7 +196,7 @@ impl ClusterView<'_> {
         self.judged = now;
         let policy = &self.screens.current().policy;
         for node in std::mem::take(&mut self.changed) {
-            if let Some((it, found)) = self.cluster.nodes.get(node).zip(self.found.get_mut(node)) {
+            if let Some((it, found)) = self.cluster.nodes.get(node).zip(self.found.machines.get_mut(node)) {
                 *found = policy.findings(&it.session);
             }
         }
@@ -207,7 +207,7 @@ impl ClusterView<'_> {
         if !self.outputs.is_wanted() {
             return Ok(());
         }
-        let news = self.news.at(&self.cluster, &self.found, &self.screens.current().policy);
+        let news = self.news.at(&self.cluster, &self.found);
         self.outputs.delivery.offer(&news);
         self.outputs.show(&news, screen)?;
         self.screens.current().complaint = self.outputs.delivery.complaint().map(Foreign::new);

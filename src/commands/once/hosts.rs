@@ -10,12 +10,13 @@ use crate::{
     },
     hosts::link::Links,
     model::{
+        alerts::Policy,
         cluster::{
             Cluster, Link, Node,
-            findings::{self as of_jobs, JobFinding},
+            findings::{self as of_jobs, Found, JobFinding},
             jobs::{Job, Rank, jobs},
         },
-        findings::{Findings, findings},
+        findings::Findings,
     },
     sources,
     storage::output,
@@ -37,7 +38,7 @@ const LISTED: usize = 16;
 /// Fails if standard output cannot be written.
 pub async fn print(links: &mut Links, hosts: &[String], wait: Duration, json: bool) -> Result<()> {
     let cluster = collect(links, hosts, wait).await;
-    let found: Vec<Findings> = cluster.nodes.iter().map(|it| findings(&it.session)).collect();
+    let found = Policy::default().found(&cluster);
     let text = if json { report(&cluster, &found).context("cannot write JSON")? } else { text(&cluster, &found) };
     output::print(&text)?;
     Ok(())
@@ -69,8 +70,8 @@ pub async fn collect(links: &mut Links, hosts: &[String], wait: Duration) -> Clu
     }
 }
 
-fn report(cluster: &Cluster, found: &[Findings]) -> serde_json::Result<String> {
-    let nodes: Vec<Value> = cluster.nodes.iter().zip(found).map(|(it, found)| node(it, found)).collect();
+fn report(cluster: &Cluster, found: &Found) -> serde_json::Result<String> {
+    let nodes: Vec<Value> = cluster.nodes.iter().zip(&found.machines).map(|(it, found)| node(it, found)).collect();
     let jobs: Vec<Value> = jobs(cluster).iter().map(|it| job(cluster, it, found)).collect();
     let mut text =
         escape_json(&serde_json::to_string_pretty(&json!({"schema": SCHEMA, "nodes": nodes, "jobs": jobs}))?);
@@ -90,7 +91,7 @@ fn node(it: &Node, found: &Findings) -> Value {
     })
 }
 
-fn job(cluster: &Cluster, it: &Job, found: &[Findings]) -> Value {
+fn job(cluster: &Cluster, it: &Job, found: &Found) -> Value {
     let findings = of_jobs::findings(cluster, it, found);
     json!({
         "run": it.run,
@@ -119,14 +120,14 @@ fn rank(cluster: &Cluster, it: &Rank) -> Value {
     })
 }
 
-fn text(cluster: &Cluster, found: &[Findings]) -> String {
+fn text(cluster: &Cluster, found: &Found) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
     let _ = write_text(&mut out, cluster, found);
     out
 }
 
-fn write_text(out: &mut String, cluster: &Cluster, found: &[Findings]) -> std::fmt::Result {
+fn write_text(out: &mut String, cluster: &Cluster, found: &Found) -> std::fmt::Result {
     let width = cluster.nodes.iter().map(|it| it.host.to_string().chars().count()).max().unwrap_or(0);
     for it in &cluster.nodes {
         let name = it.link.name();

@@ -4,7 +4,7 @@ use crate::{
     commands::cluster::screens::Screens,
     model::{
         alerts::Policy,
-        cluster::{Cluster, overview::Overview},
+        cluster::{Cluster, findings::Found, overview::Overview},
     },
     screen::{
         effects::{Effects, Options},
@@ -47,7 +47,7 @@ pub async fn play(recorded: Recorded, options: Options, policy: Policy) -> io::R
     let cluster = recorded.play().cluster;
     let now = Instant::now();
     let mut view = NodesView {
-        screens: Screens::new(ui, Overview::of(&cluster, &[]), preset),
+        screens: Screens::new(ui, Overview::of(&cluster, &Found::default()), preset),
         cluster,
         read: 0,
         total: recorded.nodes.iter().flatten().map(RecordingSet::bytes).sum(),
@@ -155,8 +155,7 @@ impl View for NodesView {
         let progress = Progress::At(together.position(opened));
         let cluster = if opened.is_some() { together.cluster_with(opened) } else { together.cluster() };
         if opened.is_none() && std::mem::take(&mut self.moved) {
-            let policy = &self.screens.ui.base.policy;
-            let found: Vec<_> = cluster.nodes.iter().map(|it| policy.findings(&it.session)).collect();
+            let found = self.screens.ui.base.policy.found(cluster);
             self.screens.overview = Overview::of(cluster, &found);
         }
         self.screens.draw(screen, cluster, Some(&progress), effects)

@@ -2,7 +2,7 @@
 //! are about no process of a job.
 
 use super::{
-    Message, Policy, is_alert,
+    Message, is_alert,
     message::{self, cut, short},
 };
 use crate::{
@@ -11,7 +11,7 @@ use crate::{
         analysis::{cause::Cause, severity::Severity},
         cluster::{
             Cluster, Node,
-            findings::{JobFinding, Subject, findings},
+            findings::{Found, JobFinding, Subject, findings},
             jobs::{Job, jobs},
         },
         findings::{Finding, Findings, Kind},
@@ -62,12 +62,11 @@ struct Seen {
 }
 
 impl ClusterNews {
-    /// Returns the alerts that are new. `found` has the findings of each machine by the same policy, in the cluster's
-    /// order. Call it about once a second.
-    pub fn at(&mut self, cluster: &Cluster, found: &[Findings], policy: &Policy) -> Vec<Message> {
+    /// Returns the alerts that are new. Call it about once a second.
+    pub fn at(&mut self, cluster: &Cluster, found: &Found) -> Vec<Message> {
         let now = cluster.now;
         let mut news = Vec::new();
-        for (place, (node, found)) in cluster.nodes.iter().zip(found).enumerate() {
+        for (place, (node, found)) in cluster.nodes.iter().zip(&found.machines).enumerate() {
             for it in found.all.iter().filter(|it| is_of_machine(it, node)) {
                 let identity = Identity::Machine(place, it.kind, it.cause, it.pid, it.device.clone());
                 if self.is_new(identity, 0, &[], now) {
@@ -75,9 +74,10 @@ impl ClusterNews {
                 }
             }
         }
-        let own: Vec<Findings> = cluster.nodes.iter().zip(found).map(alerts).collect();
+        let machines = cluster.nodes.iter().zip(&found.machines).map(alerts).collect();
+        let own = Found { machines, ..found.clone() };
         for job in jobs(cluster) {
-            let matters = |it: &JobFinding| it.severity >= Severity::Warning && !policy.is_quiet(it.subject);
+            let matters = |it: &JobFinding| it.severity >= Severity::Warning && !found.silenced.contains(&it.subject);
             for it in findings(cluster, &job, &own).iter().filter(|it| matters(it)) {
                 let identity = Identity::Job(job.key(), it.subject, it.cause);
                 let lasts_us = if matches!(it.subject, Subject::Ranks(_)) { 0 } else { LASTS_US };

@@ -5,7 +5,10 @@ use crate::model::{
         cause::{self, Cause},
         episode::Resource,
     },
-    cluster::findings::Subject,
+    cluster::{
+        Cluster,
+        findings::{Found, Subject},
+    },
     findings::{Finding, Findings, Kind, Standing, findings},
     session::Session,
 };
@@ -33,12 +36,16 @@ impl Policy {
         found
     }
 
-    /// Returns whether every finding of a job about this is expected or silenced.
-    pub fn is_quiet(&self, subject: Subject) -> bool {
-        let kind = subject.kind();
-        let is_of_kind = |name: &Name| kind.is_some() && name.resource.is_none() && name.kind == kind;
-        let is_of = |name: &Name| name.subject == Some(subject) || is_of_kind(name);
-        self.allow.iter().chain(&self.silence).any(is_of)
+    /// Returns the findings of each machine of a cluster with their standing, and the rules for those of its jobs.
+    pub fn found(&self, cluster: &Cluster) -> Found {
+        let named = |names: &[Name]| {
+            Subject::COMPARED.into_iter().filter(|it| names.iter().any(|name| name.is_about(*it))).collect()
+        };
+        Found {
+            machines: cluster.nodes.iter().map(|it| self.findings(&it.session)).collect(),
+            expected: named(&self.allow),
+            silenced: named(&self.silence),
+        }
     }
 
     fn standing(&self, it: &Finding) -> Standing {
@@ -94,6 +101,10 @@ impl Name {
         let kinds = Kind::ALL.into_iter().map(|it| it.name().to_owned());
         let subjects = Subject::OF_RANKS.into_iter().map(|it| it.name().to_owned());
         kinds.chain(subjects).chain(causes).chain(OF_RESOURCES.into_iter().flat_map(of))
+    }
+
+    fn is_about(self, it: Subject) -> bool {
+        self.subject == Some(it) || (self.kind.is_some() && self.resource.is_none() && self.kind == it.kind())
     }
 
     fn is_of(self, it: &Finding) -> bool {

@@ -68,9 +68,30 @@ pub struct JobFinding {
     pub hosts: Vec<Foreign>,
 }
 
+/// What was found on each machine, and the user's rules for what a comparison of ranks shows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Found {
+    /// The findings of each machine, in the cluster's order.
+    pub machines: Vec<Findings>,
+    /// Expected: not a finding of any job.
+    pub expected: Vec<Subject>,
+    /// Silenced: never an alert.
+    pub silenced: Vec<Subject>,
+}
+
+impl Found {
+    /// Returns the findings of the machine at a place.
+    pub fn of(&self, place: usize) -> Option<&Findings> {
+        self.machines.get(place)
+    }
+}
+
 impl Subject {
     /// What only a comparison of ranks shows, and no machine alone.
     pub const OF_RANKS: [Self; 3] = [Self::Ended, Self::Missing, Self::Behind];
+
+    /// What a comparison of ranks shows. A machine that has several ranks of a job compares them too.
+    pub const COMPARED: [Self; 4] = [Self::Ended, Self::Missing, Self::Behind, Self::Imbalance];
 
     /// Returns its kind, if findings of one machine may be of it too.
     pub fn kind(self) -> Option<Kind> {
@@ -107,11 +128,12 @@ impl JobFinding {
     }
 }
 
-/// Returns the findings of a job, worst first. `found` has the findings of each machine, in the cluster's order.
-pub fn findings(cluster: &Cluster, job: &Job, found: &[Findings]) -> Vec<JobFinding> {
+/// Returns the findings of a job, worst first.
+pub fn findings(cluster: &Cluster, job: &Job, found: &Found) -> Vec<JobFinding> {
     let scope = Scope { cluster, job };
     let mut all = scope.shared(found);
-    all.extend([scope.ended(), scope.missing(), scope.behind(), scope.imbalance()].into_iter().flatten());
+    let compared = [scope.ended(), scope.missing(), scope.behind(), scope.imbalance()].into_iter().flatten();
+    all.extend(compared.filter(|it| !found.expected.contains(&it.subject)));
     all.sort_by_key(|it| (Reverse(it.severity), it.subject));
     all
 }
@@ -142,10 +164,10 @@ impl<'a> Scope<'a> {
     }
 
     /// One finding for all ranks with findings of one kind and cause; imbalance is judged over all ranks instead.
-    fn shared(&self, found: &[Findings]) -> Vec<JobFinding> {
+    fn shared(&self, found: &Found) -> Vec<JobFinding> {
         let mut groups: BTreeMap<_, Vec<(Rank, &Finding)>> = BTreeMap::new();
         for it in &self.job.ranks {
-            let own = found.get(it.node).into_iter().flat_map(|findings| &findings.all);
+            let own = found.of(it.node).into_iter().flat_map(|findings| &findings.all);
             let own = own.filter(|finding| finding.is_of(it.process) && matters(finding));
             for finding in own {
                 groups.entry((finding.kind, finding.cause.id())).or_default().push((*it, finding));

@@ -11,7 +11,7 @@ pub mod spread;
 
 use super::{
     Cluster, Link, Node,
-    findings::{self as of_jobs, JobFinding},
+    findings::{self as of_jobs, Found, JobFinding},
     jobs::{Job, Rank, jobs},
 };
 use crate::{
@@ -135,10 +135,10 @@ impl RankRow {
 }
 
 impl Overview {
-    /// Returns the overview of a cluster. `found` has the findings of each machine, in the cluster's order.
-    pub fn of(cluster: &Cluster, found: &[Findings]) -> Self {
+    /// Returns the overview of a cluster.
+    pub fn of(cluster: &Cluster, found: &Found) -> Self {
         let none = Findings::default();
-        let found_of = |place: usize| found.get(place).unwrap_or(&none);
+        let found_of = |place: usize| found.of(place).unwrap_or(&none);
         let nodes = cluster.nodes.iter().enumerate().map(|(place, it)| node(it, found_of(place)));
         let known = jobs(cluster);
         let rows = known.iter().map(|it| job(cluster, it, &of_jobs::findings(cluster, it, found)));

@@ -209,7 +209,7 @@ fn a_rank_has_the_same_figures_through_a_store_as_on_its_machine() {
     let there = runtime.block_on(fleet(&url, &[])).unwrap().overview;
     let mut cluster = Cluster::new(["a".to_owned()], Stamp(0));
     cluster.nodes[0].session = story.session();
-    let here = Overview::of(&cluster, &[Policy::default().findings(&cluster.nodes[0].session)]);
+    let here = Overview::of(&cluster, &Policy::default().found(&cluster));
     let figures = |it: &Overview| -> Vec<_> {
         let order = it.rank_order(RankFigure::Device).into_iter().filter_map(|place| it.ranks.get(place));
         order.map(|row| (row.rank, row.step, row.figures)).collect()

@@ -16,7 +16,7 @@ use gpuwatch::{
     model::{
         alerts::{ClusterNews, Message, Name, Policy},
         analysis::{cause::Cause, severity::Severity},
-        cluster::{Cluster, Link, News, Node, What},
+        cluster::{Cluster, Link, News, Node, What, findings::Found, overview::Overview},
         findings::{Finding, Findings, Kind},
     },
 };
@@ -26,8 +26,7 @@ const SECOND: u64 = 1_000_000;
 /// The alerts that are new at an instant.
 fn at(news: &mut ClusterNews, cluster: &mut Cluster, second: u64, policy: &Policy) -> Vec<Message> {
     cluster.apply(News { node: 0, at: Stamp(second * SECOND), what: What::Second });
-    let found: Vec<Findings> = cluster.nodes.iter().map(|it| policy.findings(&it.session)).collect();
-    news.at(cluster, &found, policy)
+    news.at(cluster, &policy.found(cluster))
 }
 
 /// The same without a policy.
@@ -80,13 +79,13 @@ fn a_rank_that_ends_first_is_an_alert_only_while_others_go_on() {
 }
 
 /// The findings of each machine, with those that a leak on rank 1 is replaced by.
-fn replaced(cluster: &Cluster, by: impl Fn(&Finding) -> Vec<Finding>) -> Vec<Findings> {
+fn replaced(cluster: &Cluster, by: impl Fn(&Finding) -> Vec<Finding>) -> Found {
     let of = |node: &Node| {
         let found = Policy::default().findings(&node.session);
         let leaks = found.all.iter().filter(|it| it.kind == Kind::Growth && it.rank == Some(1));
         Findings { all: leaks.flat_map(&by).collect(), ..found }
     };
-    cluster.nodes.iter().map(of).collect()
+    Found { machines: cluster.nodes.iter().map(of).collect(), ..Found::default() }
 }
 
 #[test]
@@ -104,9 +103,9 @@ fn a_finding_without_a_probe_is_one_alert_of_its_job_or_of_its_machine() {
         }
     };
     let mut news = ClusterNews::default();
-    let mut at = |cluster: &mut Cluster, second: u64, found: &[Findings]| {
+    let mut at = |cluster: &mut Cluster, second: u64, found: &Found| {
         cluster.apply(News { node: 0, at: Stamp(second * SECOND), what: What::Second });
-        let all = news.at(cluster, found, &Policy::default());
+        let all = news.at(cluster, found);
         all.into_iter().map(|it| it.line).collect::<Vec<_>>()
     };
     // A rank with a probe, and a process without one.
@@ -120,8 +119,7 @@ fn a_finding_without_a_probe_is_one_alert_of_its_job_or_of_its_machine() {
     let lines = at(&mut cluster, 101, &found);
     assert!(lines.len() == 1 && lines[0].starts_with("node0: warning: "), "{lines:?}");
     // Another stream of the machine shows the same, found at another time.
-    let none = vec![Findings::default(); cluster.nodes.len()];
-    assert_eq!(at(&mut cluster, 102, &none), [""; 0]);
+    assert_eq!(at(&mut cluster, 102, &Found::default()), [""; 0]);
     let later = |it: &Finding| {
         let again = idle(|_| Some(4_000_000))(it).remove(0);
         vec![Finding { first_alert_at: Stamp(200 * SECOND), first_alert_step: 7, ..again }]
@@ -142,7 +140,7 @@ fn an_error_of_another_rank_is_reported_again() {
     let mut news = ClusterNews::default();
     let counts = [(100, 1), (101, 1), (130, 0), (161, 0), (162, 0), (230, 0)].map(|(second, rank)| {
         cluster.apply(News { node: 0, at: Stamp(second * SECOND), what: What::Second });
-        news.at(&cluster, &replaced(&cluster, error(rank)), &Policy::default()).len()
+        news.at(&cluster, &replaced(&cluster, error(rank))).len()
     });
     assert_eq!(counts, [1, 0, 0, 1, 0, 0], "a minute later at the soonest");
 }
@@ -165,7 +163,7 @@ fn the_object_of_a_job_is_short_whatever_its_processes_report() {
 }
 
 #[test]
-fn silenced_and_expected_findings_are_no_alerts() {
+fn silenced_and_expected_findings_are_no_alerts_and_the_screen_shows_the_silenced() {
     let uneven = |rank: u32, _: u64| Some(if rank == 5 { 80 * GIB } else { 40 * GIB });
     let last = |policy: &Policy, mut cluster: Cluster| {
         let mut news = ClusterNews::default();
@@ -183,7 +181,9 @@ fn silenced_and_expected_findings_are_no_alerts() {
         assert_eq!(last(&Policy::default(), cluster.clone()), 1, "{kind}");
         let allowed = Policy { allow: name(kind), ..Policy::default() };
         let silenced = Policy { silence: name(kind), ..Policy::default() };
-        assert_eq!((last(&allowed, cluster.clone()), last(&silenced, cluster)), (0, 0), "{kind}");
+        assert_eq!((last(&allowed, cluster.clone()), last(&silenced, cluster.clone())), (0, 0), "{kind}");
+        let shown = |it: &Policy| Overview::of(&cluster, &it.found(&cluster)).jobs[0].findings.len();
+        assert_eq!((shown(&allowed), shown(&silenced)), (0, 1), "{kind}");
     }
 }
 

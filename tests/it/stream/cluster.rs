@@ -10,6 +10,7 @@ use gpuwatch::{
         units::Stamp,
     },
     model::{
+        alerts::Policy,
         analysis::severity::Severity,
         cluster::{
             Cluster, Link, News, What,
@@ -17,7 +18,7 @@ use gpuwatch::{
             jobs::{Job, jobs},
             overview::{Overview, figure::RankFigure},
         },
-        findings::{Findings, Kind, findings},
+        findings::Kind,
     },
 };
 
@@ -71,10 +72,9 @@ pub(super) fn run(hello: &mut Hello) {
 pub(super) const STEADY: fn(u32, u64) -> Option<u64> = |_, _| Some(40 * GIB);
 
 fn found(cluster: &Cluster) -> Vec<JobFinding> {
-    let each: Vec<Findings> = cluster.nodes.iter().map(|it| findings(&it.session)).collect();
     let jobs = jobs(cluster);
     assert_eq!(jobs.len(), 1);
-    of_job(cluster, &jobs[0], &each)
+    of_job(cluster, &jobs[0], &Policy::default().found(cluster))
 }
 
 fn ranks(job: &Job) -> Vec<(u64, usize)> {
@@ -182,8 +182,7 @@ fn the_overview_has_a_row_for_each_machine_job_and_rank_with_its_figures() {
     let leak = |rank: u32, step: u64| Some(20 * GIB + if rank == 5 { step * MIB } else { 0 });
     let mut cluster = cluster(4, 600, run, leak);
     cluster.apply(News { node: 1, at: Stamp(1), what: What::Link(Link::refused("no route".to_owned())) });
-    let each: Vec<Findings> = cluster.nodes.iter().map(|it| findings(&it.session)).collect();
-    let all = Overview::of(&cluster, &each);
+    let all = Overview::of(&cluster, &Policy::default().found(&cluster));
     assert_eq!(all.node_order(), [1, 2, 0, 3], "a refused machine, then the one of the leak");
     let node = &all.nodes[2];
     assert_eq!((node.host.raw(), node.devices, node.probes), ("node2", 2, 2));

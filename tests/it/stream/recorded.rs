@@ -204,6 +204,14 @@ fn a_directory_is_judged_by_the_findings_over_all_ranks() {
         assert_eq!(kinds, kind.map(Some).into_iter().collect::<Vec<_>>(), "{name}: {job:#}");
         assert_eq!(output.status.code(), Some(i32::from(kind.is_some())), "{name}: {}", whole["doubts"]);
     }
+    // What the user expects of ranks that are compared fails nothing, and what is only silent does.
+    let directory = folder.path().join("uneven");
+    for (rule, code) in [("allow", 0), ("silence", 1)] {
+        let config = folder.path().join("config.toml");
+        fs::write(&config, format!("[alerts]\n{rule} = ['imbalance']\n")).unwrap();
+        let output = gpuwatch(&["check", directory.to_str().unwrap(), "--config", config.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(code), "{rule}: {output:?}");
+    }
     // The machines' clocks are one in a table, although neither agrees with the recorder's.
     let directory = folder.path().join("steady");
     let table = String::from_utf8(gpuwatch(&["export", directory.to_str().unwrap()]).stdout).unwrap();

@@ -9,7 +9,6 @@ use crate::{
             findings::{self, JobFinding, Subject},
             jobs::{self, jobs},
         },
-        findings::Findings,
     },
     storage::replay::nodes::Recorded,
 };
@@ -63,7 +62,7 @@ pub(super) fn jobs_until(recorded: &Recorded, policy: &Policy, to: Stamp) -> Vec
         let at = if is_end { to } else { Stamp(from.0 + (moment + 1) * step) };
         playback.advance(at);
         let cluster = &playback.cluster;
-        let found: Vec<Findings> = cluster.nodes.iter().map(|it| policy.findings(&it.session)).collect();
+        let found = policy.found(cluster);
         for job in jobs(cluster) {
             let own = findings::findings(cluster, &job, &found);
             let course = courses.entry(job.key()).or_default();
