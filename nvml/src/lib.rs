@@ -10,6 +10,7 @@ use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint, c_void},
     mem::transmute,
     ptr,
+    time::Duration,
 };
 
 const INSUFFICIENT_SIZE: i32 = 7;
@@ -79,6 +80,7 @@ struct Field {
     id: c_uint,
     /// The link, or all of them.
     scope: c_uint,
+    /// Since 1970.
     at_us: i64,
     latency_us: i64,
     kind: c_int,
@@ -91,6 +93,15 @@ const NVLINK_DATA: [c_uint; 2] = [138, 139];
 
 /// The scope of all links together.
 const ALL_LINKS: c_uint = c_uint::MAX;
+
+/// A total of data, in KiB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// KiB since the driver was loaded.
+    pub kib: u64,
+    /// When the total was that, since 1970, if the driver reports that.
+    pub at: Option<Duration>,
+}
 
 type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
 type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
@@ -174,19 +185,20 @@ impl Direct {
         })
     }
 
-    /// Returns the KiB that a device has sent and received over all links of NVLink since the driver was loaded.
+    /// Returns what a device has sent and received over all links of NVLink since the driver was loaded.
     ///
     /// # Errors
     ///
     /// Fails with the driver's `nvmlReturn_t`, also that of one of the two.
-    pub fn nvlink_kib(&self, uuid: &str) -> Result<[u64; 2], i32> {
+    pub fn nvlink(&self, uuid: &str) -> Result<[Counted; 2], i32> {
         let call = self.fields.ok_or(FUNCTION_NOT_FOUND)?;
         self.about(uuid, |device| {
             let mut both = NVLINK_DATA.map(|id| Field { id, scope: ALL_LINKS, ..Field::default() });
             // SAFETY: the driver fills the two entries that it gets.
             check(unsafe { call(device, 2, both.as_mut_ptr()) })?;
             both.iter().try_for_each(|it| check(it.status))?;
-            Ok(both.map(|it| it.value))
+            let at = |us| u64::try_from(us).ok().filter(|it| *it > 0).map(Duration::from_micros);
+            Ok(both.map(|it| Counted { kib: it.value, at: at(it.at_us) }))
         })
     }
 

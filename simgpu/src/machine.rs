@@ -72,7 +72,8 @@ pub enum Fault {
     /// `answer` (the number that a call returns), `log` (see [`Machine::calls`]); CALL a name, or the beginning of one
     /// with `*`, or `CALL:ARGUMENT` for one clock, link, field or process; DEVICE an index. For
     /// `nvmlDeviceGetProcessUtilization`, `idle CALL:PID` leaves a process out, and `answer=N CALL:sm:PID` sets its
-    /// part (`sm`, `memory`, `encoder`, `decoder`; without `:PID` that of all).
+    /// part (`sm`, `memory`, `encoder`, `decoder`; without `:PID` that of all). For a field that counts what flows,
+    /// `answer=N CALL:ARGUMENT:flow` is the flow in a second.
     Line(String),
 }
 

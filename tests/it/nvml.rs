@@ -199,7 +199,7 @@ fn driver(file: &Path) -> Vec<DriverState> {
 }
 
 /// The live view on a bench.
-fn live(bench: &Bench) -> Terminal {
+pub(crate) fn live(bench: &Bench) -> Terminal {
     let environment: Vec<(&str, String)> =
         bench.environment().into_iter().map(|(name, value)| (name, value.into_string().unwrap())).collect();
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -3,7 +3,10 @@
 //! `GPUWATCH_PEERS_VENV` names an environment that has those in Python.
 
 use crate::{
-    nvml::{Bench, metrics::answers},
+    nvml::{
+        Bench, live,
+        metrics::{answers, behind},
+    },
     packages,
     pty::{PATIENCE, Terminal, until},
     torch::stdout,
@@ -13,6 +16,7 @@ use ::simgpu::Fault;
 use gpuwatch::facts::{
     figures::{Figure, Of},
     metrics::Metric,
+    units::Bytes,
 };
 use serde_json::Value;
 use std::{
@@ -123,7 +127,7 @@ print(json.dumps([device(it) for it in range(n.nvmlDeviceGetCount())]))
 }
 
 /// How NVIDIA's binding reads each metric of device `d`; `field` is the value of a field. Those that take two readings,
-/// or are of MIG devices, are unknown in a single report of a whole device.
+/// or are of MIG devices, are unknown in a single report of a whole device and have tests of their own.
 const READS: &[(Metric, &str)] = &[
     (Metric::GpuPercent, "n.nvmlDeviceGetUtilizationRates(d).gpu"),
     (Metric::MemoryPercent, "n.nvmlDeviceGetUtilizationRates(d).memory"),
@@ -230,6 +234,39 @@ print(json.dumps({{'metrics': {{{}}}, 'figures': {{{}}}, 'pid': p.pid, 'driver':
     let memory = ["total", "free", "used"].map(|it| device["memory"][it].as_u64().unwrap());
     let reserved = device["memory"]["reserved"].as_u64().unwrap();
     assert_eq!(reported["memory"], serde_json::json!([memory[0], memory[1], memory[2] + reserved]));
+}
+
+/// What flows over NVLink takes two readings of a total, each at the driver's time of it.
+#[test]
+fn nvidias_own_binding_reads_the_flow_over_nvlink_that_gpuwatch_shows() {
+    test_tiers::full!("other programs read NVML");
+    let (bench, python) = (Bench::new(), test_tiers::needs!(python()));
+    let flows = [(138, 50_800_000_u64), (139, 31_400_000)];
+    let flow = |(id, kib): (u32, u64)| Fault::Line(format!("answer={kib} nvmlDeviceGetFieldValues:{id}:flow 0"));
+    bench.machine.set_faults(&flows.map(flow)).unwrap();
+    let script = "
+import json, pynvml as n
+n.nvmlInit()
+d = n.nvmlDeviceGetHandleByIndex(0)
+every_link = 0xffffffff
+both = [(n.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, every_link), (n.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, every_link)]
+read = lambda: [(it.value.ullVal << 10, it.timestamp) for it in n.nvmlDeviceGetFieldValues(d, both)]
+begin = end = read()
+while any(then[0] + (1 << 30) > now[0] for then, now in zip(begin, end)):
+    end = read()
+print(json.dumps([round((now[0] - then[0]) / (now[1] - then[1]) * 1e6) for then, now in zip(begin, end)]))
+";
+    let rates: [u64; 2] = serde_json::from_str(&reported(&bench, python, &["-c", script])).unwrap();
+    for ((_, kib), rate) in flows.iter().zip(rates) {
+        assert!(rate.abs_diff(kib * 1024) * 100_000 < rate, "{rate} of {kib} KiB/s");
+    }
+    let mut terminal = live(&bench);
+    terminal.shows("NVIDIA H200");
+    terminal.press("\r");
+    for (label, rate) in ["NVLink out/s", "NVLink in/s"].into_iter().zip(rates) {
+        let rate = Bytes(rate).to_string();
+        assert!(until(PATIENCE, || behind(&terminal, label) == rate), "{label} {rate}\n{}", terminal.text());
+    }
 }
 
 /// The figures of each MIG device: UUID, memory, layout, and the processes on it.

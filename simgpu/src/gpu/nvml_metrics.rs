@@ -6,13 +6,12 @@ use super::{
     nvml_faults::Faults,
     nvml_number::{figure, no_number, number, numbers},
     nvml_status as status,
-    sensors::{MEMORY_MHZ, POWER_LIMIT_MW, SM_MHZ, Sensors},
+    sensors::{MEMORY_MHZ, POWER_LIMIT_MW, SM_MHZ, Sensors, now_us},
     state::Card,
 };
 use std::{
     collections::BTreeMap,
     sync::{Mutex, PoisonError},
-    time::Instant,
 };
 
 /// `nvmlTemperature_t`.
@@ -103,17 +102,16 @@ fn clock(call: &str, device: Device, kind: i32, out: Out<u32>, sm: impl FnOnce(&
 /// `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `_RX`.
 const NVLINK_DATA: [u32; 2] = [138, 139];
 
-/// Totals of NVLink and when they were read, by device and field. They begin with the first reading of a process, and
-/// grow by what flowed since the reading before.
-static TOTALS: Mutex<BTreeMap<(usize, u32), (Instant, u128)>> = Mutex::new(BTreeMap::new());
+/// Totals of NVLink in millionths of a KiB, and when they were read, by device and field. They begin with the first
+/// reading of a process, and grow by what flowed since the reading before.
+static TOTALS: Mutex<BTreeMap<(usize, u32), (u64, u128)>> = Mutex::new(BTreeMap::new());
 
-/// Returns the KiB that went over the links.
-fn linked_kib(card: &Card, index: usize, id: u32) -> u64 {
+/// Returns the KiB that went over the links until a time, µs since 1970; `flow` are the KiB in a second.
+fn linked_kib(index: usize, id: u32, flow: u64, now_us: u64) -> u64 {
     let mut totals = TOTALS.lock().unwrap_or_else(PoisonError::into_inner);
-    let now = Instant::now();
-    let (then, total) = totals.entry((index, id)).or_insert((now, 0));
-    *total += u128::from(Sensors::now(card, index).nvlink_kib(id == NVLINK_DATA[0])) * (now - *then).as_micros();
-    *then = now;
+    let (then_us, total) = totals.entry((index, id)).or_insert((now_us, 0));
+    *total += u128::from(flow) * u128::from(now_us.saturating_sub(*then_us));
+    *then_us = now_us.max(*then_us);
     u64::try_from(*total / 1_000_000).unwrap_or(u64::MAX)
 }
 
@@ -121,10 +119,15 @@ fn linked_kib(card: &Card, index: usize, id: u32) -> u64 {
 fn field(device: Device, mut it: Field) -> Field {
     let call = format!("nvmlDeviceGetFieldValues:{}", it.id);
     it.kind = UNSIGNED_LONG_LONG;
+    let now_us = now_us();
+    it.at_us = i64::try_from(now_us).unwrap_or(0);
     let known = FIELDS.iter().find(|(id, _)| *id == it.id).map(|(_, value)| *value);
     it.status = about(&call, device, |card, index| {
-        let linked = NVLINK_DATA.contains(&it.id).then(|| linked_kib(card, index, it.id));
-        let Some(value) = Faults::now().answer(&call, index).or(known).or(linked) else {
+        let faults = Faults::now();
+        let flow = || Sensors::now(card, index).nvlink_kib(it.id == NVLINK_DATA[0]);
+        let flow = || faults.answer(&format!("{call}:flow"), index).unwrap_or_else(flow);
+        let linked = || NVLINK_DATA.contains(&it.id).then(|| linked_kib(index, it.id, flow(), now_us));
+        let Some(value) = faults.answer(&call, index).or(known).or_else(linked) else {
             return status::NOT_SUPPORTED;
         };
         it.value = value;

@@ -111,8 +111,13 @@ impl Sensors {
 }
 
 fn now_ms() -> u64 {
-    let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_millis());
-    u64::try_from(at_ms).unwrap_or(0)
+    now_us() / 1000
+}
+
+/// µs since 1970.
+pub(super) fn now_us() -> u64 {
+    let at_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_micros());
+    u64::try_from(at_us).unwrap_or(0)
 }
 
 /// The end of the last period of the utilisation, µs of Unix time.

@@ -8,7 +8,7 @@ use crate::facts::{
     metrics::{Changes, Every, Metric, Metrics},
     units::whole,
 };
-use gpuwatch_nvml::Direct;
+use gpuwatch_nvml::{Counted, Direct};
 use nvml_wrapper::{
     Device,
     enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor, TemperatureThreshold},
@@ -19,10 +19,24 @@ use nvml_wrapper::{
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
-    time::{Duration, Instant},
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-type Values = Vec<(Metric, u64)>;
+type Values = Vec<(Metric, Value)>;
+
+/// What a call returns for a metric.
+#[derive(Clone, Copy)]
+pub(super) enum Value {
+    Now(u64),
+    /// A total since the driver was loaded, and when it was that, since 1970. The metric is its rate.
+    Total(u64, Duration),
+}
+
+impl<T: Into<u64>> From<T> for Value {
+    fn from(number: T) -> Self {
+        Self::Now(number.into())
+    }
+}
 
 /// A device, as the wrapper and direct calls reach it.
 pub(super) struct Asked<'a, 'n> {
@@ -56,7 +70,7 @@ macro_rules! one {
             fills: &[Metric::$metric],
             read: |asked| {
                 let $device = asked.device;
-                Ok(vec![(Metric::$metric, u64::from($call?))])
+                Ok(vec![(Metric::$metric, $call?.into())])
             },
         }
     };
@@ -103,7 +117,7 @@ pub(super) const READS: &[Read] = &[
         fills: &[Metric::Bar1Used, Metric::Bar1Total],
         read: |asked| {
             let it = asked.device.bar1_memory_info()?;
-            Ok(vec![(Metric::Bar1Used, it.used), (Metric::Bar1Total, it.total)])
+            Ok(vec![(Metric::Bar1Used, it.used.into()), (Metric::Bar1Total, it.total.into())])
         },
     },
     one!(Persistence, |device| device.is_in_persistent_mode()),
@@ -119,11 +133,11 @@ pub(super) const READS: &[Read] = &[
     },
     Read { fills: &[Metric::Nvlinks, Metric::NvlinksActive], read: |asked| links(asked.device) },
     Read {
-        fills: RATES,
+        fills: &[Metric::NvlinkSent, Metric::NvlinkReceived],
         read: |asked| {
             let direct = asked.direct.ok_or(NvmlError::NotSupported)?;
-            let both = direct.nvlink_kib(asked.uuid).map_err(refusal)?;
-            Ok(RATES.iter().copied().zip(both.map(|kib| kib.saturating_mul(1024))).collect())
+            let [sent, received] = direct.nvlink(asked.uuid).map_err(refusal)?.map(|it| total(it, SystemTime::now()));
+            Ok(vec![(Metric::NvlinkSent, sent), (Metric::NvlinkReceived, received)])
         },
     },
     Read {
@@ -139,12 +153,9 @@ pub(super) const READS: &[Read] = &[
             Metric::RowsPending,
             Metric::RowsFailed,
         ],
-        read: |asked| fields(asked.device, FIELDS),
+        read: |asked| fields(asked.device, FIELDS).map(|it| values(&it)),
     },
 ];
-
-/// Metrics whose calls return totals since the driver was loaded; their rates need two readings.
-const RATES: &[Metric] = &[Metric::NvlinkSent, Metric::NvlinkReceived];
 
 /// The longest time between two readings that make a rate.
 const RATE_OVER: Duration = Duration::from_secs(10);
@@ -170,28 +181,37 @@ const FIELDS: &[(Metric, u32)] = &[
 const LINKS_MAX: u64 = 64;
 
 fn links(device: &Device<'_>) -> Result<Values, NvmlError> {
-    let mut values = fields(device, &[(Metric::Nvlinks, field_id::NVML_FI_DEV_NVLINK_LINK_COUNT)])?;
-    let count = values.first().map_or(0, |it| it.1).min(LINKS_MAX);
+    let mut links = fields(device, &[(Metric::Nvlinks, field_id::NVML_FI_DEV_NVLINK_LINK_COUNT)])?;
+    let count = links.get(Metric::Nvlinks).unwrap_or(0).min(LINKS_MAX);
     let numbers = 0..u32::try_from(count).unwrap_or(0);
     let states: Vec<bool> = numbers.filter_map(|it| device.link_wrapper_for(it).is_active().ok()).collect();
-    if !states.is_empty() {
-        values.push((Metric::NvlinksActive, states.iter().map(|it| u64::from(*it)).sum()));
-    }
-    Ok(values)
+    let active = (!states.is_empty()).then(|| states.iter().map(|it| u64::from(*it)).sum());
+    links.set(Metric::NvlinksActive, active);
+    Ok(values(&links))
+}
+
+/// A total of bytes at the driver's time of it, or, where the driver gives none, at the time of its answer.
+fn total(counted: Counted, answered: SystemTime) -> Value {
+    let at = counted.at.unwrap_or_else(|| answered.duration_since(UNIX_EPOCH).unwrap_or_default());
+    Value::Total(counted.kib.saturating_mul(1024), at)
 }
 
 /// Reads fields in one call. One that the device lacks is left out.
-fn fields(device: &Device<'_>, wanted: &[(Metric, u32)]) -> Result<Values, NvmlError> {
+fn fields(device: &Device<'_>, wanted: &[(Metric, u32)]) -> Result<Metrics, NvmlError> {
     let ids: Vec<_> = wanted.iter().map(|(_, id)| FieldId(*id)).collect();
     let samples = device.field_values_for(&ids)?;
-    let mut values = Metrics::default();
+    let mut sums = Metrics::default();
     for ((metric, _), sample) in wanted.iter().zip(samples) {
         if let Some(value) = sample.and_then(|it| it.value).ok().and_then(|it| number(&it)) {
-            let sum = values.get(*metric).unwrap_or(0).saturating_add(value);
-            values.set(*metric, Some(sum));
+            let sum = sums.get(*metric).unwrap_or(0).saturating_add(value);
+            sums.set(*metric, Some(sum));
         }
     }
-    Ok(values.iter().collect())
+    Ok(sums)
+}
+
+fn values(metrics: &Metrics) -> Values {
+    metrics.iter().map(|(metric, it)| (metric, it.into())).collect()
 }
 
 fn number(value: &SampleValue) -> Option<u64> {
@@ -210,8 +230,8 @@ pub(super) struct Meter {
     sent: Option<Metrics>,
     /// Places of reads that the device or driver lacks.
     refused: BTreeSet<usize>,
-    /// The latest totals of the metrics that are rates.
-    totals: BTreeMap<Metric, (Instant, u64)>,
+    /// The latest totals of the metrics that are rates, and when they were that.
+    totals: BTreeMap<Metric, (u64, Duration)>,
 }
 
 impl Meter {
@@ -233,19 +253,21 @@ impl Meter {
         if matches!(&answer, Err(error) if super::reading::is_missing(error) || is_refusal(error)) {
             self.refused.insert(place);
         }
-        let values: Metrics = answer.unwrap_or_default().into_iter().collect();
+        let values: BTreeMap<Metric, Value> = answer.unwrap_or_default().into_iter().collect();
         for metric in read.fills {
-            let value = values.get(*metric);
-            let is_rate = RATES.contains(metric);
-            let value = if is_rate { value.and_then(|it| self.rate(*metric, it, Instant::now())) } else { value };
+            let value = match values.get(metric) {
+                Some(Value::Now(number)) => Some(*number),
+                Some(Value::Total(total, at)) => self.rate(*metric, *total, *at),
+                None => None,
+            };
             self.now.set(*metric, value);
         }
     }
 
-    /// Returns the rate since the total before; `None` for the first, after a long time, and if the total fell.
-    fn rate(&mut self, metric: Metric, total: u64, at: Instant) -> Option<u64> {
-        let (then, before) = self.totals.insert(metric, (at, total))?;
-        let time = at.duration_since(then);
+    /// Returns the rate since the total before; `None` for the first, after a long time, and if total or time fell.
+    fn rate(&mut self, metric: Metric, total: u64, at: Duration) -> Option<u64> {
+        let (before, then) = self.totals.insert(metric, (total, at))?;
+        let time = at.checked_sub(then)?;
         let more = total.checked_sub(before).filter(|_| !time.is_zero() && time <= RATE_OVER)?;
         Some(whole(more as f64 / time.as_secs_f64()))
     }
@@ -312,10 +334,22 @@ mod tests {
 
     #[test]
     fn a_rate_takes_two_totals_that_do_not_fall() {
-        let (mut meter, begun) = (Meter::default(), Instant::now());
-        let mut rate = |seconds, total| meter.rate(Metric::NvlinkSent, total, begun + Duration::from_secs(seconds));
+        let mut meter = Meter::default();
+        let mut rate = |seconds, total| meter.rate(Metric::NvlinkSent, total, Duration::from_secs(seconds));
         let rates = [rate(0, 500), rate(2, 2500), rate(2, 2600), rate(3, 100), rate(4, 100), rate(60, 900)];
         assert_eq!(rates, [None, Some(1000), None, None, Some(0), None]);
+        assert_eq!([rate(59, 1000), rate(60, 1500)], [None, Some(500)], "after a clock that was set back");
+    }
+
+    #[test]
+    fn a_total_has_the_drivers_time_or_that_of_the_answer() {
+        let answered = UNIX_EPOCH + Duration::from_secs(7);
+        let timed = |at| match total(Counted { kib: 3, at }, answered) {
+            Value::Total(bytes, at) => (bytes, at.as_secs()),
+            Value::Now(_) => unreachable!("a total"),
+        };
+        assert_eq!(timed(Some(Duration::from_secs(5))), (3072, 5));
+        assert_eq!(timed(None), (3072, 7));
     }
 
     #[test]
@@ -325,7 +359,7 @@ mod tests {
         assert!(!meter.due(1, false).contains(&place), "also the first time");
         meter.news(1, false);
         assert!(meter.due(2, true).contains(&place));
-        meter.take(place, Ok(vec![(Metric::PcieSent, 5)]));
+        meter.take(place, Ok(vec![(Metric::PcieSent, 5_u64.into())]));
         assert_eq!(meter.news(2, true), Some([(Metric::PcieSent, 5)].into_iter().collect()));
         assert!(meter.news(3, false).is_some_and(|it| serde_json::to_string(&it).unwrap() == r#"{"pcie_sent":null}"#));
     }

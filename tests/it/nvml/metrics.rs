@@ -2,7 +2,7 @@
 //! table of metrics allows.
 
 use super::{Bench, events, live, shows};
-use crate::pty::{PATIENCE, until};
+use crate::pty::{PATIENCE, Terminal, until};
 use ::simgpu::Fault;
 use gpuwatch::facts::{
     event::Fact,
@@ -98,16 +98,18 @@ fn mig_devices_have_a_layout() {
     assert_eq!([0, 1, 2, 3, 4].map(layout), [(None, None), part, part, part, (None, None)], "{reported:#}");
 }
 
+/// Returns the two words behind a label of the screen.
+pub(crate) fn behind(terminal: &Terminal, label: &str) -> String {
+    let text = terminal.text();
+    let after = text.lines().find_map(|it| it.split_once(label)).map_or("", |it| it.1);
+    after.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
+}
+
 /// The driver has totals; a rate takes two readings, of the device on the screen.
 #[test]
 fn throughput_of_nvlink_moves_and_is_absent_without_the_counters() {
     let bench = Bench::new();
-    let rates = |terminal: &crate::pty::Terminal| {
-        let text = terminal.text();
-        let line = text.lines().find(|it| it.contains("NVLink out/s")).unwrap_or_default();
-        let after = line.split("NVLink out/s").nth(1).unwrap_or_default().to_owned();
-        after.split_whitespace().take(2).collect::<Vec<_>>().join(" ")
-    };
+    let rates = |terminal: &Terminal| behind(terminal, "NVLink out/s");
     let mut terminal = live(&bench);
     terminal.shows("NVIDIA H200");
     terminal.press("\r");
