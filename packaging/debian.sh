@@ -3,6 +3,10 @@
 # Asks apt with lists and a cache of its own, so that nothing of the machine's changes. `contrib` is a section that most
 # machines leave out. `unpack` downloads packages with what they depend on and the machine lacks.
 set -e
+if [ -e .git ]; then
+    echo "packaging/debian.sh: this is a repository; unpack into a folder of its own" >&2
+    exit 1
+fi
 mkdir -p lists/partial cache/archives/partial
 apt-get indextargets --format '$(ORIGIN) deb $(REPO_URI) $(RELEASE) main contrib' 'Created-By: Packages' |
     sed -n 's/^Debian //p' | sort -u > sources.list
