@@ -18,11 +18,12 @@ impl Process {
         if bytes == 0 {
             return Ok(0);
         }
-        let granule = if bytes >= LARGE { GRANULE } else { SMALL_GRANULE };
+        let is_large = bytes >= LARGE;
+        let granule = if is_large { GRANULE } else { SMALL_GRANULE };
         let size = bytes.checked_next_multiple_of(granule).ok_or(Fault::OutOfMemory)?;
         self.charge(device, size as u64)?;
         let chunks = self.chunks.entry(device).or_default();
-        let placed = if size >= LARGE { chunks.place(size) } else { addresses(size, granule) };
+        let placed = if is_large { chunks.place(size) } else { addresses(size, granule) };
         let base = placed.inspect_err(|_| self.refund(device, size as u64))?;
         self.ranges.add(Range { base, size, device, kind: Kind::Device });
         Ok(base)
