@@ -46,9 +46,10 @@ const EAGER_US: u64 = 3000;
 
 const SECOND_US: u64 = 1_000_000;
 
-/// How long the end may take to reach viewers that read, in µs; others get no longer.
+/// How long the end may take to reach viewers that read, in µs, and those that do not. A viewer of many probes reads
+/// each four times a second.
 const FAREWELL_US: u64 = 1_000_000;
-const FAREWELL_STALLED_US: u64 = 200_000;
+const FAREWELL_STALLED_US: u64 = 400_000;
 
 /// A recorder finds a probe that lives longer than this, in µs, on any busy machine.
 const SHORT_US: u64 = 10_000_000;

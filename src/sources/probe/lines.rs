@@ -14,12 +14,12 @@ use crate::{
 use std::time::Duration;
 
 /// So many probes are read whole, which is more than a usual node has. Of more probes a viewer takes 1,000 samples a
-/// second in all: a sample of each device of a process in so many µs for each probe.
+/// second in all, if each uses one device: a sample of each device of a process in so many µs for each probe.
 const WHOLE: usize = 16;
 const SHARE_US: u64 = 1000;
 
 /// Time between two readings of each of so many probes, and between two pictures. A socket holds what a fast job sends
-/// meanwhile.
+/// meanwhile, and a probe that ends waits longer than this for its last lines to be read.
 const REST: Duration = Duration::from_millis(250);
 
 /// Returns the time between two readings of a probe, if a screen reads so many; `None` if each is read at once.
