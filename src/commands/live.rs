@@ -1,4 +1,5 @@
-//! `gpuwatch`: the live view. Folds whole batches of events and draws at the pace at which the driver is read.
+//! `gpuwatch`: the live view. Folds whole batches of events and draws at the pace at which the driver,
+//! or without one the probes, are read.
 
 use super::alert_outputs::AlertOutputs;
 use crate::{
