@@ -198,6 +198,10 @@ fn nothing_in_a_released_wheel_asks_for_more_than_glibc_2_28() {
             let text = String::from_utf8_lossy(&bytes);
             for version in text.split("GLIBC_2.").skip(1) {
                 let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
+                // The program looks for these names, too.
+                if digits.is_empty() {
+                    continue;
+                }
                 seen += 1;
                 assert!(digits.parse::<u32>().is_ok_and(|it| it <= 28), "{}: GLIBC_2.{digits}", file.display());
             }

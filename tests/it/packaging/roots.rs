@@ -24,9 +24,11 @@ const SYSTEM: &str = "libc6 libgcc-s1 libstdc++6 gcc-12-base libcrypt1 zlib1g li
 const OLD: &str =
     "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] http://deb.debian.org/debian bullseye main";
 
-/// Unpacks packages as they are, and nothing that they depend on.
+/// Unpacks packages as they are, whatever this machine has of them, and nothing that they depend on.
 fn script(sources: &str, packages: &str) -> String {
-    format!("{APT}\n{sources}\napt update\nmkdir root\napt download {packages}\n{UNPACK}")
+    format!(
+        "{APT}\n{sources}\napt update\nmkdir root\napt -o Dir::State::status=/dev/null download {packages}\n{UNPACK}"
+    )
 }
 
 const UNPACK: &str = "for it in *.deb; do dpkg -x $it root; done\nrm -r lists cache *.deb\n";
