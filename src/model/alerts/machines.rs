@@ -75,7 +75,7 @@ impl ClusterNews {
             }
         }
         let machines = cluster.nodes.iter().zip(&found.machines).map(alerts).collect();
-        let own = Found { machines, ..found.clone() };
+        let own = Found { machines, expected: found.expected.clone(), silenced: Vec::new() };
         for job in jobs(cluster) {
             let matters = |it: &JobFinding| it.severity >= Severity::Warning && !found.silenced.contains(&it.subject);
             for it in findings(cluster, &job, &own).iter().filter(|it| matters(it)) {
