@@ -1,5 +1,7 @@
 //! Secrets that are recognised by their shape.
 
+use super::HIDDEN;
+
 /// The prefix of a secret, and the least number of further characters.
 const PREFIXES: [(&str, usize); 30] = [
     ("github_pat_", 6),
@@ -67,7 +69,8 @@ fn named_like_others(text: &str) -> Option<usize> {
     let length = run(rest, inside);
     let (secret, after) = rest.split_at(length);
     let more = after.strip_prefix(['.', '_']);
-    let goes_on = more.is_some_and(|it| it.starts_with(|c: char| c.is_ascii_alphabetic()));
+    // What follows may be hidden already, and hiding twice changes nothing.
+    let goes_on = more.is_some_and(|it| it.starts_with(|c: char| c.is_ascii_alphabetic()) || it.starts_with(HIDDEN));
     let has = |is: fn(&char) -> bool| secret.chars().any(|it| is(&it));
     let letters = has(char::is_ascii_lowercase) || has(char::is_ascii_uppercase);
     let is_mixed =

@@ -187,6 +187,7 @@ fn messages_and_json_inside_of_strings_are_read_too() {
         ("cannot reach postgres://u:a:b@h:5432/d?x=1", "cannot reach postgres://u:<redacted>@h:5432/d?x=1"),
         ("HTTP 401 for Bearer abcdefgh12 (retry)", "HTTP 401 for Bearer <redacted> (retry)"),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc", "<redacted>"),
+        ("hf_abcde34NO.npm_SSWOdefghijklmnopq", "hf_abcde34NO.<redacted>"),
         ("epoch 3", "epoch 3"),
         ("unexpected key: layer.0", "unexpected key: layer.0"),
         ("träin µ password=ü, 训练", "träin µ password=<redacted>, 训练"),
