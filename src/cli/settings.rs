@@ -1,6 +1,6 @@
 //! Flags over environment over the config file over defaults: the file's value replaces a flag's default.
 
-use super::arguments::Cli;
+use super::{arguments::Cli, flags::Live};
 use crate::{
     config::{
         Fault, Setting, Settings,
@@ -10,7 +10,7 @@ use crate::{
     screen::theme,
 };
 use clap::{
-    Arg, ArgAction, ArgMatches, Command, CommandFactory, Error, FromArgMatches, builder::FalseyValueParser,
+    Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, Error, FromArgMatches, builder::FalseyValueParser,
     error::ErrorKind, parser::ValueSource,
 };
 use std::ffi::OsString;
@@ -18,19 +18,19 @@ use std::ffi::OsString;
 /// Returns the command line, with the user's policy or the error in the file.
 pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
     let words: Vec<OsString> = words.into_iter().collect();
-    let matches = command().try_get_matches_from(&words)?;
+    let (described, matches) = asked(&words)?;
     let cli = Cli::from_arg_matches(&matches)?;
     if !cli.uses_config() {
         return Ok((cli, Ok(Policy::default())));
     }
-    let settings = match cli.live.config.read().and_then(|it| checked(it, &command())) {
+    let settings = match cli.live.config.read().and_then(checked) {
         Ok(settings) => settings,
         Err(fault) => return Ok((cli, Err(fault))),
     };
     let is_set = settings.flags.iter().any(|it| it.key == "on-alert");
     if is_given(&matches, "on_alert_arg") && !is_given(&matches, "on_alert") && !is_set {
         let what = "--on-alert-arg is for the program of --on-alert, which is missing";
-        return Err(command().error(ErrorKind::MissingRequiredArgument, what));
+        return Err(described().error(ErrorKind::MissingRequiredArgument, what));
     }
     if settings.flags.is_empty() {
         return Ok((cli, Ok(settings.policy)));
@@ -38,13 +38,36 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, R
     // A program named on the command line does not use another one's arguments.
     let is_named = is_given(&matches, "on_alert");
     let flags: Vec<&Setting> = settings.flags.iter().filter(|it| !(is_named && it.key == "on-alert-arg")).collect();
-    let matches = with_defaults(command(), &flags).try_get_matches_from(&words)?;
+    let matches = with_defaults(described(), &flags).try_get_matches_from(&words)?;
     Ok((Cli::from_arg_matches(&matches)?, Ok(settings.policy)))
 }
 
-/// Returns the command line; switches can also be switched off, as in `--bell=false`.
+/// Makes a description of a command line.
+type Describe = fn() -> Command;
+
+/// Parses with what has to be described for it. The live view needs none of the other commands: describing them takes
+/// more memory than watching a machine does. Whatever is not the view's alone, errors and help too, is for all of them.
+fn asked(words: &[OsString]) -> Result<(Describe, ArgMatches), Error> {
+    let alone = view().try_get_matches_from(words).ok().filter(|it| it.subcommand_name().is_none());
+    match alone {
+        Some(matches) => Ok((view, matches)),
+        None => Ok((command, command().try_get_matches_from(words)?)),
+    }
+}
+
+/// Returns the command line.
 pub(super) fn command() -> Command {
-    each(Cli::command(), &|arg| {
+    switches(Cli::command())
+}
+
+/// Returns the command line of the live view alone, to which the name of a command is a foreign one.
+fn view() -> Command {
+    switches(Live::augment_args(Command::new("gpuwatch"))).allow_external_subcommands(true)
+}
+
+/// Lets switches also be switched off, as in `--bell=false`.
+fn switches(command: Command) -> Command {
+    each(command, &|arg| {
         let is_switch = KEYS.iter().any(|it| it.kind == Kind::Switch && arg.get_long() == Some(it.name));
         if !is_switch {
             return arg;
@@ -56,9 +79,13 @@ pub(super) fn command() -> Command {
 }
 
 /// Checks that flags accept the file's values; fails for the first that does not.
-fn checked(settings: Settings, command: &Command) -> Result<Settings, Fault> {
+fn checked(settings: Settings) -> Result<Settings, Fault> {
+    if settings.flags.is_empty() {
+        return Ok(settings);
+    }
+    let command = command();
     for setting in &settings.flags {
-        let Some(arg) = find(command, setting.key) else { continue };
+        let Some(arg) = find(&command, setting.key) else { continue };
         for value in &setting.values {
             let names: Vec<String> = arg.get_possible_values().iter().map(|it| it.get_name().to_owned()).collect();
             if let Err(why) = takes(arg, setting.key, value) {
@@ -157,6 +184,40 @@ mod tests {
         let mut all = words(of);
         all.insert(of.len().min(if of.len() > 1 { 2 } else { 1 }), format!("--config={}", file.display()).into());
         parse(all).unwrap()
+    }
+
+    #[test]
+    fn the_view_alone_is_parsed_as_among_all_commands() {
+        let whole = |of: &[OsString]| command().try_get_matches_from(of).map(|it| Cli::from_arg_matches(&it).unwrap());
+        let of_view = command();
+        let mut lines = vec![vec!["gpuwatch".to_owned()]];
+        for arg in of_view.get_arguments() {
+            let Some(long) = arg.get_long() else { continue };
+            for value in
+                ["", "=1s", "=7", "=true", "=false", "=dusk", "=training", "=node1", "=http://host:9090", "=/tmp/x"]
+            {
+                lines.push(vec!["gpuwatch".to_owned(), format!("--{long}{value}")]);
+            }
+        }
+        let mut alone = 0;
+        for line in &lines {
+            let of: Vec<OsString> = line.iter().map(OsString::from).collect();
+            let Ok((described, matches)) = asked(&of) else {
+                assert!(whole(&of).is_err(), "{line:?}");
+                continue;
+            };
+            alone += usize::from(described().get_subcommands().next().is_none());
+            let parsed = Cli::from_arg_matches(&matches).unwrap();
+            assert_eq!(format!("{parsed:?}"), format!("{:?}", whole(&of).unwrap()), "{line:?}");
+        }
+        assert!(alone > of_view.get_arguments().count(), "{alone} lines of {}", lines.len());
+        for line in [&["gpuwatch", "demo"][..], &["gpuwatch", "--bell", "demo"], &["gpuwatch", "no-such-command"]] {
+            let both = (asked(&words(line)).map(|it| it.1.subcommand_name().map(str::to_owned)), whole(&words(line)));
+            assert_eq!(both.0.is_ok(), both.1.is_ok(), "{line:?}");
+            if let (Err(one), Err(other)) = both {
+                assert_eq!(one.to_string(), other.to_string(), "{line:?}");
+            }
+        }
     }
 
     #[test]
