@@ -168,7 +168,7 @@ impl Effects {
         match ui.request.take() {
             // The player and the view of many machines have taken these before.
             None | Some(Request::Replay(_) | Request::Leave) => {}
-            Some(Request::Redraw) => screen.redraw()?,
+            Some(Request::Redraw) => screen.redraw(),
             Some(Request::Suspend) => screen.suspend()?,
             Some(Request::Copy(text)) => {
                 screen.copy(&text)?;

@@ -4,6 +4,8 @@
 mod clipboard;
 /// The terminal's colours and attributes.
 mod pen;
+/// What the terminal shows.
+mod shown;
 /// Writes changed cells.
 mod writer;
 
@@ -15,8 +17,12 @@ use crossterm::{
     style::Print,
     terminal::{EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
 };
-use ratatui::{Frame, Terminal, backend::Backend};
-use rustix::process::{Signal, kill_current_process_group};
+use ratatui::{buffer::Buffer, layout::Rect};
+use rustix::{
+    process::{Signal, kill_current_process_group},
+    termios::tcgetwinsize,
+};
+use shown::Picture;
 use std::{
     env,
     fs::File,
@@ -41,7 +47,9 @@ const NO_MOUSE: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
 
 /// The terminal in raw mode. Dropping it restores the terminal.
 pub struct Screen {
-    terminal: Terminal<Writer<File>>,
+    to: Writer<File>,
+    frame: Buffer,
+    shown: Picture,
     mouse: bool,
 }
 
@@ -55,10 +63,12 @@ impl Screen {
         let out = || -> io::Result<_> {
             enter(mouse)?;
             // Bypasses the buffer of standard output, which flushes at each line.
-            Terminal::new(Writer::new(File::from(io::stdout().as_fd().try_clone_to_owned()?)))
+            let to = Writer::new(File::from(io::stdout().as_fd().try_clone_to_owned()?));
+            let frame = Buffer::empty(area()?);
+            Ok(Self { shown: Picture::blank(frame.area), to, frame, mouse })
         };
         match out() {
-            Ok(terminal) => Ok(Self { terminal, mouse }),
+            Ok(screen) => Ok(screen),
             Err(e) => {
                 leave();
                 Err(e)
@@ -71,19 +81,13 @@ impl Screen {
     /// # Errors
     /// Fails if the terminal is gone.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
-        self.terminal.backend_mut().send(&clipboard::sequence(text))
+        self.to.send(&clipboard::sequence(text))
     }
 
     /// Draws the next frame completely, whatever the terminal shows.
-    ///
-    /// # Errors
-    /// Fails if the terminal is gone.
-    pub fn redraw(&mut self) -> io::Result<()> {
-        // Not `Terminal::clear`: it queries the cursor position, which takes two seconds if the terminal does not
-        // answer.
-        self.terminal.backend_mut().clear()?;
-        self.terminal.swap_buffers();
-        Ok(())
+    pub fn redraw(&mut self) {
+        self.to.clear();
+        self.shown = Picture::blank(self.frame.area);
     }
 
     /// Restores the terminal, stops until a user resumes the job, and takes the terminal again.
@@ -95,7 +99,8 @@ impl Screen {
         // Stops the whole job, as the terminal would. If there is no shell to resume it, the kernel resumes it at once.
         kill_current_process_group(Signal::TSTP)?;
         enter(self.mouse)?;
-        self.redraw()
+        self.redraw();
+        Ok(())
     }
 
     /// Rings the terminal's bell.
@@ -103,7 +108,7 @@ impl Screen {
     /// # Errors
     /// Fails if the terminal is gone.
     pub fn ring(&mut self) -> io::Result<()> {
-        self.terminal.backend_mut().send("\x07")
+        self.to.send("\x07")
     }
 
     /// Sends a notification to the terminal (OSC 9); terminals without notifications ignore it. Only printable ASCII of
@@ -113,15 +118,23 @@ impl Screen {
     /// Fails if the terminal is gone.
     pub fn notify(&mut self, words: &str) -> io::Result<()> {
         let plain: String = words.chars().filter(|it| it.is_ascii() && !it.is_ascii_control()).collect();
-        self.terminal.backend_mut().send(&format!("\x1b]9;gpuwatch: {plain}\x1b\\"))
+        self.to.send(&format!("\x1b]9;gpuwatch: {plain}\x1b\\"))
     }
 
-    /// Draws a frame, which the terminal shows at once, and sends only what changed.
+    /// Draws a frame of the terminal's size, which it shows at once, and sends only what changed.
     ///
     /// # Errors
     /// Fails if the terminal is gone.
-    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame)) -> io::Result<()> {
-        self.terminal.draw(draw).map(|_| ())
+    pub fn draw(&mut self, draw: impl FnOnce(&mut Buffer)) -> io::Result<()> {
+        let area = area()?;
+        if self.frame.area != area {
+            self.frame.resize(area);
+            self.redraw();
+        }
+        self.frame.reset();
+        draw(&mut self.frame);
+        self.to.draw(self.shown.news(&self.frame));
+        self.to.flush()
     }
 }
 
@@ -129,6 +142,12 @@ impl Drop for Screen {
     fn drop(&mut self) {
         leave();
     }
+}
+
+/// Returns the cells of the terminal.
+fn area() -> io::Result<Rect> {
+    let size = tcgetwinsize(io::stdout())?;
+    Ok(Rect::new(0, 0, size.ws_col, size.ws_row))
 }
 
 fn enter(mouse: bool) -> io::Result<()> {

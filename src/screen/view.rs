@@ -88,7 +88,6 @@ use crate::{
     storage::replay::Progress,
 };
 use ratatui::{
-    Frame,
     buffer::Buffer,
     layout::Rect,
     style::Style,
@@ -115,23 +114,23 @@ pub struct Drawn {
 }
 
 /// Draws the whole screen.
-pub fn draw(frame: &mut Frame, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) -> Drawn {
-    paint(frame.buffer_mut(), session, findings, ui, theme, None)
+pub fn draw(buffer: &mut Buffer, session: &Session, findings: &Findings, ui: &Ui, theme: &Theme) -> Drawn {
+    paint(buffer, session, findings, ui, theme, None)
 }
 
 /// Draws the screen with the position of a replay instead of the line of keys.
 pub fn draw_replay(
-    frame: &mut Frame,
+    buffer: &mut Buffer,
     session: &Session,
     findings: &Findings,
     ui: &Ui,
     theme: &Theme,
     progress: &Progress,
 ) -> Drawn {
-    paint(frame.buffer_mut(), session, findings, ui, theme, Some(progress))
+    paint(buffer, session, findings, ui, theme, Some(progress))
 }
 
-/// Draws the screen into any buffer.
+/// Draws either.
 pub fn paint(
     buffer: &mut Buffer,
     session: &Session,

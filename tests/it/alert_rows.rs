@@ -23,16 +23,17 @@ use gpuwatch::{
         view::{self, Drawn},
     },
 };
-use ratatui::{Terminal, backend::TestBackend, layout::Position};
+use ratatui::{
+    buffer::Buffer,
+    layout::{Position, Rect},
+};
 use std::fs;
 
 fn drawn(session: &Session, ui: &Ui, width: u16, height: u16) -> (String, Drawn) {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    let mut drawn = Drawn::default();
-    let theme = Theme::builtin("dusk").unwrap();
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
     let found = ui.policy.findings(session);
-    terminal.draw(|frame| drawn = view::draw(frame, session, &found, ui, &theme)).unwrap();
-    (text(terminal.backend().buffer()), drawn)
+    let drawn = view::draw(&mut buffer, session, &found, ui, &Theme::builtin("dusk").unwrap());
+    (text(&buffer), drawn)
 }
 
 /// Every screen that lists alerts, with the arrows among them.

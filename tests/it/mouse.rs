@@ -14,15 +14,16 @@ use gpuwatch::{
         view::{self, Drawn},
     },
 };
-use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, layout::Position};
+use ratatui::{
+    buffer::Buffer,
+    layout::{Position, Rect},
+};
 
 /// A frame and its regions.
 fn drawn(session: &Session, ui: &Ui, width: u16, height: u16) -> (Buffer, Drawn) {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    let mut drawn = Drawn::default();
-    let theme = Theme::builtin("dusk").unwrap();
-    terminal.draw(|frame| drawn = view::draw(frame, session, &findings(session), ui, &theme)).unwrap();
-    (terminal.backend().buffer().clone(), drawn)
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    let drawn = view::draw(&mut buffer, session, &findings(session), ui, &Theme::builtin("dusk").unwrap());
+    (buffer, drawn)
 }
 
 /// Where words stand.

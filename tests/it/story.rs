@@ -16,7 +16,7 @@ use gpuwatch::{
     },
     screen::{theme::Theme, ui::Ui, view},
 };
-use ratatui::{Terminal, backend::TestBackend, buffer::Buffer, style::Style};
+use ratatui::{buffer::Buffer, layout::Rect, style::Style};
 use std::fmt::Write as _;
 
 pub(crate) const GIB: u64 = 1 << 30;
@@ -290,13 +290,9 @@ pub(crate) fn picture_of(
     width: u16,
     height: u16,
 ) -> Buffer {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-    terminal
-        .draw(|frame| {
-            view::draw(frame, session, found, ui, theme);
-        })
-        .unwrap();
-    terminal.backend().buffer().clone()
+    let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+    view::draw(&mut buffer, session, found, ui, theme);
+    buffer
 }
 
 /// Its text.

@@ -189,7 +189,7 @@ impl View for FleetView {
         let (ui, theme) = (&self.ui, &effects.theme);
         let mut drawn = Drawn::default();
         screen.draw(|it| {
-            drawn = view::cluster::paint_store(it.buffer_mut(), &self.overview, ui, theme, &self.answers);
+            drawn = view::cluster::paint_store(it, &self.overview, ui, theme, &self.answers);
         })?;
         self.ui.columns = drawn.columns;
         effects.drawn(drawn, &mut self.ui.base);

@@ -91,7 +91,7 @@ impl Screens {
             return opened.draw(screen, node, progress, effects);
         }
         let mut drawn = Drawn::default();
-        screen.draw(|it| drawn = view::cluster::draw(it, &self.overview, &self.ui, &effects.theme, progress))?;
+        screen.draw(|it| drawn = view::cluster::paint(it, &self.overview, &self.ui, &effects.theme, progress))?;
         self.ui.columns = drawn.columns;
         effects.drawn(drawn, &mut self.ui.base);
         Ok(())

@@ -133,7 +133,7 @@ impl View for SnapshotView {
         let now = Instant::now();
         (self.drawn, self.due) = (Some(now), now + FRAME_AT_LEAST);
         let mut drawn = Drawn::default();
-        screen.draw(|frame| drawn = view::snapshot::draw(frame, &self.snapshot, &self.ui, &effects.theme))?;
+        screen.draw(|frame| drawn = view::snapshot::paint(frame, &self.snapshot, &self.ui, &effects.theme))?;
         effects.drawn(drawn, &mut self.ui.base);
         Ok(())
     }

@@ -1,16 +1,10 @@
 //! Writes a frame's changes to the terminal: the fewest bytes, in one write, and nothing if nothing changed.
 //!
-//! ratatui passes the changed cells. The writer remembers the terminal's pen and cursor between frames, so it does not
+//! It takes the changed cells. The writer remembers the terminal's pen and cursor between frames, so it does not
 //! send what the terminal already has; a blank needs no foreground colour.
 
 use super::pen::Pen;
-use ratatui::{
-    backend::{Backend, ClearType, WindowSize},
-    buffer::Cell,
-    layout::{Position, Size},
-    style::Color,
-};
-use rustix::{stdio::stdout, termios::tcgetwinsize};
+use ratatui::{buffer::Cell, layout::Position, style::Color};
 use std::io::{self, Write};
 
 /// Between these the terminal does not refresh, so that no partial frame is visible (DEC private mode 2026).
@@ -32,7 +26,6 @@ pub(super) struct Writer<W> {
     at: Option<Position>,
     /// The last column that was written: up to here the cursor is not after the last column.
     right: u16,
-    shows_cursor: Option<bool>,
 }
 
 /// Neighbouring cells in a row with one pen.
@@ -48,12 +41,50 @@ struct Run {
 
 impl<W: Write> Writer<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, pending: Vec::new(), pen: Pen::default(), at: None, right: 0, shows_cursor: None }
+        Self { to, pending: Vec::new(), pen: Pen::default(), at: None, right: 0 }
     }
 
     /// Sends the caller's sequences at once. They must not change pen or cursor.
     pub(super) fn send(&mut self, orders: &str) -> io::Result<()> {
         self.to.write_all(orders.as_bytes())?;
+        self.to.flush()
+    }
+
+    /// Takes the cells that changed, from left to right and from top to bottom.
+    pub(super) fn draw<'a>(&mut self, cells: impl Iterator<Item = (u16, u16, &'a Cell)>) {
+        let mut runs = runs(cells, self.pen);
+        // Writes pen by pen, the current one first: changing it costs more than moving the cursor, and nothing is
+        // visible before all is written.
+        let mut pens = vec![self.pen];
+        for run in &runs {
+            if !pens.contains(&run.pen) {
+                pens.push(run.pen);
+            }
+        }
+        runs.sort_by_key(|run| pens.iter().position(|it| *it == run.pen));
+        let last = runs.iter().map(|it| it.end().map_or(it.from.x, |end| end.x.saturating_sub(1)));
+        self.right = last.fold(self.right, u16::max);
+        for run in &runs {
+            self.run(run);
+        }
+    }
+
+    /// Clears the terminal, whose size may have changed.
+    pub(super) fn clear(&mut self) {
+        self.pen.become_pen(Pen::default(), &mut self.pending);
+        self.pending.extend_from_slice(b"\x1b[2J");
+        // A resized terminal may have moved the cursor, and may have fewer columns.
+        (self.at, self.right) = (None, 0);
+    }
+
+    /// Sends the frame, if anything changed.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        if !self.pending.is_empty() {
+            self.pending.extend_from_slice(END);
+            let all = [BEGIN, &self.pending].concat();
+            self.pending.clear();
+            self.to.write_all(&all)?;
+        }
         self.to.flush()
     }
 
@@ -169,102 +200,12 @@ impl Run {
 }
 
 /// Returns the columns of a symbol, if all terminals agree.
-fn width(symbol: &str) -> Option<u16> {
+pub(super) fn width(symbol: &str) -> Option<u16> {
     let mut chars = symbol.chars();
     let (Some(char), None) = (chars.next(), chars.next()) else { return None };
     let is_narrow = matches!(char, ' '..='~' | '\u{a0}'..='\u{2ff}' | '\u{2010}'..='\u{2027}' | '\u{2190}'..='\u{22ff}')
         || matches!(char, '\u{2500}'..='\u{25f7}' | '\u{2800}'..='\u{28ff}');
     is_narrow.then_some(1)
-}
-
-impl<W: Write> Backend for Writer<W> {
-    type Error = io::Error;
-
-    fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
-    where
-        I: Iterator<Item = (u16, u16, &'a Cell)>,
-    {
-        let mut runs = runs(content, self.pen);
-        // Writes pen by pen, the current one first: changing it costs more than moving the cursor, and nothing is
-        // visible before all is written.
-        let mut pens = vec![self.pen];
-        for run in &runs {
-            if !pens.contains(&run.pen) {
-                pens.push(run.pen);
-            }
-        }
-        runs.sort_by_key(|run| pens.iter().position(|it| *it == run.pen));
-        let last = runs.iter().map(|it| it.end().map_or(it.from.x, |end| end.x.saturating_sub(1)));
-        self.right = last.fold(self.right, u16::max);
-        for run in &runs {
-            self.run(run);
-        }
-        Ok(())
-    }
-
-    fn hide_cursor(&mut self) -> io::Result<()> {
-        if self.shows_cursor != Some(false) {
-            self.pending.extend_from_slice(b"\x1b[?25l");
-            self.shows_cursor = Some(false);
-        }
-        Ok(())
-    }
-
-    fn show_cursor(&mut self) -> io::Result<()> {
-        if self.shows_cursor != Some(true) {
-            self.pending.extend_from_slice(b"\x1b[?25h");
-            self.shows_cursor = Some(true);
-        }
-        Ok(())
-    }
-
-    /// Returns the position as far as known; never queries the terminal, because one that does not answer costs
-    /// seconds.
-    fn get_cursor_position(&mut self) -> io::Result<Position> {
-        Ok(self.at.unwrap_or_default())
-    }
-
-    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
-        self.go(position.into());
-        Ok(())
-    }
-
-    fn clear(&mut self) -> io::Result<()> {
-        self.clear_region(ClearType::All)
-    }
-
-    fn clear_region(&mut self, clear_type: ClearType) -> io::Result<()> {
-        self.pen.become_pen(Pen::default(), &mut self.pending);
-        self.pending.extend_from_slice(match clear_type {
-            ClearType::All => b"\x1b[2J",
-            ClearType::AfterCursor => b"\x1b[J",
-            ClearType::BeforeCursor => b"\x1b[1J",
-            ClearType::CurrentLine => b"\x1b[2K",
-            ClearType::UntilNewLine => b"\x1b[K",
-        });
-        // A resized terminal may have moved the cursor, and may have fewer columns.
-        (self.at, self.right) = (None, 0);
-        Ok(())
-    }
-
-    fn size(&self) -> io::Result<Size> {
-        let size = tcgetwinsize(stdout())?;
-        Ok(Size { width: size.ws_col, height: size.ws_row })
-    }
-
-    fn window_size(&mut self) -> io::Result<WindowSize> {
-        Ok(WindowSize { columns_rows: self.size()?, pixels: Size::default() })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if !self.pending.is_empty() {
-            self.pending.extend_from_slice(END);
-            let all = [BEGIN, &self.pending].concat();
-            self.pending.clear();
-            self.to.write_all(&all)?;
-        }
-        self.to.flush()
-    }
 }
 
 #[cfg(test)]

@@ -37,7 +37,7 @@ use crate::{
     sources::focus,
     storage::replay::Progress,
 };
-use ratatui::{Frame, buffer::Buffer, layout::Rect, text::Line};
+use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 use std::cell::RefCell;
 
 /// Rows from which on the selected item has lines of its own.
@@ -56,17 +56,6 @@ struct Scene<'a> {
 }
 
 /// Draws the whole screen.
-pub fn draw(
-    frame: &mut Frame,
-    overview: &Overview,
-    ui: &ClusterUi,
-    theme: &Theme,
-    progress: Option<&Progress>,
-) -> Drawn {
-    paint(frame.buffer_mut(), overview, ui, theme, progress)
-}
-
-/// The same into any buffer.
 pub fn paint(
     buffer: &mut Buffer,
     overview: &Overview,

@@ -41,7 +41,6 @@ use crate::{
     sources::focus,
 };
 use ratatui::{
-    Frame,
     buffer::Buffer,
     layout::Rect,
     text::{Line, Span},
@@ -69,11 +68,6 @@ impl<'a> Scene<'a> {
 }
 
 /// Draws the whole screen.
-pub fn draw(frame: &mut Frame, snapshot: &Snapshot, ui: &SnapshotUi, theme: &Theme) -> Drawn {
-    paint(frame.buffer_mut(), snapshot, ui, theme)
-}
-
-/// The same into any buffer.
 pub fn paint(buffer: &mut Buffer, snapshot: &Snapshot, ui: &SnapshotUi, theme: &Theme) -> Drawn {
     let area = buffer.area;
     // No job is watched here.

@@ -10,14 +10,14 @@ use gpuwatch::{
     },
     model::{analysis::ladder::Gap, findings::findings, session::Session},
     screen::{
-        ui::{
-            Command, Focus, Motion, Request, Screen, Ui,
-            mouse::{Mouse, Regions},
-        },
+        ui::{Command, Focus, Motion, Request, Screen, Ui, mouse::Mouse},
         view,
     },
 };
-use ratatui::{Terminal, backend::TestBackend, layout::Position};
+use ratatui::{
+    buffer::Buffer,
+    layout::{Position, Rect},
+};
 
 const SIZES: [(u16, u16); 4] = [(40, 12), (80, 24), (120, 40), (200, 60)];
 
@@ -72,9 +72,8 @@ fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
 fn a_click_on_a_rung_selects_it() {
     let (session, mut ui) = (usual().session(), Ui::default());
     let found = findings(&session);
-    let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-    let mut regions = Regions::default();
-    terminal.draw(|it| regions = view::draw(it, &session, &found, &ui, &theme("dusk")).regions).unwrap();
+    let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+    let regions = view::draw(&mut buffer, &session, &found, &ui, &theme("dusk")).regions;
     let picture = shown(&session, &ui, (80, 24));
     let row = picture.lines().position(|it| it.contains("▚ stuck")).unwrap();
     ui.mouse(Mouse::Press(Position::new(6, u16::try_from(row).unwrap())), &regions, &session);
