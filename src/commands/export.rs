@@ -77,7 +77,7 @@ fn metrics() -> impl Iterator<Item = &'static metrics::Row> {
 
 /// The figures of the process beside a sample, as last recorded. Some have the name of a metric of the device, so all
 /// begin with `process_`.
-const FIGURES: [(&str, Figure); 8] = [
+const FIGURES: [(&str, Figure); 9] = [
     ("process_sm_percent", Figure::SmPercent),
     ("process_memory_percent", Figure::MemoryPercent),
     ("process_encoder_percent", Figure::EncoderPercent),
@@ -86,6 +86,7 @@ const FIGURES: [(&str, Figure); 8] = [
     ("process_io_wait_percent", Figure::IoWaitPercent),
     ("process_rss", Figure::Rss),
     ("process_threads", Figure::Threads),
+    ("process_asleep", Figure::Asleep),
 ];
 
 /// Writes every sample of the recordings, set by set in order of time; counters are bytes and counts as on the wire.

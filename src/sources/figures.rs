@@ -1,6 +1,7 @@
 //! What processes use of this host, from /proc: read for those that a screen, a report or a recording needs.
 
 mod sent;
+mod sleep;
 mod stat;
 mod tree;
 
@@ -11,6 +12,7 @@ use crate::facts::{
     event::Fact,
     figures::{Figure, Figures, RATE_OVER_US, Spent},
 };
+use sleep::Sleep;
 use stat::Stat;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,6 +47,7 @@ pub(super) struct Needs {
 struct Read {
     start_ticks: u64,
     spent: Option<Spent>,
+    sleep: Option<Sleep>,
     /// Whether rates are known; they need two readings.
     has_rates: bool,
     has_tree: bool,
@@ -114,6 +117,9 @@ impl Read {
         }
         self.now.set(Figure::Threads, Some(stat.threads));
         self.now.set(Figure::Rss, stat.pages.checked_mul(rustix::param::page_size() as u64));
+        let asleep;
+        (self.sleep, asleep) = if stat.waits { Sleep::follow(self.sleep, pid, stat.spent.at) } else { (None, Some(0)) };
+        self.now.set(Figure::Asleep, asleep);
         let rates = self.spent.map(|it| stat.spent.since(&it, rustix::param::clock_ticks_per_second()));
         if rates.as_ref().is_some_and(|_| self.spent.is_some_and(|it| stat.spent.at.since(it.at) < RATE_OVER_US)) {
             // Too early: the rates so far stay, and the next reading counts from the same moment.

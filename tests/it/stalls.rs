@@ -13,6 +13,7 @@ use gpuwatch::{
             Fact, Line, ProcessUse,
             wire::{Bye, Edge, Hello, Live, PROTOCOL, Sample},
         },
+        figures::Figure,
         metrics::{Changes, Metric},
         units::Bytes,
     },
@@ -140,6 +141,26 @@ fn a_stalled_job_is_a_finding_until_a_step_arrives() {
 }
 
 #[test]
+fn a_job_that_chose_to_pause_has_not_stalled() {
+    let mut run = Run::new(1);
+    run.trains(200, 0);
+    let shows = |run: &mut Run, seconds: u64| {
+        let changes = [(Figure::Asleep, seconds)].into_iter().collect();
+        run.story.add(Fact::Figures { pid: 4242, device: None, changes });
+    };
+    for minute in 0..60 {
+        shows(&mut run, minute * 60);
+        run.stops(60, &[0]);
+    }
+    assert!(run.found(Kind::Stall).is_empty(), "{:#?}", run.found(Kind::Stall));
+    shows(&mut run, 0);
+    run.stops(500, &[0]);
+    assert!(run.found(Kind::Stall).is_empty(), "it has time to begin again");
+    run.stops(110, &[0]);
+    assert_eq!(run.found(Kind::Stall).iter().map(|it| it.cause).collect::<Vec<_>>(), [Cause::StalledIdle]);
+}
+
+#[test]
 fn one_finding_names_the_rank_that_the_others_wait_for() {
     let mut run = Run::new(4);
     run.trains(100, 0);
@@ -179,7 +200,7 @@ fn a_neighbours_work_hides_no_stall_and_shows_none() {
     run.story.add(Fact::Processes { device: device(0), reading: Ok(list.to_vec()) });
     run.trains(100, 0).stops(1000, &[100]);
     assert!(run.found(Kind::Stall).is_empty(), "whose work it is is unknown");
-    let idle = [(gpuwatch::facts::figures::Figure::SmPercent, 0)].into_iter().collect();
+    let idle = [(Figure::SmPercent, 0)].into_iter().collect();
     run.story.add(Fact::Figures { pid: 4242, device: Some(device(0)), changes: idle });
     run.stops(700, &[100]);
     assert_eq!(run.found(Kind::Stall).iter().map(|it| it.cause).collect::<Vec<_>>(), [Cause::StalledIdle]);

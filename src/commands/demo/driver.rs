@@ -216,6 +216,7 @@ impl Driver {
                     (Figure::Rss, 5 * 1024 * MIB + drawn(64) * MIB),
                     (Figure::TreePss, 9 * 1024 * MIB + drawn(64) * MIB),
                     (Figure::Threads, 87),
+                    (Figure::Asleep, 0),
                 ];
                 facts.push(Fact::Figures { pid: *pid, device: None, changes: host.into_iter().collect() });
             }

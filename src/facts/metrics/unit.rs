@@ -1,6 +1,6 @@
 //! Units of metrics, and how values are written.
 
-use crate::facts::units::Bytes;
+use crate::facts::units::{self, Bytes};
 
 /// The unit of a metric. Every value is a whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub enum Unit {
     Bytes,
     /// A number of items.
     Count,
+    /// Seconds.
+    Seconds,
     /// A performance state.
     State,
     /// A set of [`Reason`]s.
@@ -72,6 +74,7 @@ impl Unit {
             Self::Megahertz => "MHz",
             Self::Bytes => "bytes",
             Self::Count => "count",
+            Self::Seconds => "s",
             Self::State => "state",
             Self::Reasons => "bits",
             Self::YesNo | Self::Switch => "0 or 1",
@@ -83,6 +86,7 @@ impl Unit {
     pub fn format(self, value: u64) -> String {
         match self {
             Self::Bytes => Bytes(value).to_string(),
+            Self::Seconds => units::duration(value.saturating_mul(1_000_000)),
             Self::State => format!("P{value}"),
             Self::Reasons => reasons(value),
             Self::YesNo => if value == 0 { "no" } else { "yes" }.to_owned(),
@@ -144,6 +148,7 @@ mod tests {
             (Unit::Reasons, 0x24, "thermal slowdown, power cap"),
             (Unit::Reasons, 1 << 40 | 1, "idle, another reason"),
             (Unit::Switch, 1, "on"),
+            (Unit::Seconds, 540, "9 min"),
             (Unit::ComputeMode, 9, "mode 9"),
             (Unit::Bytes, 1 << 30, "1.00 GiB"),
         ];

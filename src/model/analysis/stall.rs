@@ -5,6 +5,9 @@
 //! time. Each of them begins the wait again. What remains is a process in which nothing moves, with a device at 0 % or
 //! at 100 %: it waits for data or a lock, or its kernels spin in a collective that never completes.
 //!
+//! A pause that the program itself chose, by one sleep that lasts the whole wait, raises nothing either. Many short
+//! sleeps do: a loop that asks again and again waits for something that does not come.
+//!
 //! A job whose live memory has fallen below half of what it held after every step has finished: a script that then
 //! writes a report, or waits at its end, raises nothing. A hung job frees nothing.
 //!
@@ -34,6 +37,9 @@ const STEPS: u64 = 10;
 
 /// The utilisation must have been the same for so long, in µs.
 const STEADY_US: u64 = 60 * SECOND_US;
+
+/// A sleep is seen so much later than it begins, at most, in µs: it is read each ten seconds, in whole minutes.
+const SLEEP_SEEN_US: u64 = 90 * SECOND_US;
 
 /// The allocator has been seen if its counters are at most so old, in µs; the probe reads them each second.
 const SEEN_US: u64 = 10 * SECOND_US;
@@ -83,6 +89,8 @@ pub struct Seen {
     pub is_excused: bool,
     /// Whether it waits for a user or for requests when its device is idle.
     pub may_wait: bool,
+    /// How long its main thread has been in one sleep of its own choice, in µs; 0 if in none, `None` if unknown.
+    pub asleep_us: Option<u64>,
     /// The latest sign of life of the other ranks of its run.
     pub others: Stamp,
     /// The usual duration of its steps, in µs.
@@ -123,6 +131,8 @@ pub struct Stall {
     longest_us: u64,
     /// The host memory at the latest sign of life.
     rss: Option<u64>,
+    /// When it was last in a sleep that had lasted since the latest sign of life. Other ranks do not share it.
+    slept: Stamp,
     load: Option<(Load, Stamp)>,
     /// The least live memory at the end of a step, in bytes.
     least: Option<u64>,
@@ -200,6 +210,11 @@ impl Stall {
         if load == Load::Between || seen.is_excused {
             self.sign(at);
         }
+        // Only the first sleep after a sign of life counts: what sleeps again and again waits for something.
+        let has_slept_all = |us: u64| us > 0 && us.saturating_add(SLEEP_SEEN_US) >= at.since(self.life);
+        if load == Load::Idle && seen.asleep_us.is_some_and(has_slept_all) {
+            self.slept = at;
+        }
         if !self.is_active() && self.is_due(load, seen, at) {
             self.raise(load, at);
         }
@@ -220,6 +235,11 @@ impl Stall {
         &self.spells
     }
 
+    /// Returns the latest sign of life, or moment of the sleep after it.
+    fn since(&self) -> Stamp {
+        self.life.max(self.slept)
+    }
+
     fn is_active(&self) -> bool {
         self.spells.last().is_some_and(|it| it.resolved.is_none())
     }
@@ -232,7 +252,7 @@ impl Stall {
         let least = if load == Load::Busy && is_seen { SPINS_US } else { LEAST_US };
         let usual = seen.usual_us.unwrap_or(0);
         let wait = least.max(self.warm_us).max(self.longest_us.saturating_mul(PAUSES)).max(usual.saturating_mul(STEPS));
-        is_judged && is_steady && at.since(self.life) >= wait
+        is_judged && is_steady && at.since(self.since()) >= wait
     }
 
     fn raise(&mut self, load: Load, at: Stamp) {
@@ -240,7 +260,7 @@ impl Stall {
         if self.spells.len() == SPELLS {
             self.spells.remove(0);
         }
-        let (is_busy, waited_us) = (load == Load::Busy, at.since(self.life));
+        let (is_busy, waited_us) = (load == Load::Busy, at.since(self.since()));
         self.spells.push(Spell { step, stepped, first_alert_at: at, resolved: None, is_busy, waited_us });
     }
 

@@ -113,6 +113,7 @@ impl Session {
             load,
             is_excused: is_suspended || (is_idle && works),
             may_wait: process.hello.as_ref().is_some_and(|it| stall::is_interactive(&it.argv)),
+            asleep_us: figure(Figure::Asleep).map(|it| it.saturating_mul(1_000_000)),
             others: of_run.map_or(Stamp(0), |it| it.0),
             usual_us: process.devices.iter().find_map(|it| it.pace.typical()).map(|it| it.us),
         })

@@ -6,6 +6,8 @@ use crate::facts::{figures::Spent, units::Stamp};
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) spent: Spent,
+    /// Whether the main thread waits, and not for a disk.
+    pub(super) waits: bool,
     pub(super) threads: u64,
     pub(super) start_ticks: u64,
     /// Resident pages.
@@ -20,12 +22,13 @@ impl Stat {
         let fields: Vec<&str> = std::str::from_utf8(fields).ok()?.split_ascii_whitespace().collect();
         // By their numbers in proc(5), where the state is the third.
         let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
-        if matches!(*fields.first()?, "Z" | "X") {
+        let state = *fields.first()?;
+        if matches!(state, "Z" | "X") {
             return None;
         }
         let cpu = number(14)?.saturating_add(number(15)?);
         let spent = Spent { at, cpu, io_wait: number(42).unwrap_or(0) };
-        Some(Self { spent, threads: number(20)?, start_ticks: number(22)?, pages: number(24)? })
+        Some(Self { spent, waits: state == "S", threads: number(20)?, start_ticks: number(22)?, pages: number(24)? })
     }
 }
 
@@ -40,7 +43,9 @@ mod tests {
     fn fields_are_those_of_the_manual() {
         let stat = Stat::parse(LINE.as_bytes(), Stamp(5)).unwrap();
         let spent = Spent { at: Stamp(5), cpu: 750, io_wait: 12 };
-        assert_eq!(stat, Stat { spent, threads: 54, start_ticks: 9000, pages: 2048 });
+        assert_eq!(stat, Stat { spent, waits: true, threads: 54, start_ticks: 9000, pages: 2048 });
+        let running = Stat::parse(LINE.replace(") S 1", ") R 1").as_bytes(), Stamp(5)).unwrap();
+        assert_eq!(running, Stat { waits: false, ..stat });
     }
 
     #[test]

@@ -55,6 +55,7 @@ fn a_process_has_the_drivers_percents_and_those_of_its_host() {
     assert_eq!(percents(second), [&Value::Null, &json!(7), &json!(0), &json!(0)], "300 is no percent");
     // It waits for its input.
     assert_eq!((&figures["cpu_percent"], &figures["threads"]), (&json!(0), &json!(1)));
+    assert!([json!(0), Value::Null].contains(&figures["asleep"]), "nor sleeps, if the kernel shows that: {figures}");
     assert!(figures["rss"].as_u64().is_some_and(|it| it > 100 << 10), "{figures}");
     let known: BTreeSet<&str> = Figure::TABLE.iter().map(|it| it.name).collect();
     assert!(figures.as_object().unwrap().keys().all(|it| known.contains(it.as_str())), "{figures}");

@@ -25,9 +25,11 @@ struct Shows {
     moves: bool,
     ticks: bool,
     works: bool,
+    /// The length of each of its sleeps in seconds, if it sleeps.
+    sleeps: Option<u64>,
 }
 
-const SPINS: Shows = Shows { percent: (100.0, 100.0), moves: false, ticks: true, works: false };
+const SPINS: Shows = Shows { percent: (100.0, 100.0), moves: false, ticks: true, works: false, sleeps: None };
 const RESTS: Shows = Shows { percent: (0.0, 0.0), ..SPINS };
 const EVALUATES: Shows = Shows { percent: (30.0, 100.0), moves: true, ..SPINS };
 
@@ -41,13 +43,16 @@ struct Player {
     edge: Edge,
     may_wait: bool,
     usual_us: Option<u64>,
+    /// Since when it pauses, in seconds.
+    paused_s: u64,
 }
 
 impl Player {
     fn new(seed: u64) -> Self {
         let counters = Counters { allocated: Some(20 << 30), rss: Some(4 << 30), ..Counters::default() };
         let (edge, chance) = (Edge::Step, Chance::new(seed));
-        Self { stall: Stall::default(), chance, now_s: 1000, step: 0, counters, edge, may_wait: false, usual_us: None }
+        let (may_wait, usual_us, paused_s) = (false, None, 0);
+        Self { stall: Stall::default(), chance, now_s: 1000, step: 0, counters, edge, may_wait, usual_us, paused_s }
     }
 
     fn moved(&mut self) -> Counters {
@@ -74,7 +79,10 @@ impl Player {
                     self.second(shows);
                 }
             }
-            Phase::Pause(seconds, shows) => (0..seconds).for_each(|_| self.second(shows)),
+            Phase::Pause(seconds, shows) => {
+                self.paused_s = self.now_s;
+                (0..seconds).for_each(|_| self.second(shows));
+            }
         }
     }
 
@@ -87,7 +95,10 @@ impl Player {
         let percent = whole(self.chance.between(shows.percent.0, shows.percent.1 + 0.99));
         let load = Load::of([percent]);
         let is_excused = shows.works && load == Some(Load::Idle);
-        let seen = Seen { load, is_excused, may_wait: self.may_wait, others: Stamp(0), usual_us: self.usual_us };
+        // Read each ten seconds, in whole minutes.
+        let asleep_us = shows.sleeps.map_or(0, |it| (self.now_s - self.paused_s) % it / 10 * 10 / 60 * 60_000_000);
+        let (may_wait, usual_us) = (self.may_wait, self.usual_us);
+        let seen = Seen { load, is_excused, may_wait, asleep_us: Some(asleep_us), others: Stamp(0), usual_us };
         self.now_s += 1;
         self.stall.second(&seen, Stamp(self.now_s * 1_000_000));
     }
@@ -270,6 +281,28 @@ fn a_mark_or_memory_that_moves_ends_it_and_a_suspended_process_waits() {
         let moved = Counters { rss: Some(8 << 30), ..it.counters };
         it.sample(&moved, Edge::Tick, Stamp(it.now_s * 1_000_000));
     }));
+}
+
+#[test]
+fn a_sleep_of_the_programs_choice_is_no_stall_and_a_loop_that_looks_again_is_one() {
+    let spells = |shows: Shows, seconds: u64| {
+        let mut player = Player::new(5);
+        player.play(Phase::Train(1.0, 60));
+        player.play(Phase::Pause(seconds, shows));
+        player.play(Phase::Pause(300, RESTS));
+        player.stall.spells().len()
+    };
+    let sleeps = |seconds: u64| Shows { sleeps: Some(seconds), ..RESTS };
+    assert_eq!(spells(sleeps(4 * HOUR), 4 * HOUR - 1), 0, "and it has time to begin again");
+    for short in [1, 59, 61, 100, 300] {
+        assert_eq!(spells(sleeps(short), 2 * HOUR), 1, "{short} s");
+    }
+    assert_eq!(spells(Shows { percent: (100.0, 100.0), ..sleeps(4 * HOUR) }, HOUR), 1, "the device is busy");
+    let mut player = Player::new(6);
+    player.play(Phase::Train(1.0, 60));
+    player.play(Phase::Pause(4 * HOUR, sleeps(5 * HOUR)));
+    player.play(Phase::Pause(700, RESTS));
+    assert_eq!(player.stall.spells().len(), 1, "what it does afterwards is judged as before");
 }
 
 #[test]
