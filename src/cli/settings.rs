@@ -30,7 +30,7 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, R
     let is_set = settings.flags.iter().any(|it| it.key == "on-alert");
     if is_given(&matches, "on_alert_arg") && !is_given(&matches, "on_alert") && !is_set {
         let what = "--on-alert-arg is for the program of --on-alert, which is missing";
-        return Err(described().error(ErrorKind::MissingRequiredArgument, what));
+        return Err(command().error(ErrorKind::MissingRequiredArgument, what));
     }
     if settings.flags.is_empty() {
         return Ok((cli, Ok(settings.policy)));

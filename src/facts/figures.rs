@@ -94,7 +94,7 @@ figures! {
     tree_pss = TreePss(Bytes, Tree, "/proc/PID/smaps_rollup", "with workers")
     /// Number of threads.
     threads = Threads(Count, Host, "/proc/PID/stat", "threads")
-    /// Seconds that the main thread has been in one sleep which its program chose, such as `time.sleep`; whole minutes.
+    /// Seconds that gpuwatch has seen the main thread in one sleep, such as `time.sleep`; whole minutes.
     asleep = Asleep(Seconds, Host, "/proc/PID/wchan", "asleep")
 }
 

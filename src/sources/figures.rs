@@ -117,8 +117,10 @@ impl Read {
         }
         self.now.set(Figure::Threads, Some(stat.threads));
         self.now.set(Figure::Rss, stat.pages.checked_mul(rustix::param::page_size() as u64));
-        let asleep;
-        (self.sleep, asleep) = if stat.waits { Sleep::follow(self.sleep, pid, stat.spent.at) } else { (None, Some(0)) };
+        // Of other users' processes it is unknown, also while they run.
+        let awake = self.now.get(Figure::Asleep).map(|_| 0);
+        let (sleep, asleep) = if stat.waits { Sleep::follow(self.sleep, pid, stat.spent.at) } else { (None, awake) };
+        self.sleep = sleep;
         self.now.set(Figure::Asleep, asleep);
         let rates = self.spent.map(|it| stat.spent.since(&it, rustix::param::clock_ticks_per_second()));
         if rates.as_ref().is_some_and(|_| self.spent.is_some_and(|it| stat.spent.at.since(it.at) < RATE_OVER_US)) {
@@ -138,6 +140,24 @@ impl Read {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_sleep_begins_with_the_process_that_sleeps() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut read = Read::default();
+        // It has to load first.
+        let is_asleep = (0..100_000).any(|_| read.host(child.id()) && read.sleep.is_some());
+        let wchan = fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap_or_default();
+        let _ = (child.kill(), child.wait());
+        if ["", "0"].contains(&wchan.as_str()) {
+            test_tiers::skip!("this kernel does not show where a thread waits");
+        }
+        assert_eq!((is_asleep, read.now.get(Figure::Asleep)), (true, Some(0)), "{wchan}");
+        // Another process with the same pid sleeps on its own.
+        read.start_ticks += 1;
+        assert!(read.host(std::process::id()) && read.sleep.is_none());
+    }
 
     #[test]
     fn a_process_that_is_gone_has_no_figures_and_this_one_has() {

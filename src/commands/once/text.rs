@@ -171,7 +171,8 @@ fn probed_process(
 /// known.
 fn figures(session: &Session, pid: u32, device: &DeviceId) -> Option<String> {
     let known = session.figures.get(&pid)?;
-    let words = Figure::TABLE.iter().filter_map(|it| {
+    // A single report is too short to see a sleep.
+    let words = Figure::TABLE.iter().filter(|it| it.figure != Figure::Asleep).filter_map(|it| {
         let value = it.unit.format(known.get(it.figure, device)?);
         Some(format!("{} {value}", it.label))
     });

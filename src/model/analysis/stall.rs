@@ -41,6 +41,9 @@ const STEADY_US: u64 = 60 * SECOND_US;
 /// A sleep is seen so much later than it begins, at most, in µs: it is read each ten seconds, in whole minutes.
 const SLEEP_SEEN_US: u64 = 90 * SECOND_US;
 
+/// After so long without a second, gpuwatch itself has been suspended or its machine was, in µs.
+const GAP_US: u64 = 60 * SECOND_US;
+
 /// The allocator has been seen if its counters are at most so old, in µs; the probe reads them each second.
 const SEEN_US: u64 = 10 * SECOND_US;
 
@@ -133,6 +136,8 @@ pub struct Stall {
     rss: Option<u64>,
     /// When it was last in a sleep that had lasted since the latest sign of life. Other ranks do not share it.
     slept: Stamp,
+    /// The latest second, and the first one without a gap before it.
+    seconds: Option<(Stamp, Stamp)>,
     load: Option<(Load, Stamp)>,
     /// The least live memory at the end of a step, in bytes.
     least: Option<u64>,
@@ -200,6 +205,8 @@ impl Stall {
     /// Takes what is known at a second.
     pub fn second(&mut self, seen: &Seen, at: Stamp) {
         self.sign(seen.others);
+        let begun = self.seconds.filter(|it| at.since(it.0) < GAP_US).map_or(at, |it| it.1);
+        self.seconds = Some((at, begun));
         let Some(load) = seen.load else { return };
         if self.load.is_none_or(|(before, _)| before != load) {
             if self.load.is_some() {
@@ -210,9 +217,7 @@ impl Stall {
         if load == Load::Between || seen.is_excused {
             self.sign(at);
         }
-        // Only the first sleep after a sign of life counts: what sleeps again and again waits for something.
-        let has_slept_all = |us: u64| us > 0 && us.saturating_add(SLEEP_SEEN_US) >= at.since(self.life);
-        if load == Load::Idle && seen.asleep_us.is_some_and(has_slept_all) {
+        if load == Load::Idle && seen.asleep_us.is_some_and(|us| self.has_slept_since(us, begun, at)) {
             self.slept = at;
         }
         if !self.is_active() && self.is_due(load, seen, at) {
@@ -235,6 +240,14 @@ impl Stall {
         &self.spells
     }
 
+    /// Returns whether the main thread's sleep is the reason why nothing moves: it has lasted since the latest sign of
+    /// life, or since gpuwatch sees the process, and began after the latest step, which may be another thread's. What
+    /// sleeps again and again waits for something.
+    fn has_slept_since(&self, us: u64, begun: Stamp, at: Stamp) -> bool {
+        let stepped = self.latest.map_or(Stamp(0), |(_, at)| at);
+        us > 0 && us <= at.since(stepped) && us.saturating_add(SLEEP_SEEN_US) >= at.since(self.life.max(begun))
+    }
+
     /// Returns the latest sign of life, or moment of the sleep after it.
     fn since(&self) -> Stamp {
         self.life.max(self.slept)
@@ -247,7 +260,9 @@ impl Stall {
     fn is_due(&self, load: Load, seen: &Seen, at: Stamp) -> bool {
         let is_judged =
             self.steps >= ENOUGH as u64 && !self.is_finished && !(load == Load::Idle && (seen.may_wait || self.calls));
-        let is_steady = self.load.is_some_and(|(_, since)| at.since(since) >= STEADY_US);
+        let begun = self.seconds.map_or(at, |it| it.1);
+        let is_steady = self.load.is_some_and(|(_, since)| at.since(since) >= STEADY_US)
+            && (load == Load::Busy || at.since(begun) >= SLEEP_SEEN_US);
         let is_seen = at.since(self.read) <= SEEN_US;
         let least = if load == Load::Busy && is_seen { SPINS_US } else { LEAST_US };
         let usual = seen.usual_us.unwrap_or(0);
@@ -268,7 +283,7 @@ impl Stall {
         if at <= self.life {
             return;
         }
-        let pause = if self.life == Stamp(0) { 0 } else { at.since(self.life) };
+        let pause = if self.life == Stamp(0) { 0 } else { at.since(self.since()) };
         let longest = if self.steps < ENOUGH as u64 { &mut self.warm_us } else { &mut self.longest_us };
         *longest = pause.max(*longest);
         self.life = at;

@@ -7,7 +7,7 @@ use ratatui::{
 use std::io::Write;
 
 /// The terminal's current colours and attributes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pen {
     fg: Color,
     pub(super) bg: Color,
@@ -32,6 +32,9 @@ const MARKS: Modifier =
     Modifier::REVERSED.union(Modifier::UNDERLINED).union(Modifier::CROSSED_OUT).union(Modifier::HIDDEN);
 
 impl Pen {
+    /// The pen of a terminal that has just been reset.
+    pub(super) const PLAIN: Self = Self { fg: Color::Reset, bg: Color::Reset, modifier: Modifier::empty() };
+
     /// Returns the pen of a cell.
     pub(super) fn of(cell: &Cell) -> Self {
         Self { fg: cell.fg, bg: cell.bg, modifier: cell.modifier }
@@ -39,7 +42,7 @@ impl Pen {
 
     /// Returns a pen for blanks on a background.
     pub(super) fn blank(bg: Color) -> Self {
-        Self { bg, ..Self::default() }
+        Self { bg, ..Self::PLAIN }
     }
 
     /// Returns whether its blanks look different from others on the same background.
@@ -58,7 +61,7 @@ impl Pen {
         if *self == wanted {
             return;
         }
-        let (change, reset) = (Self::orders(*self, wanted), Self::orders(Self::default(), wanted));
+        let (change, reset) = (Self::orders(*self, wanted), Self::orders(Self::PLAIN, wanted));
         // Starts from the terminal's default (an empty parameter) if that is shorter.
         let reset = if reset.is_empty() { reset } else { format!(";{reset}") };
         let shorter = if change.len() <= reset.len() { change } else { reset };

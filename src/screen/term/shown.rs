@@ -21,7 +21,10 @@ struct Shown {
 }
 
 /// A cell that the symbol before it covers. No symbol has this byte.
-const COVERED: [u8; 8] = [0xfe; 8];
+const COVERED: Shown = Shown { symbol: [0xfe; 8], pen: Pen::PLAIN };
+
+/// Makes an emoji of a character. On some terminals it takes one column even so, and what was in the next one stays.
+const SELECTOR: char = '\u{fe0f}';
 
 /// The first byte of a long symbol's hash. No symbol begins with it.
 const LONG: u8 = 0xff;
@@ -59,26 +62,28 @@ impl Picture {
         let width = usize::from(frame.area.width).max(1);
         let rows = self.0.chunks_mut(width).zip(frame.content.chunks(width)).zip(0..);
         rows.flat_map(|((shown, cells), y)| {
-            let mut covered = 0;
+            let (mut covered, mut may_be_narrow) = (0, false);
             shown.iter_mut().zip(cells).zip(0..).filter_map(move |((shown, cell), x)| {
-                let now = if covered > 0 {
-                    covered -= 1;
-                    *shown = Shown { symbol: COVERED, pen: Pen::default() };
-                    return None;
+                let now = Shown::of(cell);
+                let is_news = if covered == 0 {
+                    covered = columns(cell.symbol());
+                    let is_news = replace(shown, now) != now;
+                    may_be_narrow = is_news && cell.symbol().contains(SELECTOR);
+                    is_news
                 } else {
-                    covered = columns(cell.symbol()).saturating_sub(1);
-                    Shown::of(cell)
+                    let before = replace(shown, COVERED).symbol;
+                    may_be_narrow && before != now.symbol && before != COVERED.symbol
                 };
-                (replace(shown, now) != now).then_some((x, y, cell))
+                covered = covered.saturating_sub(1);
+                is_news.then_some((x, y, cell))
             })
         })
     }
 }
 
-/// Returns the columns that a symbol takes on all terminals: on some, an emoji made by a variation selector takes one,
-/// and the cell after it stands for itself.
+/// Returns the columns that a symbol takes.
 fn columns(symbol: &str) -> u16 {
-    writer::width(symbol).unwrap_or_else(|| if symbol.contains('\u{fe0f}') { 1 } else { symbol.cell_width() })
+    writer::width(symbol).unwrap_or_else(|| symbol.cell_width())
 }
 
 #[cfg(test)]
@@ -115,6 +120,20 @@ mod tests {
         assert_eq!(gone[..2], [(0, "a".to_owned()), (1, " ".to_owned())]);
         // It begins a column further left now.
         assert!(gone.contains(&(2, "本".to_owned())), "{gone:?}");
+    }
+
+    #[test]
+    fn an_emoji_by_selector_clears_the_cell_that_it_may_not_cover_once() {
+        let mut frame = frame("⚠\u{fe0f} x      ");
+        let mut picture = Picture::blank(frame.area);
+        picture.news(&Buffer::with_lines(["ab x      ", "second row"])).for_each(drop);
+        let first: Vec<_> = news(&mut picture, &frame).into_iter().map(|it| it.0).collect();
+        assert_eq!(first, [0, 1]);
+        frame[(1, 0)].set_bg(Color::Red);
+        assert!(news(&mut picture, &frame).is_empty());
+        frame[(0, 0)].set_symbol("a");
+        let after: Vec<_> = news(&mut picture, &frame).into_iter().map(|it| (it.0, it.2)).collect();
+        assert_eq!(after, [(0, "a".to_owned()), (1, " ".to_owned())]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ struct Run {
 
 impl<W: Write> Writer<W> {
     pub(super) fn new(to: W) -> Self {
-        Self { to, pending: Vec::new(), pen: Pen::default(), at: None, right: 0 }
+        Self { to, pending: Vec::new(), pen: Pen::PLAIN, at: None, right: 0 }
     }
 
     /// Sends the caller's sequences at once. They must not change pen or cursor.
@@ -71,7 +71,7 @@ impl<W: Write> Writer<W> {
 
     /// Clears the terminal, whose size may have changed.
     pub(super) fn clear(&mut self) {
-        self.pen.become_pen(Pen::default(), &mut self.pending);
+        self.pen.become_pen(Pen::PLAIN, &mut self.pending);
         self.pending.extend_from_slice(b"\x1b[2J");
         // A resized terminal may have moved the cursor, and may have fewer columns.
         (self.at, self.right) = (None, 0);

@@ -138,7 +138,7 @@ impl Player {
 
 type Kind = fn(&mut Player);
 
-const HEALTHY: [(&str, Kind); 15] = [
+const HEALTHY: [(&str, Kind); 16] = [
     ("training", |job| job.trains_with(|_| Phase::Pause(0, RESTS))),
     ("checkpoints on slow storage", |job| {
         let usual = 10 + job.below(250);
@@ -158,6 +158,9 @@ const HEALTHY: [(&str, Kind); 15] = [
     ("evaluation whose counters cannot be read", |job| {
         let shows = Shows { percent: (60.0, 100.0), ticks: false, ..EVALUATES };
         job.trains_with(move |it| Phase::Pause(60 + it.below(2400), shows));
+    }),
+    ("pauses of its own choice", |job| {
+        job.trains_with(|it| Phase::Pause(600 + it.below(4000), Shows { sleeps: Some(HOUR * 9), ..RESTS }));
     }),
     ("evaluation on the host", |job| {
         job.trains_with(|it| Phase::Pause(60 + it.below(2400), Shows { works: true, ..RESTS }));
@@ -298,11 +301,41 @@ fn a_sleep_of_the_programs_choice_is_no_stall_and_a_loop_that_looks_again_is_one
         assert_eq!(spells(sleeps(short), 2 * HOUR), 1, "{short} s");
     }
     assert_eq!(spells(Shows { percent: (100.0, 100.0), ..sleeps(4 * HOUR) }, HOUR), 1, "the device is busy");
-    let mut player = Player::new(6);
+    for trains_again in [false, true] {
+        let mut player = Player::new(6);
+        player.play(Phase::Train(1.0, 60));
+        player.play(Phase::Pause(4 * HOUR, sleeps(5 * HOUR)));
+        if trains_again {
+            player.play(Phase::Train(1.0, 60));
+        }
+        player.play(Phase::Pause(700, RESTS));
+        assert_eq!(player.stall.spells().len(), 1, "what it does afterwards is judged as before");
+    }
+}
+
+#[test]
+fn a_sleep_that_is_older_than_the_latest_step_explains_nothing() {
+    let mut player = Player::new(7);
     player.play(Phase::Train(1.0, 60));
-    player.play(Phase::Pause(4 * HOUR, sleeps(5 * HOUR)));
-    player.play(Phase::Pause(700, RESTS));
-    assert_eq!(player.stall.spells().len(), 1, "what it does afterwards is judged as before");
+    // The main thread waits for a thread that trains.
+    player.paused_s = 0;
+    (0..700).for_each(|_| player.second(Shows { sleeps: Some(30 * HOUR), ..RESTS }));
+    assert_eq!(player.stall.spells().len(), 1, "{:?}", player.stall);
+}
+
+#[test]
+fn a_viewer_that_begins_or_goes_on_during_a_sleep_raises_nothing() {
+    for (sleeps, count) in [(Some(5 * HOUR), 0), (None, 1)] {
+        let mut player = Player::new(8);
+        player.play(Phase::Train(1.0, 60));
+        // It receives the steps of a job that sleeps since.
+        (player.stall.load, player.stall.seconds) = (None, None);
+        for _ in 0..2 {
+            player.now_s += HOUR;
+            player.play(Phase::Pause(HOUR, Shows { sleeps, ..RESTS }));
+        }
+        assert_eq!(player.stall.spells().len(), count, "{:?}", player.stall);
+    }
 }
 
 #[test]

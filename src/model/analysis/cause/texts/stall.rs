@@ -43,7 +43,7 @@ works is a sign of life. The alert ends with the next step.
 
 What is not reported: notebooks and interactive interpreters, which wait for their user; jobs that call
 step() themselves, which may be servers that wait for requests; processes that a signal or a debugger has
-suspended (screens mark them); programs whose main thread has been in one sleep (time.sleep, from Python 3.11
+suspended (screens mark them); processes whose main thread has been in one sleep (time.sleep, from Python 3.11
 on) since their last sign of life, because they chose to pause; jobs that have freed more than half of what
 they held after every step, because they have finished.
 
