@@ -1,6 +1,6 @@
 //! A machine with simulated devices, in a directory of its own.
 
-use crate::gpu::state::Book;
+use crate::{gpu::state::Book, prepare::ALL_FILE};
 use std::{
     env,
     ffi::OsString,
@@ -9,6 +9,15 @@ use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
+
+/// Returns a list that begins with one more than the variable's.
+fn before(mut first: OsString, variable: &str) -> OsString {
+    if let Some(others) = env::var_os(variable).filter(|it| !it.is_empty()) {
+        first.push(":");
+        first.push(others);
+    }
+    first
+}
 
 /// A machine: its devices and their processes are in `state` in its directory.
 #[derive(Clone, Debug)]
@@ -120,12 +129,18 @@ impl Machine {
 
     /// The environment in which a program finds the machine, with the libraries that were prepared in `libraries`.
     pub fn environment(&self, libraries: &Path) -> Vec<(&'static str, OsString)> {
-        let mut path = libraries.as_os_str().to_owned();
-        if let Some(others) = env::var_os("LD_LIBRARY_PATH").filter(|it| !it.is_empty()) {
-            path.push(":");
-            path.push(others);
+        let mut environment = vec![
+            ("LD_LIBRARY_PATH", before(libraries.as_os_str().to_owned(), "LD_LIBRARY_PATH")),
+            ("SIMGPU_DIR", self.dir.clone().into()),
+        ];
+        // Libraries of NVML alone have no such file.
+        let all = libraries.join(ALL_FILE);
+        if all.is_file() {
+            // A space or a colon would end the path; a name is searched in the libraries' folder.
+            let is_path = !all.as_os_str().as_encoded_bytes().iter().any(|it| b" :\t\n".contains(it));
+            let first = if is_path { all.into() } else { ALL_FILE.into() };
+            environment.push(("LD_PRELOAD", before(first, "LD_PRELOAD")));
         }
-        let mut environment = vec![("LD_LIBRARY_PATH", path), ("SIMGPU_DIR", self.dir.clone().into())];
         environment.extend(self.devices.iter().map(|it| ("SIMGPU_DEVICES", it.into())));
         environment
     }

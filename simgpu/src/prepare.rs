@@ -3,6 +3,11 @@
 //! All of them depend on the simulated device, which exports what it simulates; each holds the version that programs
 //! were linked with, and stubs for the rest.
 //!
+//! Where NVIDIA's own libraries are installed beside PyTorch, its wheel finds them by a path that it contains
+//! (`DT_RPATH`), before any in `LD_LIBRARY_PATH`. The dynamic linker looks for no library that it has already loaded
+//! under a soname, so a program on the machine loads one first that needs all of the simulated ones (`LD_PRELOAD`).
+//! Names that they share with NVIDIA's then mean theirs, whatever PyTorch loads later.
+//!
 //! # How one device serves two CUDAs
 //!
 //! A wheel contains its requirements: the sonames and versions of its imports, the CUDA, cuDNN and NCCL that it was
@@ -38,6 +43,8 @@ const DEVICE_FILE: &str = "libsimgpu.so";
 /// The target of all stubs.
 const TARGET: &str = "simgpu_stub";
 const NVML_SONAME: &str = "libnvidia-ml.so.1";
+/// Needs all the others, so that a program that loads it first finds them and no others of these names.
+pub(crate) const ALL_FILE: &str = "libsimgpu-all.so";
 const DRIVER_STEM: &str = "libcuda";
 const DRIVER_SONAME: &str = "libcuda.so.1";
 /// `NVML_ERROR_NOT_SUPPORTED`
@@ -100,11 +107,19 @@ pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     prepare_nvml(out)?;
     fs::write(out.join(Wheel::FILE), wheel.to_string())?;
     let device = Object::read(&out.join(DEVICE_FILE))?.exports.into_iter().collect();
-    for (stem, stubs) in stubs {
-        let library = libraries.iter().find(|it| it.stem == stem);
+    for (stem, stubs) in &stubs {
+        let library = libraries.iter().find(|it| it.stem == *stem);
         stubs.write(out, library, library.map_or(0, |it| it.unsupported), &device)?;
     }
-    Ok(())
+    let others = stubs.values().map(|it| it.soname.as_str());
+    let all = Shared {
+        soname: ALL_FILE,
+        version: None,
+        needed: [DEVICE_FILE, NVML_SONAME].into_iter().chain(others).collect(),
+        target: TARGET,
+        stubs: Vec::new(),
+    };
+    fs::write(out.join(ALL_FILE), all.file()?)
 }
 
 /// Like `prepare`, into a folder under `parent` that is made once for this PyTorch and this simgpu. Gives the folder.
@@ -116,7 +131,7 @@ pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
 pub fn prepared(torch: &Path, parent: &Path) -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     let version = fs::read_to_string(torch.join("version.py")).unwrap_or_default();
-    (DEVICE, table::LIBRARIES, table::DRIVER_NAMES, table::NVML_NAMES, torch, version).hash(&mut hasher);
+    (DEVICE, ALL_FILE, table::LIBRARIES, table::DRIVER_NAMES, table::NVML_NAMES, torch, version).hash(&mut hasher);
     let out = parent.join(format!("simgpu-{:016x}", hasher.finish()));
     if !out.exists() {
         let new = parent.join(format!("simgpu-new-{}", std::process::id()));
@@ -154,7 +169,7 @@ impl Stubs {
         let shared = Shared {
             soname: &self.soname,
             version: self.version.as_deref(),
-            needed: DEVICE_FILE,
+            needed: vec![DEVICE_FILE],
             target: TARGET,
             stubs: names.map(|it| (it.as_str(), stub(it))).collect(),
         };

@@ -28,8 +28,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) soname: &'a str,
     /// The version of its symbols.
     pub(crate) version: Option<&'a str>,
-    /// The library that it needs, which is in the same directory.
-    pub(crate) needed: &'a str,
+    /// The libraries that it needs, which are in the same directory.
+    pub(crate) needed: Vec<&'a str>,
     /// The function in that library that all stubs jump to.
     pub(crate) target: &'a str,
     /// Names of functions, and the data whose address the target receives.
@@ -50,7 +50,7 @@ struct Sections {
 struct Layout {
     sections: Sections,
     soname: StringId,
-    needed: StringId,
+    needed: Vec<StringId>,
     path: StringId,
     version: Option<StringId>,
     target: (StringId, SymbolIndex),
@@ -126,8 +126,8 @@ impl Shared<'_> {
         out.reserve_program_headers(5);
         let sections = self.sections(out);
 
-        let [soname, needed, path] =
-            [self.soname, self.needed, "$ORIGIN"].map(|it| out.add_dynamic_string(it.as_bytes()));
+        let [soname, path] = [self.soname, "$ORIGIN"].map(|it| out.add_dynamic_string(it.as_bytes()));
+        let needed: Vec<_> = self.needed.iter().map(|it| out.add_dynamic_string(it.as_bytes())).collect();
         let version = self.version.map(|it| out.add_dynamic_string(it.as_bytes()));
         out.reserve_null_dynamic_symbol_index();
         let target = (out.add_dynamic_string(self.target.as_bytes()), out.reserve_dynamic_symbol_index());
@@ -150,7 +150,7 @@ impl Shared<'_> {
         let text = out.reserve(code.step * u64::from(self.count().max(1)), PAGE);
         let text = text..out.reserved_len();
         let writable = out.reserve(0, PAGE);
-        let dynamic = out.reserve_dynamic(12 + if version.is_some() { 3 } else { 0 });
+        let dynamic = out.reserve_dynamic(11 + needed.len() + if version.is_some() { 3 } else { 0 });
         let got = out.reserve(8, 8);
         let writable = writable..out.reserved_len();
         out.reserve_shstrtab()?;
@@ -282,7 +282,9 @@ fn write_dynamic(it: &Layout, out: &mut Writer) -> Result<()> {
     let strings = out.dynstr_len();
     out.write_align_dynamic();
     out.write_dynamic_string(elf::DT_SONAME, it.soname)?;
-    out.write_dynamic_string(elf::DT_NEEDED, it.needed)?;
+    for needed in &it.needed {
+        out.write_dynamic_string(elf::DT_NEEDED, *needed)?;
+    }
     out.write_dynamic_string(elf::DT_RUNPATH, it.path)?;
     let mut entry = |tag: DynamicTag, value| out.write_dynamic(tag, value);
     entry(elf::DT_HASH, it.hash)?;
@@ -355,18 +357,24 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for version in [None, Some("libit.so.1")] {
             let stubs = vec![("first", b"one".to_vec()), ("second", vec![0; 99])];
-            let it = Shared { soname: "libit.so.1", version, needed: "libother.so", target: "there", stubs };
+            let it = Shared {
+                soname: "libit.so.1",
+                version,
+                needed: vec!["libother.so", "libthird.so"],
+                target: "there",
+                stubs,
+            };
             let path = dir.path().join("libit.so.1");
             std::fs::write(&path, it.file().unwrap()).unwrap();
             let read = Object::read(&path).unwrap();
             assert_eq!(
                 (read.needed, read.exports),
-                (vec!["libother.so".into()], vec!["first".into(), "second".into()])
+                (vec!["libother.so".into(), "libthird.so".into()], vec!["first".into(), "second".into()])
             );
             assert_eq!(read.imports.iter().map(|it| it.name.as_str()).collect::<Vec<_>>(), ["there"]);
         }
         // The device may have no functions.
-        let none = Shared { soname: "libit.so.1", version: None, needed: "a", target: "b", stubs: Vec::new() };
+        let none = Shared { soname: "libit.so.1", version: None, needed: vec!["a"], target: "b", stubs: Vec::new() };
         assert!(none.file().is_ok());
     }
 }

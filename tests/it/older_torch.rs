@@ -22,7 +22,7 @@ static OLDER: Venv = Venv {
     variable: "GPUWATCH_TEST_VENV29",
     name: "venv-torch-2.9.1",
     holds: "PyTorch 2.9.1 (a download of about 900 MB)",
-    packages: &[&["torch==2.9.1"], BESIDE],
+    packages: &[&["torch==2.9.1", "nvidia-cuda-runtime-cu12==12.8.90"], BESIDE],
     above: None,
     python: OnceLock::new(),
 };

@@ -16,7 +16,8 @@ pub(crate) static TORCH: Venv = Venv {
     variable: "GPUWATCH_TEST_VENV",
     name: "venv-torch-2.15.0",
     holds: "PyTorch 2.15.0 (a download of about 600 MB)",
-    packages: &[&["torch==2.15.0"], BESIDE],
+    // Its wheel finds NVIDIA's runtime before any other of that name, and nothing of it may be used here.
+    packages: &[&["torch==2.15.0", "nvidia-cuda-runtime==13.2.86"], BESIDE],
     above: None,
     python: OnceLock::new(),
 };

@@ -104,6 +104,26 @@ fn a_replay_is_the_real_run_under_each_setting_to_the_byte() {
     assert!(String::from_utf8_lossy(&reported.stderr).contains("OutOfMemoryError"), "{reported:?}");
 }
 
+/// The trace of a run on an H200, and the peaks of the same program there under other settings, in bytes. The driver
+/// places segments as no simulation knows; with the defaults, the replay is the run to the byte.
+#[test]
+fn the_replay_of_a_run_on_an_h200_is_the_run_and_near_those_under_other_settings() {
+    const MEASURED: [(&str, u64, f64); 4] = [
+        ("", 4_018_143_232, 0.0),
+        ("max_split_size_mb:64", 5_192_548_352, 0.0),
+        ("expandable_segments:True", 3_235_905_536, 0.01),
+        ("roundup_power2_divisions:4", 4_137_680_896, 0.01),
+    ];
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/whatif/h200.pickle.gz");
+    let sets: Vec<_> = MEASURED.iter().flat_map(|it| ["--set", it.0]).collect();
+    let device = &answered(&trace, &sets)["devices"][0];
+    is_exact(device);
+    for ((settings, measured, off), replayed) in MEASURED.iter().zip(device["candidates"].as_array().unwrap()) {
+        let peak = replayed["peak_reserved"].as_f64().unwrap();
+        assert!((peak / *measured as f64 - 1.0).abs() <= *off, "{settings}: {peak}, measured {measured}");
+    }
+}
+
 /// Two devices with requests of their own: each is replayed as in the real run, and each has its own smallest size.
 #[test]
 fn each_device_is_replayed_by_itself() {

@@ -7,7 +7,8 @@ use super::{
     capture,
     captures::Work,
     convolution::{self, Tensor},
-    process::process,
+    model::Model,
+    process::{current, process},
     stubs::streams,
     sys,
     watch::{self, Seen},
@@ -127,6 +128,10 @@ fn named(all: &HashMap<usize, Descriptor>, operation: &Descriptor, name: i32) ->
 
 /// Returns the bytes of the workspace for operations, while their tensors exist.
 fn workspace(operations: &[u8]) -> u64 {
+    let model = process().card(current(), |it| Model::of(it.name()));
+    if !model.is_ok_and(convolution::sums_by_image) {
+        return 0;
+    }
     let all = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
     let of = |handle: u64| {
         let operation = all.get(&usize::try_from(handle).ok()?)?;
