@@ -1,5 +1,6 @@
 //! The machine, gpuwatch with a home of its own, and jobs that are spoken to line by line.
 
+use crate::results::Row;
 use gpuwatch::{
     facts::event::{Fact, Line},
     storage::recording::{Entry, Reader},
@@ -11,10 +12,15 @@ use std::{
     fs::{self, DirBuilder, File},
     io::{BufRead, BufReader, Write},
     os::unix::fs::DirBuilderExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 use tempfile::TempDir;
+
+/// The time within which a probe reports what happened.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A machine with a driver that answers.
 pub(crate) struct Bench {
@@ -60,9 +66,14 @@ impl Bench {
         dir
     }
 
+    /// gpuwatch itself.
+    pub(crate) fn program() -> PathBuf {
+        env!("CARGO_BIN_EXE_gpuwatch").into()
+    }
+
     /// gpuwatch with arguments.
     pub(crate) fn gpuwatch(&self, arguments: &[&str]) -> Command {
-        let mut command = self.command(env!("CARGO_BIN_EXE_gpuwatch"));
+        let mut command = self.command(Self::program());
         command.args(arguments);
         command
     }
@@ -89,10 +100,33 @@ impl Bench {
         self.torch.as_ref().map(|_| ()).ok_or_else(why)
     }
 
+    /// Whether Python has a module.
+    pub(crate) fn has_module(&self, name: &str) -> bool {
+        let ask = format!("import importlib.util as it; assert it.find_spec({name:?})");
+        self.command(Self::python()).args(["-c", &ask]).output().is_ok_and(|it| it.status.success())
+    }
+
     /// `gpuwatch run` with Python and a script of the repository.
     pub(crate) fn run_python(&self, script: &str, arguments: &[&str]) -> Command {
         let mut command = self.gpuwatch(&["run", "--"]);
         command.arg(Self::python()).arg(script).args(arguments);
+        command
+    }
+
+    /// A folder of its own in the home.
+    pub(crate) fn folder(&self) -> PathBuf {
+        tempfile::Builder::new().tempdir_in(self.home.path()).unwrap().keep()
+    }
+
+    /// A path in its home.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    /// `gpuwatch run` that records into a file, with Python and its arguments.
+    pub(crate) fn recorded_to(&self, file: &Path, arguments: &[&str]) -> Command {
+        let mut command = self.gpuwatch(&["run", "--output"]);
+        command.arg(file).arg("--").arg(Self::python()).args(arguments);
         command
     }
 
@@ -115,7 +149,12 @@ impl Bench {
 
     /// Returns the output of `gpuwatch check --json` for it, whatever the verdict.
     pub(crate) fn checked(&self) -> Value {
-        let done = self.gpuwatch(&["check", "--json"]).arg(self.recording()).output().unwrap();
+        self.checked_file(&self.recording())
+    }
+
+    /// The same of another recording.
+    pub(crate) fn checked_file(&self, file: &Path) -> Value {
+        let done = self.gpuwatch(&["check", "--json"]).arg(file).output().unwrap();
         serde_json::from_slice(&done.stdout).unwrap_or_else(|why| panic!("{why}: {done:?}"))
     }
 }
@@ -160,8 +199,34 @@ impl Job {
         serde_json::from_str(&line).unwrap_or_else(|why| panic!("{why}: {line:?}"))
     }
 
+    /// Compares with a report of a process's probe on its device, until all rows hold; what happened since its latest
+    /// step is in its next tick.
+    pub(crate) fn compared(bench: &Bench, pid: u32, rows: impl Fn(&Value, &Value) -> Vec<Row>) -> Vec<Row> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let once = bench.once();
+            let probes = once["probes"].as_array().unwrap();
+            let probe = probes.iter().find(|it| it["own_pid"] == pid);
+            let rows = probe.map_or_else(Vec::new, |it| rows(&it["devices"][0], &once));
+            if (!rows.is_empty() && rows.iter().all(|it| it.holds)) || Instant::now() > end {
+                assert!(!rows.is_empty(), "no probe of {pid} in {once:#}");
+                return rows;
+            }
+        }
+    }
+
     pub(crate) fn go_on(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.send("");
+    }
+
+    /// Sends a line, and returns its answer.
+    pub(crate) fn ask(&mut self, line: &str) -> Value {
+        self.send(line);
+        self.json()
+    }
+
+    pub(crate) fn send(&mut self, line: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 
     /// Closes its input and waits for its end.
@@ -176,4 +241,15 @@ impl Drop for Job {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Confirms several things at once: their names, and what confirms them. One that fails has a row that shows why.
+pub(crate) fn together(work: impl IntoIterator<Item = (String, impl FnOnce() -> Vec<Row> + Send)>) -> Vec<Row> {
+    thread::scope(|scope| {
+        let begun: Vec<_> = work.into_iter().map(|(name, it)| (name, scope.spawn(it))).collect();
+        begun
+            .into_iter()
+            .flat_map(|(name, it)| it.join().unwrap_or_else(|why| vec![Row::failed(&name, &*why)]))
+            .collect()
+    })
 }

@@ -5,18 +5,30 @@
 //! cargo test --test gpu -- leak      # the layers with that in their names
 //! ```
 //!
-//! It needs a driver, and as much as there is of: `nvidia-smi`, a C compiler, a Python with PyTorch (`python3`, or
-//! `GPUWATCH_GPU_PYTHON`). It prints a table, and writes it to `tests/gpu/results` (or `GPUWATCH_GPU_RESULTS`). What
-//! cannot be confirmed here is reported as skipped, with the reason; what does not hold fails.
+//! It needs a driver, and as much as there is of: `nvidia-smi`, a C compiler, nvtop, and a Python (`python3`, or
+//! `GPUWATCH_GPU_PYTHON`) with PyTorch, nvidia-ml-py, the frameworks of `tests/it/python/frameworks`, JAX and
+//! `CuPy`. It prints a table, and writes it to `tests/gpu/results` (or `GPUWATCH_GPU_RESULTS`). What cannot be
+//! confirmed here is reported as skipped, with the reason; what does not hold fails.
 
 #![expect(clippy::print_stdout, reason = "the table is its answer")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failure by a panic")]
 
+mod allocators;
 mod bench;
+#[path = "../it/peers/binding.rs"]
+mod binding;
 mod driver;
+mod fit;
+mod frameworks;
+#[path = "../it/light/meter.rs"]
+mod meter;
+mod metrics;
 mod native;
+mod others;
 mod results;
+mod settings;
 mod torch;
+mod viewers;
 
 use bench::Bench;
 use results::Row;
@@ -30,14 +42,25 @@ use std::{
 type Layer = fn(&Bench) -> Result<Vec<Row>, String>;
 
 /// From what is nearest to the driver to what rests on all of it.
-const LAYERS: [(&str, Layer); 7] = [
+const LAYERS: [(&str, Layer); 18] = [
     ("NVML against nvidia-smi", driver::memory),
+    ("metrics of an idle device", metrics::idle),
+    ("metrics of a busy device", metrics::busy),
     ("C probe against cuMemGetInfo", native::c),
     ("cudarc probe against NVML", native::cudarc),
     ("PyTorch's counters and the ladder", torch::counters),
     ("cost of the hook", torch::hook),
     ("a planted leak", torch::leak),
     ("out of memory", torch::oom),
+    ("attached while it runs", torch::attached),
+    ("kinds of allocators", allocators::kinds),
+    ("frameworks", frameworks::healthy),
+    ("JAX", others::jax),
+    ("CuPy", others::cupy),
+    ("what if", settings::replayed),
+    ("fit", fit::peaks),
+    ("outside of the allocator", fit::calibrated),
+    ("viewers beside a job", viewers::beside),
 ];
 
 fn main() -> ExitCode {
@@ -57,15 +80,12 @@ fn main() -> ExitCode {
         match catch_unwind(AssertUnwindSafe(|| layer(&bench))) {
             Ok(Ok(confirmed)) => rows.extend(confirmed.into_iter().map(|row| (name, row))),
             Ok(Err(why)) => test_tiers::record(&format!("gpu: {name}"), &why),
-            Err(why) => {
-                let why = why.downcast_ref::<String>().map_or("see above", |it| it.lines().next().unwrap_or_default());
-                let row =
-                    Row { claim: "it can be tried".into(), gpuwatch: why.into(), other: String::new(), holds: false };
-                rows.push((name, row));
-            }
+            Err(why) => rows.push((name, Row::failed("this layer", &*why))),
         }
+        // Where a later one never ends, these are kept.
+        results::write(&bench, &rows);
     }
     let failed = rows.iter().any(|(_, row)| !row.holds);
-    results::report(&bench, &rows);
+    print!("{}", results::write(&bench, &rows));
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

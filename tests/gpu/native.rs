@@ -59,8 +59,36 @@ fn library(bench: &Bench) -> PathBuf {
     PathBuf::from(named.trim_matches('\''))
 }
 
-/// The example for `cudarc`: what its pool holds is part of what the driver charges the process with.
+/// The example for `cudarc`, or the program that `GPUWATCH_GPU_CUDARC` names: what its pool holds is part of what the
+/// driver charges the process with.
 pub(crate) fn cudarc(bench: &Bench) -> Result<Vec<Row>, String> {
+    let program = match env::var_os("GPUWATCH_GPU_CUDARC") {
+        Some(it) => it.into(),
+        None => built()?,
+    };
+    let mut job = Job::start({
+        let mut command = bench.command(program);
+        command.arg("20");
+        command
+    });
+    job.line();
+    let once = bench.once();
+    let on = on_device(&once, job.pid());
+    let counter = |name: &str| on["counters"][name].as_u64().unwrap_or_else(|| panic!("{name} in {on:#}"));
+    let (allocated, reserved) = (counter("allocated"), counter("reserved"));
+    // 64 Mi floats of weights, and 20 times 250,000 floats; a driver's pool may count the blocks that hold them.
+    let mut rows =
+        vec![Row::within("allocated", allocated, [(256 << 20) + 20 * 1_000_000, (256 << 20) + 20 * 1_000_448])];
+    if let Some(used) = on["driver_used"].as_u64() {
+        rows.push(Row::within("reserved, at most the process's memory", reserved, [allocated, used]));
+    }
+    rows.extend(charged(bench, &once, job.pid()));
+    job.end();
+    Ok(rows)
+}
+
+/// Builds the example.
+fn built() -> Result<PathBuf, String> {
     let cargo = env::var_os("CARGO").ok_or("cargo did not start this test")?;
     let mut build = Command::new(cargo);
     build.args(["build", "--quiet", "--locked", "--workspace", "--features", "gpuwatch-probe/cudarc"]);
@@ -70,22 +98,5 @@ pub(crate) fn cudarc(bench: &Bench) -> Result<Vec<Row>, String> {
     let programs = messages
         .filter(|it| it["target"]["name"] == "cudarc")
         .find_map(|it| it["executable"].as_str().map(PathBuf::from));
-    let mut job = Job::start({
-        let mut command = bench.command(programs.expect("cargo built it"));
-        command.arg("20");
-        command
-    });
-    job.line();
-    let once = bench.once();
-    let on = on_device(&once, job.pid());
-    let counter = |name: &str| on["counters"][name].as_u64().unwrap_or_else(|| panic!("{name} in {on:#}"));
-    let (allocated, reserved) = (counter("allocated"), counter("reserved"));
-    // 64 Mi floats of weights, and 20 times 250,000 floats in blocks of 512 bytes.
-    let mut rows = vec![Row::same("allocated", &allocated, &((256 << 20) + 20 * 1_000_448))];
-    if let Some(used) = on["driver_used"].as_u64() {
-        rows.push(Row::within("reserved, at most the process's memory", reserved, [allocated, used]));
-    }
-    rows.extend(charged(bench, &once, job.pid()));
-    job.end();
-    Ok(rows)
+    Ok(programs.expect("cargo built it"))
 }

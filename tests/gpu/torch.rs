@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 /// Steps whose counters are compared.
 const STEPS: usize = 40;
 
-/// The cost of the hook in bare reads of the counters: in its place, and in a tight loop.
-const HOOK: [(&str, f64); 2] = [("ratio", 1.15), ("outside", 1.3)];
+/// The most that the hook may cost, in bare reads of the counters in its place.
+const HOOK: f64 = 1.15;
 
 /// Every counter of every step to the byte, and a ladder whose rungs are the whole device.
 pub(crate) fn counters(bench: &Bench) -> Result<Vec<Row>, String> {
@@ -81,20 +81,15 @@ pub(crate) fn hook(bench: &Bench) -> Result<Vec<Row>, String> {
     job.go_on();
     let measured = job.json();
     job.end();
-    let row = |(name, limit): (&str, f64)| {
-        let ratio = measured[name].as_f64().unwrap();
-        let claim = format!("hook over a bare read ({name})");
-        Row { claim, gpuwatch: ratio.to_string(), other: format!("at most {limit}"), holds: ratio <= limit }
-    };
-    let mut rows: Vec<Row> = HOOK.into_iter().map(row).collect();
     let us = |name: &str| format!("{} µs", measured[name]["median"]);
-    rows.push(Row {
-        claim: "a step's hook, a bare read".into(),
-        gpuwatch: us("hook_us"),
-        other: us("bare_us"),
-        holds: true,
-    });
-    Ok(rows)
+    let ratio = |name: &str| measured[name].as_f64().unwrap();
+    // In a tight loop, the read finds everything in the processor's caches; between a job's kernels, nothing does.
+    let loop_us = format!("{} bare reads of a tight loop", ratio("outside"));
+    Ok(vec![
+        Row::at_most("hook over a bare read in its place", ratio("ratio"), HOOK),
+        Row::known("a step's hook, a bare read", us("hook_us"), us("bare_us")),
+        Row::known("a step's hook", us("hook_us"), loop_us),
+    ])
 }
 
 /// A leak is found, and its line named.
@@ -134,6 +129,29 @@ pub(crate) fn oom(bench: &Bench) -> Result<Vec<Row>, String> {
         Row::same("bytes tried", &tried.unwrap_or(0), &lines["tried"].as_u64().unwrap()),
         Row::same("found by check", &finding(&verdict, "oom").is_some(), &true),
     ])
+}
+
+/// A job that was started without gpuwatch has its counters, to the byte.
+pub(crate) fn attached(bench: &Bench) -> Result<Vec<Row>, String> {
+    bench.needs_torch()?;
+    let mut command = bench.command(Bench::python());
+    command.arg("tests/it/python/attached.py");
+    let mut job = Job::start(command);
+    job.json();
+    let attach = bench.gpuwatch(&["attach", "--no-record", "--wait", "2m", &job.pid().to_string()]).output().unwrap();
+    assert!(attach.status.success(), "{attach:?}");
+    let reported = job.ask("look");
+    let counters = ["allocated", "reserved", "allocated_peak"];
+    let theirs = reported["stats"].clone();
+    let mut rows = Job::compared(bench, job.pid(), |on, _| {
+        let ours: Value = counters.iter().map(|name| on["counters"][name].clone()).collect::<Vec<_>>().into();
+        vec![Row::same(counters.join(", "), &ours, &theirs)]
+    });
+    job.go_on();
+    let ended = job.ask("end");
+    job.end();
+    rows.push(Row::same("modules that the job has besides", &ended["modules"], &serde_json::json!([])));
+    Ok(rows)
 }
 
 fn finding<'a>(verdict: &'a Value, kind: &str) -> Option<&'a Value> {

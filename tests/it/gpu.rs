@@ -1,11 +1,11 @@
 //! Runs `tests/gpu` on a simulated GPU, so that its results on a real one can be trusted.
 
-use std::{fs, os::unix::fs::PermissionsExt};
+use crate::{pty::PROGRAM, shim::script, torch};
+use serde_json::Value;
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-use crate::{shim::script, torch};
-
-/// All layers but the cost of the hook, which is a benchmark.
-const LAYERS: [&str; 6] = ["NVML", "C probe", "cudarc", "counters", "leak", "out of memory"];
+/// Layers whose claims no other test makes of the same program: not costs, frameworks, replays and fits.
+const LAYERS: [&str; 8] = ["NVML", "C probe", "cudarc", "counters", "leak", "out of memory", "attached", "kinds"];
 
 #[test]
 fn the_checks_for_a_real_gpu_pass_on_a_simulated_one() {
@@ -30,4 +30,14 @@ fn the_checks_for_a_real_gpu_pass_on_a_simulated_one() {
         assert!(rows.peek().is_some(), "{layer} was not tried:\n{printed}");
         assert!(rows.all(|it| it.ends_with("| yes |")), "{table}");
     }
+}
+
+/// A training that kept an H200 at its power limit, beside viewers that came and went (`tests/gpu/viewers.rs`).
+#[test]
+fn the_recording_of_a_busy_h200_raises_nothing() {
+    let recording =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/gpu/results/2026-11-26-nvidia-h200-busy.jsonl.zst");
+    let checked = Command::new(PROGRAM).args(["check", "--json", "--fail-on", "info"]).arg(recording).output().unwrap();
+    let verdict: Value = serde_json::from_str(&torch::stdout(&checked)).unwrap();
+    assert_eq!((&verdict["steps"], &verdict["findings"]), (&3409.into(), &serde_json::json!([])), "{verdict:#}");
 }

@@ -3,20 +3,20 @@
 //! `GPUWATCH_BENCHMARK=full cargo test --release --test it light:: -- --nocapture` compares gpuwatch with nvtop,
 //! nvitop and gpustat on the same eight simulated devices and holds each screen to its targets.
 
+mod meter;
+
 use crate::{
     nvml::libraries,
     peers,
     pty::{PATIENCE, PROGRAM, spawn, until},
 };
 use ::simgpu::{Fault, Machine};
-use portable_pty::{Child, MasterPty};
+use meter::{Cost, Meter, SIZE};
 use std::{
-    fs,
-    io::{Read, Write},
     path::Path,
     process::{Child as Process, Command, Stdio},
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
@@ -27,9 +27,6 @@ use tempfile::TempDir;
 const DEVICES: usize = 8;
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
-
-/// The size of all the terminals.
-const SIZE: (u16, u16) = (50, 200);
 
 /// The time before a measurement: starting a program costs more than watching.
 const SETTLING: Duration = Duration::from_secs(15);
@@ -111,136 +108,17 @@ impl Drop for Eight {
     }
 }
 
-/// A program in a terminal that only counts what comes.
-struct Meter {
-    child: Box<dyn Child + Send + Sync>,
-    came: Arc<Mutex<Came>>,
-    keys: Box<dyn Write + Send>,
-    _master: Box<dyn MasterPty + Send>,
-    _home: TempDir,
+/// A program in a terminal, on a machine.
+fn start(program: &str, arguments: &[String], environment: &[(&str, String)]) -> Meter {
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    Meter::of(spawn(SIZE, program, &arguments, &environment))
 }
 
-struct Came {
-    bytes: Vec<u8>,
-    first: Option<Instant>,
-    /// When the first whole picture was there.
-    frame: Option<Instant>,
-}
-
-/// The end of each frame of gpuwatch.
-const PICTURE: &[u8] = b"\x1b[?2026l";
-
-impl Meter {
-    fn start(program: &str, arguments: &[String], environment: &[(&str, String)]) -> Self {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let (home, master, child) = spawn(SIZE, program, &arguments, &environment);
-        let mut reader = master.try_clone_reader().unwrap();
-        let keys = master.take_writer().unwrap();
-        let came = Arc::new(Mutex::new(Came { bytes: Vec::new(), first: None, frame: None }));
-        let shared = Arc::clone(&came);
-        thread::spawn(move || {
-            let mut buffer = [0; 16384];
-            while let Ok(read @ 1..) = reader.read(&mut buffer) {
-                let now = Instant::now();
-                let mut came = shared.lock().unwrap();
-                came.first.get_or_insert(now);
-                came.bytes.extend_from_slice(&buffer[..read]);
-                if came.frame.is_none() && came.bytes.windows(PICTURE.len()).any(|it| it == PICTURE) {
-                    came.frame = Some(now);
-                }
-            }
-        });
-        Self { child, came, keys, _master: master, _home: home }
-    }
-
-    /// Presses keys, each after a picture that shows the effect of the one before.
-    fn press(mut self, keys: &str) -> Self {
-        for key in keys.bytes() {
-            let pictures = self.pictures();
-            assert!(until(PATIENCE, || self.pictures() > pictures), "no picture");
-            self.keys.write_all(&[key]).unwrap();
-        }
-        self
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.process_id().unwrap()
-    }
-
-    fn bytes(&self) -> usize {
-        self.came.lock().unwrap().bytes.len()
-    }
-
-    fn pictures(&self) -> usize {
-        self.came.lock().unwrap().bytes.windows(PICTURE.len()).filter(|it| *it == PICTURE).count()
-    }
-
-    /// Nanoseconds on a processor, of all its threads.
-    fn cpu_ns(&self) -> u64 {
-        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
-        let spent = threads.flatten().filter_map(|it| fs::read_to_string(it.path().join("schedstat")).ok());
-        spent.map(|it| it.split(' ').next().unwrap().parse::<u64>().unwrap()).sum()
-    }
-
-    /// A figure of the process's status, in KiB.
-    fn kib(&self, name: &str) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap();
-        let line = status.lines().find_map(|it| it.strip_prefix(name)).unwrap();
-        line.split_whitespace().next().unwrap().parse().unwrap()
-    }
-
-    fn measure(&self, time: Duration) -> Cost {
-        thread::sleep(SETTLING);
-        let (cpu, bytes, begun) = (self.cpu_ns(), self.bytes(), Instant::now());
-        thread::sleep(time);
-        let seconds = begun.elapsed().as_secs_f64();
-        Cost {
-            seconds,
-            cpu_s: (self.cpu_ns() - cpu) as f64 / 1e9,
-            peak_mib: self.kib("VmHWM:") as f64 / 1024.0,
-            bytes_per_s: (self.bytes() - bytes) as f64 / seconds,
-        }
-    }
-}
-
-impl Drop for Meter {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-struct Cost {
-    seconds: f64,
-    cpu_s: f64,
-    peak_mib: f64,
-    bytes_per_s: f64,
-}
-
-impl Cost {
-    fn percent(&self) -> f64 {
-        self.cpu_s / self.seconds * 100.0
-    }
-
-    /// Returns the limits that gpuwatch exceeds: no more CPU than nvtop, at most half of its bytes.
-    fn misses(&self, nvtop: &Self) -> Vec<String> {
-        let cpu = (self.cpu_s > nvtop.cpu_s).then(|| format!("{:.3} s against {:.3} s", self.cpu_s, nvtop.cpu_s));
-        let most = nvtop.bytes_per_s / 2.0;
-        let bytes = (self.bytes_per_s > most).then(|| format!("{:.0} bytes/s, not {most:.0}", self.bytes_per_s));
-        cpu.into_iter().chain(bytes).collect()
-    }
-
-    fn line(&self, name: &str) -> String {
-        format!(
-            "{name:<28} {:>8.3} s CPU in {:.0} s = {:>6.2} % {:>8.1} MiB {:>9.0} bytes/s",
-            self.cpu_s,
-            self.seconds,
-            self.percent(),
-            self.peak_mib,
-            self.bytes_per_s
-        )
-    }
+/// Its cost over that time, after a while.
+fn measured(meter: &Meter, time: Duration) -> Cost {
+    thread::sleep(SETTLING);
+    meter.measure(|| thread::sleep(time))
 }
 
 /// Returns the programs that show eight devices at this interval, in milliseconds.
@@ -263,7 +141,7 @@ fn contenders(every_ms: u32) -> Vec<(String, Result<&'static Path, String>, Vec<
 #[test]
 fn a_picture_of_eight_devices_that_move_takes_few_bytes() {
     let eight = Eight::new();
-    let meter = Meter::start(PROGRAM, &["--interval".to_owned(), "100ms".to_owned()], &eight.environment());
+    let meter = start(PROGRAM, &["--interval".to_owned(), "100ms".to_owned()], &eight.environment());
     // The first has all of the screen.
     assert!(until(PATIENCE, || meter.pictures() >= 5));
     let (bytes, pictures) = (meter.bytes(), meter.pictures());
@@ -288,8 +166,10 @@ fn watching_the_same_devices_costs_less_than_other_tools() {
         for (screen, flags, keys) in SCREENS {
             let mut arguments = vec!["--interval".to_owned(), format!("{every_ms}ms")];
             arguments.extend(flags.iter().map(|it| (*it).to_owned()));
-            let cost = Meter::start(PROGRAM, &arguments, &environment).press(keys).measure(time);
-            println!("{}", cost.line(&format!("gpuwatch, {screen}")));
+            let mut meter = start(PROGRAM, &arguments, &environment);
+            keys.bytes().for_each(|key| meter.press(key, |shown| until(PATIENCE, shown)));
+            let cost = measured(&meter, time);
+            println!("gpuwatch, {screen:<18} {cost}");
             if cost.peak_mib > 12.0 {
                 missed.push(format!("{screen}, {every_ms} ms: {:.1} MiB", cost.peak_mib));
             }
@@ -303,8 +183,8 @@ fn watching_the_same_devices_costs_less_than_other_tools() {
                     continue;
                 }
             };
-            let cost = Meter::start(program, &arguments, &environment).measure(time);
-            println!("{}", cost.line(&name));
+            let cost = measured(&start(program, &arguments, &environment), time);
+            println!("{name:<28} {cost}");
             if name == "nvtop" {
                 for (screen, own) in &own {
                     missed.extend(own.misses(&cost).iter().map(|why| format!("{screen}, {every_ms} ms: {why}")));
@@ -328,10 +208,10 @@ fn the_first_picture_does_not_wait_for_the_driver() {
         let mut best = (Duration::MAX, Duration::MAX);
         for _ in 0..if is_benchmark { 20 } else { 1 } {
             let begun = Instant::now();
-            let meter = Meter::start(PROGRAM, &[], &environment);
-            assert!(until(PATIENCE, || meter.came.lock().unwrap().frame.is_some()), "no picture");
-            let came = meter.came.lock().unwrap();
-            best = (best.0.min(came.first.unwrap() - begun), best.1.min(came.frame.unwrap() - begun));
+            let meter = start(PROGRAM, &[], &environment);
+            assert!(until(PATIENCE, || meter.first().is_some()), "no picture");
+            let (byte, picture) = meter.first().unwrap();
+            best = (best.0.min(byte - begun), best.1.min(picture - begun));
         }
         println!("{faults:?}: the first byte after {:?}, the first picture after {:?}", best.0, best.1);
         let [byte, picture] = [30, 100].map(Duration::from_millis);

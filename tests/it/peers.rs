@@ -2,6 +2,8 @@
 //!
 //! `GPUWATCH_PEERS_VENV` names an environment that has those in Python.
 
+mod binding;
+
 use crate::{
     nvml::{
         Bench, live,
@@ -9,6 +11,7 @@ use crate::{
     },
     packages,
     pty::{PATIENCE, Terminal, until},
+    shim::script,
     torch::stdout,
     venv::Venv,
 };
@@ -126,71 +129,6 @@ print(json.dumps([device(it) for it in range(n.nvmlDeviceGetCount())]))
     assert_eq!(reported, Value::from(expected));
 }
 
-/// How NVIDIA's binding reads each metric of device `d`; `field` is the value of a field. Those that take two readings,
-/// or are of MIG devices, are unknown in a single report of a whole device and have tests of their own.
-const READS: &[(Metric, &str)] = &[
-    (Metric::GpuPercent, "n.nvmlDeviceGetUtilizationRates(d).gpu"),
-    (Metric::MemoryPercent, "n.nvmlDeviceGetUtilizationRates(d).memory"),
-    (Metric::EncoderPercent, "n.nvmlDeviceGetEncoderUtilization(d)[0]"),
-    (Metric::DecoderPercent, "n.nvmlDeviceGetDecoderUtilization(d)[0]"),
-    (Metric::SmMhz, "n.nvmlDeviceGetClockInfo(d, n.NVML_CLOCK_SM)"),
-    (Metric::SmMaxMhz, "n.nvmlDeviceGetMaxClockInfo(d, n.NVML_CLOCK_SM)"),
-    (Metric::MemoryMhz, "n.nvmlDeviceGetClockInfo(d, n.NVML_CLOCK_MEM)"),
-    (Metric::MemoryMaxMhz, "n.nvmlDeviceGetMaxClockInfo(d, n.NVML_CLOCK_MEM)"),
-    (Metric::PerformanceState, "n.nvmlDeviceGetPerformanceState(d)"),
-    (Metric::ThrottleReasons, "n.nvmlDeviceGetCurrentClocksThrottleReasons(d)"),
-    (Metric::PowerMw, "n.nvmlDeviceGetPowerUsage(d)"),
-    (Metric::PowerLimitMw, "n.nvmlDeviceGetEnforcedPowerLimit(d)"),
-    (Metric::CelsiusNow, "n.nvmlDeviceGetTemperature(d, n.NVML_TEMPERATURE_GPU)"),
-    (Metric::SlowdownCelsius, "n.nvmlDeviceGetTemperatureThreshold(d, n.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN)"),
-    (Metric::ShutdownCelsius, "n.nvmlDeviceGetTemperatureThreshold(d, n.NVML_TEMPERATURE_THRESHOLD_SHUTDOWN)"),
-    (Metric::MemoryCelsius, "field(n.NVML_FI_DEV_MEMORY_TEMP)"),
-    (Metric::FanPercent, "n.nvmlDeviceGetFanSpeed_v2(d, 0)"),
-    (Metric::PcieGeneration, "n.nvmlDeviceGetCurrPcieLinkGeneration(d)"),
-    (Metric::PcieGenerationMax, "n.nvmlDeviceGetMaxPcieLinkGeneration(d)"),
-    (Metric::PcieWidth, "n.nvmlDeviceGetCurrPcieLinkWidth(d)"),
-    (Metric::PcieWidthMax, "n.nvmlDeviceGetMaxPcieLinkWidth(d)"),
-    (Metric::PcieSent, "n.nvmlDeviceGetPcieThroughput(d, n.NVML_PCIE_UTIL_TX_BYTES) * 1024"),
-    (Metric::PcieReceived, "n.nvmlDeviceGetPcieThroughput(d, n.NVML_PCIE_UTIL_RX_BYTES) * 1024"),
-    (Metric::PcieReplays, "field(n.NVML_FI_DEV_PCIE_REPLAY_COUNTER)"),
-    (
-        Metric::NvlinksActive,
-        "sum(n.nvmlDeviceGetNvLinkState(d, it) for it in range(field(n.NVML_FI_DEV_NVLINK_LINK_COUNT)))",
-    ),
-    (Metric::Nvlinks, "field(n.NVML_FI_DEV_NVLINK_LINK_COUNT)"),
-    (Metric::NvlinkSent, "None"),
-    (Metric::NvlinkReceived, "None"),
-    (
-        Metric::NvlinkErrors,
-        "sum(map(field, (n.NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL, \
-         n.NVML_FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL, n.NVML_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL, \
-         n.NVML_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL)))",
-    ),
-    (Metric::EccErrors, "n.nvmlDeviceGetTotalEccErrors(d, n.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, n.NVML_VOLATILE_ECC)"),
-    (Metric::EccErrorsEver, "field(n.NVML_FI_DEV_ECC_DBE_AGG_TOTAL)"),
-    (Metric::EccCorrected, "field(n.NVML_FI_DEV_ECC_SBE_VOL_TOTAL)"),
-    (Metric::EccCorrectedEver, "field(n.NVML_FI_DEV_ECC_SBE_AGG_TOTAL)"),
-    (Metric::RowsCorrected, "field(n.NVML_FI_DEV_REMAPPED_COR)"),
-    (Metric::RowsUncorrected, "field(n.NVML_FI_DEV_REMAPPED_UNC)"),
-    (Metric::RowsPending, "field(n.NVML_FI_DEV_REMAPPED_PENDING)"),
-    (Metric::RowsFailed, "field(n.NVML_FI_DEV_REMAPPED_FAILURE)"),
-    (Metric::Bar1Used, "n.nvmlDeviceGetBAR1MemoryInfo(d).bar1Used"),
-    (Metric::Bar1Total, "n.nvmlDeviceGetBAR1MemoryInfo(d).bar1Total"),
-    (Metric::Persistence, "n.nvmlDeviceGetPersistenceMode(d)"),
-    (Metric::ComputeMode, "n.nvmlDeviceGetComputeMode(d)"),
-    (Metric::Mig, "n.nvmlDeviceGetMigMode(d)[0]"),
-    (Metric::MigSlices, "None"),
-    (Metric::MigMultiprocessors, "None"),
-];
-
-/// The same for figures of process `p`, the newest sample.
-const USES: [(&str, &str); 4] = [
-    ("sm_percent", "p.smUtil"),
-    ("memory_percent", "p.memUtil"),
-    ("encoder_percent", "p.encUtil"),
-    ("decoder_percent", "p.decUtil"),
-];
-
 #[test]
 fn nvidias_own_binding_reads_every_metric_and_figure_that_gpuwatch_reads() {
     test_tiers::full!("other programs read NVML");
@@ -201,34 +139,22 @@ fn nvidias_own_binding_reads_every_metric_and_figure_that_gpuwatch_reads() {
     let uses = uses.map(|(name, percent)| Fault::Line(format!("answer={percent} {call}:{name}:{pid}")));
     let faults: Vec<Fault> = answers().into_iter().chain(uses).collect();
     let own = bench.once(&faults);
-    let entries = |all: &[(&str, &str)]| all.iter().map(|(name, read)| format!("{name:?}: {read}")).collect::<Vec<_>>();
-    let metrics: Vec<(&str, &str)> = READS.iter().map(|(metric, read)| (metric.row().name, *read)).collect();
-    let script = format!(
-        "
-import json, pynvml as n
-n.nvmlInit()
-d = n.nvmlDeviceGetHandleByIndex(0)
-field = lambda it: n.nvmlDeviceGetFieldValues(d, [it])[0].value.ullVal
-p = max(n.{call}(d, 0), key=lambda it: it.timeStamp)
-memory = n.nvmlDeviceGetMemoryInfo(d)
-print(json.dumps({{'metrics': {{{}}}, 'figures': {{{}}}, 'pid': p.pid, 'driver': n.nvmlSystemGetDriverVersion(),
-                  'name': n.nvmlDeviceGetName(d), 'memory': [memory.total, memory.free, memory.used]}}))
-",
-        entries(&metrics).join(", "),
-        entries(&USES).join(", ")
-    );
-    let reported: Value = serde_json::from_str(&reported(&bench, python, &["-c", &script])).unwrap();
+    let [metrics, figures] = binding::arguments();
+    let arguments = [script("binding.py"), metrics, figures];
+    let text = reported(&bench, python, &arguments.each_ref().map(String::as_str));
+    let reported: Value = serde_json::from_str(&text).unwrap();
     let device = &own["devices"][0];
     for row in Metric::TABLE {
-        assert!(READS.iter().any(|it| it.0 == row.metric), "{}: how does NVIDIA's binding read it?", row.name);
+        let is_read = binding::METRICS.iter().any(|it| it.0 == row.metric);
+        assert!(is_read, "{}: how does NVIDIA's binding read it?", row.name);
         assert_eq!(device["metrics"][row.name], reported["metrics"][row.name], "{}: {}", row.name, row.call);
     }
     let figures = &device["processes"][0]["figures"];
     for row in Figure::TABLE.iter().filter(|it| it.of == Of::Device) {
-        assert!(USES.iter().any(|it| it.0 == row.name), "{}", row.name);
-        assert_eq!(figures[row.name], reported["figures"][row.name], "{}", row.name);
+        assert!(binding::FIGURES.iter().any(|it| it.0 == row.name), "{}", row.name);
+        assert_eq!(figures[row.name], reported["figures"][&pid.to_string()][0][row.name], "{}", row.name);
     }
-    assert_eq!((&reported["pid"], &device["processes"][0]["pid"]), (&pid.into(), &pid.into()));
+    assert_eq!((reported["figures"].as_object().unwrap().len(), &device["processes"][0]["pid"]), (1, &pid.into()));
     assert_eq!((&device["name"], &own["driver"]["version"]), (&reported["name"], &reported["driver"]));
     // The binding's first version of the call counts the driver's reserve as used.
     let memory = ["total", "free", "used"].map(|it| device["memory"][it].as_u64().unwrap());

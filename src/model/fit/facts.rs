@@ -21,6 +21,8 @@ pub struct Facts {
     pub reserved: u64,
     /// Multiprocessors of the device, at least and at most.
     pub multiprocessors: (u64, u64),
+    /// The first number of the device's compute capability; 0 where it is not known.
+    pub capability: u64,
     /// How several devices are linked, at least and at best.
     pub links: (Link, Link),
 }
@@ -29,6 +31,7 @@ impl Facts {
     /// Returns the facts for another device.
     #[must_use]
     pub fn on(self, device: &Device) -> Self {
-        Self { multiprocessors: device.multiprocessors, links: device.links, ..self }
+        let capability = device.capability.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+        Self { multiprocessors: device.multiprocessors, capability, links: device.links, ..self }
     }
 }
