@@ -6,6 +6,7 @@
 //!
 //! Environment variables of a program on the machine:
 //!
+//! - `SIMGPU_FIRST`: a file that a program loads before PyTorch (`prepare.rs`).
 //! - `SIMGPU_DIR`: the directory of the machine's state; `SIMGPU_DEVICES`: its devices, while no process uses it.
 //! - `SIMGPU_CONTEXT_MB`: the size of a context, 512 by default.
 //! - `SIMGPU_NCCL_MB`: the memory of an NCCL communicator of several ranks on each device, 256 by default.

@@ -10,6 +10,14 @@ use std::{
     time::Duration,
 };
 
+/// The variable with the file that has to be loaded before PyTorch.
+const FIRST: &str = "SIMGPU_FIRST";
+
+/// Returns the file that needs all libraries of a folder, if it has such a file.
+fn all(libraries: &Path) -> Option<PathBuf> {
+    Some(libraries.join(ALL_FILE)).filter(|it| it.is_file())
+}
+
 /// Returns a list that begins with one more than the variable's.
 fn before(mut first: OsString, variable: &str) -> OsString {
     if let Some(others) = env::var_os(variable).filter(|it| !it.is_empty()) {
@@ -133,16 +141,17 @@ impl Machine {
             ("LD_LIBRARY_PATH", before(libraries.as_os_str().to_owned(), "LD_LIBRARY_PATH")),
             ("SIMGPU_DIR", self.dir.clone().into()),
         ];
-        // Libraries of NVML alone have no such file.
-        let all = libraries.join(ALL_FILE);
-        if all.is_file() {
-            // A space or a colon would end the path; a name is searched in the libraries' folder.
-            let is_path = !all.as_os_str().as_encoded_bytes().iter().any(|it| b" :\t\n".contains(it));
-            let first = if is_path { all.into() } else { ALL_FILE.into() };
-            environment.push(("LD_PRELOAD", before(first, "LD_PRELOAD")));
-        }
+        environment.extend(all(libraries).map(|it| (FIRST, it.into())));
         environment.extend(self.devices.iter().map(|it| ("SIMGPU_DEVICES", it.into())));
         environment
+    }
+
+    /// The variable by which every program that is started loads the libraries before all others, for programs that
+    /// cannot load the file of `SIMGPU_FIRST` themselves before PyTorch. A program with another libc cannot start with
+    /// it. `None` for libraries of NVML alone.
+    pub fn preload(&self, libraries: &Path) -> Option<(&'static str, OsString)> {
+        const NAME: &str = "LD_PRELOAD";
+        all(libraries).map(|it| (NAME, before(it.into(), NAME)))
     }
 
     /// The devices as they stand.

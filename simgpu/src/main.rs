@@ -67,7 +67,8 @@ fn run(devices: &str, torch: Option<PathBuf>, dir: &Path, program: &[OsString]) 
     let torch = torch.map_or_else(|| simgpu::torch_of(program), Ok)?;
     let machine = Machine::new(devices, dir).context("the machine's state")?;
     let libraries = simgpu::prepared(&torch, dir).context("prepare")?;
-    Err(Command::new(name).args(arguments).envs(machine.environment(&libraries)).exec()).context("run the program")
+    let environment = machine.environment(&libraries).into_iter().chain(machine.preload(&libraries));
+    Err(Command::new(name).args(arguments).envs(environment).exec()).context("run the program")
 }
 
 fn status(dir: &Path) -> anyhow::Result<()> {

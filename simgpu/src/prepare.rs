@@ -4,9 +4,9 @@
 //! were linked with, and stubs for the rest.
 //!
 //! Where NVIDIA's own libraries are installed beside PyTorch, its wheel finds them by a path that it contains
-//! (`DT_RPATH`), before any in `LD_LIBRARY_PATH`. The dynamic linker looks for no library that it has already loaded
-//! under a soname, so a program on the machine loads one first that needs all of the simulated ones (`LD_PRELOAD`).
-//! Names that they share with NVIDIA's then mean theirs, whatever PyTorch loads later.
+//! (`DT_RPATH`), before any in `LD_LIBRARY_PATH`. The dynamic linker searches no library that it has already loaded
+//! under a soname. So a program loads a file that needs all of the simulated ones before it loads PyTorch: jobs of
+//! `gpuwatch fit` and replays by themselves (`SIMGPU_FIRST`), others by `LD_PRELOAD`.
 //!
 //! # How one device serves two CUDAs
 //!

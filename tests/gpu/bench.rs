@@ -106,6 +106,15 @@ impl Bench {
         self.command(Self::python()).args(["-c", &ask]).output().is_ok_and(|it| it.status.success())
     }
 
+    /// The same; records what cannot be tried without it.
+    pub(crate) fn has_or_skips(&self, name: &str, what: &str) -> bool {
+        let has = self.has_module(name);
+        if !has {
+            test_tiers::record(&format!("gpu: {what}"), &format!("{} has no {name}", Self::python().display()));
+        }
+        has
+    }
+
     /// `gpuwatch run` with Python and a script of the repository.
     pub(crate) fn run_python(&self, script: &str, arguments: &[&str]) -> Command {
         let mut command = self.gpuwatch(&["run", "--"]);

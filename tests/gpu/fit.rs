@@ -31,7 +31,7 @@ const OFF: f64 = 0.06;
 /// Peaks of the allocator, and of the whole process.
 pub(crate) fn peaks(bench: &Bench) -> Result<Vec<Row>, String> {
     bench.needs_torch()?;
-    let here: Vec<_> = TRAININGS.into_iter().filter(|it| bench.has_module(it.0)).collect();
+    let here: Vec<_> = TRAININGS.into_iter().filter(|it| bench.has_or_skips(it.0, it.1)).collect();
     Ok(together(here.into_iter().map(|(_, script, arguments)| {
         let name = format!("{} {}", script.rsplit('/').next().unwrap(), arguments.join(" "));
         (name.clone(), move || {
@@ -105,7 +105,9 @@ pub(crate) fn calibrated(bench: &Bench) -> Result<Vec<Row>, String> {
     let table: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     let number = |it: &Value| it.as_u64().unwrap();
     let multiprocessors = number(&table["multiprocessors"]);
-    let facts = Facts { processes: 1, multiprocessors: (multiprocessors, multiprocessors), ..Facts::default() };
+    let device = Device::parse(&bench.gpu)?;
+    let facts = Facts { processes: 1, ..Facts::default() }.on(&device);
+    let facts = Facts { multiprocessors: (multiprocessors, multiprocessors), ..facts };
     let ranges = outside(&facts, None);
     let range = |name: &str| ranges.iter().find(|it| it.name == name).map(|it| [it.low, it.high]).expect("a range");
     let mut rows: Vec<Row> = table["context"]
@@ -131,7 +133,6 @@ pub(crate) fn calibrated(bench: &Bench) -> Result<Vec<Row>, String> {
     let [_, high] = range("lazily loaded kernels");
     rows.push(Row::known("kernels of some 40 operations", format!("up to {high}"), sum("plain").to_string()));
     rows.push(Row::known("kernels of convolutions", "", sum("cudnn").to_string()));
-    let device = Device::parse(&bench.gpu)?;
     let once = bench.once();
     let memory = &once["devices"][0]["memory"];
     rows.push(Row::same("total of the card", &device.total, &number(&memory["total"])));

@@ -22,7 +22,7 @@ const JOBS: [(&str, &str, &str, [u64; 2]); 9] = [
 
 pub(crate) fn healthy(bench: &Bench) -> Result<Vec<Row>, String> {
     bench.needs_torch()?;
-    let here = JOBS.into_iter().filter(|it| bench.has_module(it.2));
+    let here = JOBS.into_iter().filter(|it| bench.has_or_skips(it.2, it.1));
     let rows =
         together(here.map(|(script, function, _, steps)| {
             (function.to_owned(), move || trained(bench, script, function, steps))

@@ -8,7 +8,8 @@
 //! It needs a driver, and as much as there is of: `nvidia-smi`, a C compiler, nvtop, and a Python (`python3`, or
 //! `GPUWATCH_GPU_PYTHON`) with PyTorch, nvidia-ml-py, the frameworks of `tests/it/python/frameworks`, JAX and
 //! `CuPy`. It prints a table, and writes it to `tests/gpu/results` (or `GPUWATCH_GPU_RESULTS`). What cannot be
-//! confirmed here is reported as skipped, with the reason; what does not hold fails.
+//! confirmed here is reported as skipped, with the reason; what does not hold fails. Trainings and replays take up to
+//! 70 GB of device memory.
 
 #![expect(clippy::print_stdout, reason = "the table is its answer")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failure by a panic")]
@@ -72,20 +73,20 @@ fn main() -> ExitCode {
         }
     };
     let mut rows = Vec::new();
+    let file = results::file(&bench);
     let wanted: Vec<String> = env::args().skip(1).filter(|it| !it.starts_with('-')).collect();
-    for (name, layer) in LAYERS {
-        if !wanted.is_empty() && !wanted.iter().any(|it| name.contains(it)) {
-            continue;
-        }
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|it| name.contains(it));
+    assert!(LAYERS.iter().any(|it| is_wanted(it.0)), "no layer has any of {wanted:?} in its name");
+    for (name, layer) in LAYERS.into_iter().filter(|it| is_wanted(it.0)) {
         match catch_unwind(AssertUnwindSafe(|| layer(&bench))) {
             Ok(Ok(confirmed)) => rows.extend(confirmed.into_iter().map(|row| (name, row))),
             Ok(Err(why)) => test_tiers::record(&format!("gpu: {name}"), &why),
             Err(why) => rows.push((name, Row::failed("this layer", &*why))),
         }
         // Where a later one never ends, these are kept.
-        results::write(&bench, &rows);
+        results::write(&bench, &rows, &file);
     }
     let failed = rows.iter().any(|(_, row)| !row.holds);
-    print!("{}", results::write(&bench, &rows));
+    print!("{}", results::write(&bench, &rows, &file));
     if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

@@ -88,7 +88,8 @@ fn figures(device: &Value, pid: u32, read: [&Value; 2]) -> Vec<Row> {
     let samples = read.map(|it| it["figures"][&pid.to_string()].as_array().cloned().unwrap_or_default()).concat();
     let row = |name: &str| {
         let of = samples.iter().map(|it| &it[name]);
-        between(&format!("{name} of the process"), &figures[name], of)
+        let row = between(&format!("{name} of the process"), &figures[name], of);
+        Row { holds: row.holds && figures[name].is_u64(), ..row }
     };
     binding::FIGURES.iter().map(|it| row(it.0)).collect()
 }

@@ -24,6 +24,7 @@ fn counted(bench: &Bench, module: &str, script: &str) -> Result<Vec<Row>, String
     let mut job = Job::start(command);
     let theirs = job.json();
     let counters = theirs["counters"].as_object().unwrap();
+    assert!(!counters.is_empty(), "{module} reports no counters");
     let rows = Job::compared(bench, job.pid(), |on, once| {
         let ladder = &once["devices"][0]["ladder"];
         let counted = counters.iter().map(|(name, value)| Row::same(name.as_str(), &on["counters"][name], value));

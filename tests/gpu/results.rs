@@ -1,7 +1,14 @@
 //! The table of what was confirmed.
 
 use crate::bench::Bench;
-use std::{any::Any, env, fmt::Write as _, fs, path::PathBuf, process::Command};
+use std::{
+    any::Any,
+    env,
+    fmt::Write as _,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 /// A claim, and the two figures that it compares.
 pub(crate) struct Row {
@@ -12,9 +19,10 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Two figures that must be the same.
+    /// Two figures that must be there and the same.
     pub(crate) fn same<T: PartialEq + ToString>(claim: impl Into<String>, gpuwatch: &T, other: &T) -> Self {
-        Self { claim: claim.into(), gpuwatch: gpuwatch.to_string(), other: other.to_string(), holds: gpuwatch == other }
+        let (own, its) = (gpuwatch.to_string(), other.to_string());
+        Self { claim: claim.into(), holds: gpuwatch == other && own != "null", gpuwatch: own, other: its }
     }
 
     /// A claim that could not be tried, for what its thread panicked with.
@@ -54,8 +62,15 @@ pub(crate) fn folder() -> PathBuf {
     env::var_os("GPUWATCH_GPU_RESULTS").map_or_else(|| PathBuf::from("tests/gpu/results"), PathBuf::from)
 }
 
-/// Returns the table, and writes it to a file named after the day and the GPU.
-pub(crate) fn write(bench: &Bench, rows: &[(&str, Row)]) -> String {
+/// Returns a file named after the day and the GPU that does not exist yet.
+pub(crate) fn file(bench: &Bench) -> PathBuf {
+    let numbered = (1..).map(|number| if number == 1 { String::new() } else { format!("-{number}") });
+    let mut files = numbered.map(|it| folder().join(format!("{}{it}.md", named(bench))));
+    files.find(|it| !it.exists()).expect("numbers have no end")
+}
+
+/// Returns the table, and writes it to a file.
+pub(crate) fn write(bench: &Bench, rows: &[(&str, Row)], file: &Path) -> String {
     let mut table = format!(
         "# {}, {}\n\nDriver {}, {}, gpuwatch {}. Sizes are bytes unless they name another unit.\n\n",
         bench.gpu,
@@ -70,7 +85,7 @@ pub(crate) fn write(bench: &Bench, rows: &[(&str, Row)]) -> String {
         writeln!(table, "| {layer} | {} | {} | {} | {holds} |", row.claim, row.gpuwatch, row.other).unwrap();
     }
     fs::create_dir_all(folder()).unwrap();
-    fs::write(folder().join(format!("{}.md", named(bench))), &table).unwrap();
+    fs::write(file, &table).unwrap();
     table
 }
 

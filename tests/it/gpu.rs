@@ -4,7 +4,8 @@ use crate::{pty::PROGRAM, shim::script, torch};
 use serde_json::Value;
 use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
 
-/// Layers whose claims no other test makes of the same program: not costs, frameworks, replays and fits.
+/// The layers, except for those that measure costs, and those whose programs other tests run: frameworks, replays,
+/// fits.
 const LAYERS: [&str; 8] = ["NVML", "C probe", "cudarc", "counters", "leak", "out of memory", "attached", "kinds"];
 
 #[test]

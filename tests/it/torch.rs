@@ -83,7 +83,8 @@ impl Gpu {
     /// Returns the environment in which a program finds this machine's devices, and ends at an unreviewed call.
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let strict = [("SIMGPU_STRICT", "1".into())];
-        self.machine.environment(libraries()).into_iter().chain(strict).collect()
+        let machine = self.machine.environment(libraries()).into_iter().chain(self.machine.preload(libraries()));
+        machine.chain(strict).collect()
     }
 
     /// A program that finds this machine's devices.

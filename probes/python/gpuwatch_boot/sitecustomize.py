@@ -39,6 +39,15 @@ class _OnTorch:
                 del loader.exec_module
             except AttributeError:
                 pass
+            # On a simulated machine (`gpuwatch fit`), its libraries take the place of NVIDIA's.
+            first = os.environ.get("SIMGPU_FIRST")
+            if first:
+                try:
+                    import ctypes
+
+                    ctypes.CDLL(first)
+                except Exception:
+                    pass
             try:
                 execute(module)
             except BaseException as error:

@@ -153,6 +153,9 @@ def main():
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
+        if "SIMGPU_FIRST" in os.environ:
+            # Else PyTorch would load NVIDIA's libraries, where they are installed.
+            ctypes.CDLL(os.environ["SIMGPU_FIRST"])
         import torch
 
         if not torch.version.cuda:
