@@ -166,9 +166,11 @@ impl Terminal {
     }
 
     pub(crate) fn resize(&self, rows: u16, cols: u16) {
+        // What the program draws for the new size is not seen in the old one.
+        let mut seen = self.seen.lock().unwrap();
         self.master.resize(PtySize { rows, cols, pixel_width: 0, pixel_height: 0 }).unwrap();
         if let (Some(rows), Some(cols)) = (NonZeroU16::new(rows), NonZeroU16::new(cols)) {
-            self.seen.lock().unwrap().parser.screen_mut().set_size(rows, cols);
+            seen.parser.screen_mut().set_size(rows, cols);
         }
     }
 
