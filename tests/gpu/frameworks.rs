@@ -15,9 +15,9 @@ const JOBS: [(&str, &str, &str, [u64; 2]); 9] = [
     ("trainer.py", "healthy_lora", "peft", [120, 120]),
     ("trainer.py", "healthy_accelerate", "accelerate", [64, 64]),
     // In float16, a step whose gradients overflow is left out.
-    ("modules.py", "healthy_lightning", "lightning", [90, 96]),
+    ("modules.py", "healthy_lightning", "lightning", [95, 96]),
     ("modules.py", "healthy_gan", "lightning", [192, 192]),
-    ("modules.py", "healthy_timm", "timm", [54, 60]),
+    ("modules.py", "healthy_timm", "timm", [60, 60]),
 ];
 
 pub(crate) fn healthy(bench: &Bench) -> Result<Vec<Row>, String> {
