@@ -8,14 +8,14 @@ use crate::{
     config::{self, Asking, Driver, Keep, Naming, OnAlert, Recording, Summary, When},
     facts::text::Foreign,
     jobs::{
-        attach::{self, Options, Outcome},
+        attach::{self, Confined, Options, Outcome},
         launch,
     },
     model::alerts::Policy,
     storage::{output, sink::delivery::Delivery},
 };
 use anyhow::Result;
-use std::{env, path::PathBuf, thread, time::Duration};
+use std::{env, path::PathBuf, sync::Arc, thread, time::Duration};
 
 /// Exit codes: one of the processes was left as it is; one of them has not answered yet.
 const REFUSED: u8 = 2;
@@ -25,14 +25,20 @@ const PENDING: u8 = 3;
 pub(super) const AFTER: &str = "Example:
   gpuwatch attach 4102
 
-The main thread of the job is paused for less than a millisecond as a rule, and for 100 ms at most. Steps count from then on, \
-or continue the optimizer's own count; peaks are those of the whole job.
+The main thread of the job is paused for less than a millisecond as a rule; gpuwatch prints for how long. A thread that does \
+not stop within 100 ms is left alone. Steps count from then on, or continue the optimizer's own count; peaks are those of the whole job.
 
 A process in the background records the job, as `gpuwatch run` does. It needs no terminal, and ends with the job or with \
 `gpuwatch detach`.
 
-Exit code 0 once the probe runs, 2 if a process is left as it is (one sentence says why), 3 if its main thread has not \
-returned to Python yet: the probe starts when it does.";
+Exit code 0 once the probe runs, 2 if a process is left as it is (one sentence says why), 3 if it has not answered yet: \
+the probe starts when its main thread returns to Python.";
+
+/// Keeps Ctrl-Z from suspending this process while it holds the main thread of a job.
+fn stay_awake() {
+    // Without it, only that protection is missing.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGTSTP, Arc::default());
+}
 
 /// What `gpuwatch attach` takes.
 #[derive(Clone, Debug, clap::Args)]
@@ -64,6 +70,9 @@ pub(super) struct Asked {
     /// Record this job, whose probe runs: gpuwatch starts itself so.
     #[arg(long, hide = true, value_name = "JOB")]
     recorder: Option<Job>,
+    /// Reach this process's files as its user: gpuwatch starts itself so.
+    #[arg(long, hide = true, value_name = "WHOSE", value_parser = clap::value_parser!(Confined))]
+    confined: Option<Confined>,
 }
 
 /// What `gpuwatch detach` takes.
@@ -88,6 +97,10 @@ pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
     if let Some(job) = asked.recorder.clone() {
         return record(&job, *asked, policy);
     }
+    if let (Some(subject), [pid]) = (asked.confined, &asked.pids[..]) {
+        attach::reach_confined(*pid, subject)?;
+        return Ok(0);
+    }
     let mut pids = asked.pids.clone();
     if asked.all {
         pids = attach::candidates();
@@ -102,6 +115,7 @@ pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
     if asked.dry_run {
         return planned(&pids, asked.no_record);
     }
+    stay_awake();
     let mut codes = Vec::new();
     for members in attach::jobs(&pids) {
         let run = launch::new_run_id();
@@ -109,7 +123,7 @@ pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
         let mut outcomes = each(&members, |pid| attach::attach(pid, &options));
         // A launcher has PyTorch as its ranks have, and uses no GPU.
         outcomes.retain(|it| !(asked.all && matches!(it.1, Outcome::Idle(_))));
-        let is_asked = |it: &&(u32, Outcome)| matches!(it.1, Outcome::Done(_) | Outcome::Pending);
+        let is_asked = |it: &&(u32, Outcome)| matches!(it.1, Outcome::Done(_) | Outcome::Pending(_));
         let followed: Vec<u32> = outcomes.iter().filter(is_asked).map(|it| it.0).collect();
         codes.push(report(&outcomes, "the probe runs; `gpuwatch` shows it, `gpuwatch detach` ends it")?);
         if !asked.no_record && !followed.is_empty() {
@@ -137,6 +151,7 @@ fn record(job: &Job, asked: Asked, policy: Policy) -> Result<u8> {
 
 /// Detaches, and prints what came of it.
 pub(super) fn detach(asked: &Ended) -> Result<u8> {
+    stay_awake();
     let options = options(asked.waiting);
     report(&each(&asked.pids, |pid| attach::detach(pid, &options)), "the probe has ended")
 }
@@ -187,11 +202,8 @@ fn report(outcomes: &[(u32, Outcome)], done: &str) -> Result<u8> {
                 output::print(&format!("process {pid}: {done}{}\n", paused.unwrap_or_default()))?;
                 0
             }
-            Outcome::Pending => {
-                super::print_message(format_args!(
-                    "process {pid}: its main thread has not returned to Python yet; the request waits there, and a \
-                     second one is not queued"
-                ));
+            Outcome::Pending(why) => {
+                super::print_message(format_args!("process {pid}: {why}"));
                 PENDING
             }
             Outcome::Refused(why) | Outcome::Idle(why) => {

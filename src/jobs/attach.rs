@@ -4,6 +4,11 @@
 //! them, and `trace` or `remote` has its Python run a line of text (`script`). That line starts a thread in the job,
 //! which does everything else (`probes/python/gpuwatch_probe/_join.py`) and answers in a file.
 //!
+//! # How gpuwatch's user stays unharmed
+//!
+//! Files that another user's job sees are reached only by `files`, in a child that is that user (`folder` and `images`
+//! have what it does). This process reads of such a job what the kernel says of it in `/proc`, and its memory.
+//!
 //! # How the job stays unharmed
 //!
 //! Python 3.14 and newer read the path of a script at a moment of their own; nothing is stopped. For older ones the
@@ -17,13 +22,17 @@ use std::{
     io,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
+    str::FromStr,
     thread::sleep,
     time::{Duration, Instant},
 };
 
 mod elf;
+mod files;
+mod folder;
 #[cfg(target_arch = "x86_64")]
 mod frame;
+mod images;
 mod inspect;
 mod job;
 mod maps;
@@ -35,8 +44,10 @@ mod script;
 mod trace;
 
 use self::{
+    files::{Files, Key, Subject},
+    folder::State,
     inspect::{Target, inspect},
-    place::{Place, State},
+    place::Place,
     plan::{Plan, Refusal, Transport},
     script::{Order, Wish},
 };
@@ -44,6 +55,12 @@ use crate::{facts::text::Foreign, sources::system};
 
 /// The time between two checks for the job's answer.
 const POLL_EVERY: Duration = Duration::from_millis(5);
+
+/// Why there is no answer yet.
+const QUEUED: &str =
+    "its main thread has not returned to Python yet; the request waits there, and a second one is not queued";
+const BEGUN: &str = "the request has begun, and its probe is not ready yet; a second one is not queued";
+const OTHER: &str = "another gpuwatch waits for its answer";
 
 /// How the request is made, beside the job's number.
 #[derive(Clone, Debug, Default)]
@@ -56,13 +73,32 @@ pub struct Options {
     pub run: Option<String>,
 }
 
+/// The process whose files a child reaches, beside its number: `TICKS-USER-GROUP`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Confined {
+    start_ticks: u64,
+    user: u32,
+    group: u32,
+}
+
+impl FromStr for Confined {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let part = |it: Option<&str>| it.and_then(|it| it.parse().ok()).ok_or("it is not TICKS-USER-GROUP");
+        let mut parts = text.split('-');
+        let start_ticks = parts.next().and_then(|it| it.parse().ok()).ok_or("it is not TICKS-USER-GROUP")?;
+        Ok(Self { start_ticks, user: part(parts.next())?, group: part(parts.next())? })
+    }
+}
+
 /// What came of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The job has done it; how long its main thread was stopped, where it was.
     Done(Option<Duration>),
-    /// The main thread has not returned to Python yet; the job does it then.
-    Pending,
+    /// It was asked and has not answered, in one sentence why.
+    Pending(&'static str),
     /// Nothing was done, in one sentence why.
     Refused(Refusal),
     /// Nothing was done because the process does not use a GPU yet, in one sentence.
@@ -103,21 +139,30 @@ pub fn candidates() -> Vec<u32> {
     inspect::candidates()
 }
 
+/// Reaches the files of a process as its user, for the gpuwatch that started this one: see `files`.
+///
+/// # Errors
+/// When an answer cannot be written.
+pub fn reach_confined(pid: u32, subject: Confined) -> io::Result<()> {
+    let Confined { start_ticks, user, group } = subject;
+    files::serve(Subject { pid, start_ticks, user, group })
+}
+
 /// Starts the probe in a process.
 pub fn attach(pid: u32, options: &Options) -> Outcome {
     let target = inspect(pid);
     let planned = plan::plan(&target.facts);
-    ask(&target, planned, Wish::Start, options)
+    ask(target, planned, Wish::Start, options)
 }
 
 /// Ends the probe of a process.
 pub fn detach(pid: u32, options: &Options) -> Outcome {
     let target = inspect(pid);
     let planned = plan::plan_end(&target.facts);
-    ask(&target, planned, Wish::Stop, options)
+    ask(target, planned, Wish::Stop, options)
 }
 
-fn ask(target: &Target, planned: Result<Plan, Refusal>, wish: Wish, options: &Options) -> Outcome {
+fn ask(target: Target, planned: Result<Plan, Refusal>, wish: Wish, options: &Options) -> Outcome {
     let plan = match planned {
         Ok(plan) => plan,
         Err(why) => return Outcome::Refused(why),
@@ -130,16 +175,20 @@ fn ask(target: &Target, planned: Result<Plan, Refusal>, wish: Wish, options: &Op
     }
 }
 
-fn place_and_ask(target: &Target, plan: &Plan, wish: Wish, options: &Options) -> io::Result<Outcome> {
-    let place = Place::of(target)?;
+fn place_and_ask(mut target: Target, plan: &Plan, wish: Wish, options: &Options) -> io::Result<Outcome> {
+    let end = Instant::now() + options.wait;
+    let Some(files) = target.files.take() else { return Err(io::Error::other("its files were not reached")) };
+    let Some(mut place) = take_place(files, &target, end)? else { return Ok(Outcome::Pending(OTHER)) };
+    // Another gpuwatch may have been faster.
+    let is_probed = inspect::is_probed(plan.pid, target.own_pid);
+    if is_probed == (wish == Wish::Start) {
+        place.clear();
+        return Ok(Outcome::Refused(if is_probed { plan::has_probe(plan.pid) } else { plan::has_none(plan.pid) }));
+    }
     let mut held = None;
-    if place.state() != State::Asked {
-        let order = Order {
-            directories: options.directory.iter().cloned().collect(),
-            run: options.run.clone(),
-            ..place.prepare(wish, target.own_pid)?
-        };
-        match send(target, plan, &place, &order) {
+    // An answer for which nobody waited is not the answer to this request.
+    if !matches!(place.state()?, State::Asked | State::Begun) {
+        match prepare_and_send(&target, plan, &mut place, wish, options) {
             Ok(duration) => held = duration,
             Err(why) => {
                 place.clear();
@@ -148,11 +197,41 @@ fn place_and_ask(target: &Target, plan: &Plan, wish: Wish, options: &Options) ->
         }
         place.note_asked()?;
     }
-    Ok(answer(target, place, held, options.wait))
+    answer(&target, place, held, end)
+}
+
+/// Takes the place of a process; `None` where another gpuwatch has it until `end`.
+fn take_place(mut files: Files, target: &Target, end: Instant) -> io::Result<Option<Place>> {
+    let key = Key::of(target.facts.pid, target.own_pid, target.start_ticks);
+    loop {
+        files = match Place::take(files, &key)? {
+            Ok(place) => return Ok(Some(place)),
+            Err(files) => files,
+        };
+        if Instant::now() >= end {
+            return Ok(None);
+        }
+        sleep(POLL_EVERY);
+    }
+}
+
+fn prepare_and_send(
+    target: &Target,
+    plan: &Plan,
+    place: &mut Place,
+    wish: Wish,
+    options: &Options,
+) -> io::Result<Option<Duration>> {
+    let order = Order {
+        directories: options.directory.iter().cloned().collect(),
+        run: options.run.clone(),
+        ..place.prepare(wish, target.own_pid)?
+    };
+    send(target, plan, place, &order)
 }
 
 /// Has the job run the order's text.
-fn send(target: &Target, plan: &Plan, place: &Place, order: &Order) -> io::Result<Option<Duration>> {
+fn send(target: &Target, plan: &Plan, place: &mut Place, order: &Order) -> io::Result<Option<Duration>> {
     let missing = || io::Error::other("its functions were not found");
     let memory = target.memory.as_ref().ok_or_else(missing)?;
     match plan.transport {
@@ -191,25 +270,31 @@ fn queue(_: &Target, _: &std::fs::File, _: &Order) -> io::Result<Duration> {
 }
 
 /// Waits for the job's answer, and removes it.
-fn answer(target: &Target, place: Place, held: Option<Duration>, wait: Duration) -> Outcome {
+fn answer(target: &Target, mut place: Place, held: Option<Duration>, end: Instant) -> io::Result<Outcome> {
     let pid = target.facts.pid;
-    let end = Instant::now() + wait;
     loop {
-        if let State::Answered(words) = place.state() {
+        let state = place.state()?;
+        if let State::Answered(words) = state {
             place.clear();
-            return match words.split_once(' ') {
+            return Ok(match words.split_once(' ') {
                 None if words == "started" || words == "ended" => Outcome::Done(held),
                 Some(("idle", why)) => Outcome::Idle(format!("process {pid} {}", Foreign::new(why))),
                 Some(("refused", why)) => Outcome::Refused(format!("process {pid} {}", Foreign::new(why))),
                 _ => Outcome::Refused(format!("process {pid} gave an answer of another release of gpuwatch")),
-            };
+            });
         }
         if system::start_ticks(pid) != Some(target.start_ticks) {
             place.clear();
-            return Outcome::Refused(format!("process {pid} ended before its probe started"));
+            return Ok(Outcome::Refused(format!("process {pid} ended before its probe started")));
+        }
+        if state == State::New {
+            place.clear();
+            return Ok(Outcome::Refused(format!(
+                "process {pid} could not answer in its files: is its disk full? Free some room, and ask again"
+            )));
         }
         if Instant::now() >= end {
-            return Outcome::Pending;
+            return Ok(Outcome::Pending(if state == State::Begun { BEGUN } else { QUEUED }));
         }
         sleep(POLL_EVERY);
     }

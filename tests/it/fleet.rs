@@ -181,6 +181,24 @@ fn a_prolog_serves_until_the_epilog_of_the_last_job() {
 }
 
 #[test]
+fn an_epilog_ends_no_process_that_is_not_the_users() {
+    if !rustix::process::geteuid().is_root() {
+        test_tiers::skip!("only root can act as another user");
+    }
+    let home = Home::new();
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    let state = home.0.path().join("jobs/64242");
+    fs::create_dir_all(state.join("jobs")).unwrap();
+    fs::write(state.join("pid"), other.id().to_string()).unwrap();
+    let mut epilog = slurm(&home, "epilog.sh", 1);
+    epilog.env("SLURM_JOB_UID", "64242").env("SLURM_JOB_GID", "64242");
+    assert!(epilog.status().unwrap().success() && !state.exists());
+    assert!(other.try_wait().unwrap().is_none(), "the number of the ended process is root's by now");
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+#[test]
 fn the_pod_has_a_sidecar_that_shares_the_sockets() {
     test_tiers::full!("a reader of YAML");
     let python = test_tiers::needs!(YAML.found());

@@ -36,8 +36,13 @@ macro_rules! needs_unshare {
 pub(crate) use needs_unshare;
 
 pub(crate) fn can(unshare: &[&str]) -> bool {
-    let mut command = Command::new("unshare");
-    command.args(unshare).arg("true").stderr(Stdio::null());
+    can_run(&[&["unshare"], unshare].concat())
+}
+
+/// Whether a program that starts another one does so here.
+pub(crate) fn can_run(program: &[&str]) -> bool {
+    let mut command = Command::new(program[0]);
+    command.args(&program[1..]).arg("true").stderr(Stdio::null());
     command.status().is_ok_and(|it| it.success())
 }
 

@@ -1,8 +1,10 @@
 //! Collects the facts about a process that `plan` needs, and the addresses in it. Only reads.
 
 use super::{
-    elf::Image,
-    maps::{Maps, by_name},
+    elf::{ADD_PENDING, Image, MAP, RESTORER, RUN_STRING, RUNTIME, VERSION},
+    files::{Files, Subject},
+    images::Loaded,
+    maps::{self, Maps, by_name},
     plan::{Facts, Python},
     remote,
 };
@@ -12,23 +14,11 @@ use std::{
     collections::{BTreeSet, HashSet},
     fs::{self, File},
     os::unix::fs::MetadataExt,
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 /// `CAP_SYS_PTRACE`, a bit of `CapEff`.
 const SYS_PTRACE: u32 = 19;
-
-/// `mov $15, %rax; syscall`: how the C library calls `rt_sigreturn`.
-const RESTORER: [u8; 9] = [0x48, 0xC7, 0xC0, 0x0F, 0, 0, 0, 0x0F, 0x05];
-
-/// Bytes of each function that are compared with its file.
-const COMPARED: u64 = 32;
-
-const ADD_PENDING: &str = "Py_AddPendingCall";
-const RUN_STRING: &str = "PyRun_SimpleString";
-const VERSION: &str = "Py_Version";
-const RUNTIME: &str = "_PyRuntime";
-const MAP: &str = "mmap";
 
 /// Addresses in the process, where they were found.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,11 +39,11 @@ pub(super) struct Target {
     pub(super) start_ticks: u64,
     /// Its number in its own namespace.
     pub(super) own_pid: u32,
-    /// Its user and group.
-    pub(super) owner: (u32, u32),
     pub(super) at: Found,
     /// Its memory, where the kernel lets us.
     pub(super) memory: Option<File>,
+    /// The files that it sees, where they are reached.
+    pub(super) files: Option<Files>,
 }
 
 /// Inspects a process.
@@ -81,10 +71,10 @@ pub(super) fn inspect(pid: u32) -> Target {
     let memory = File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).ok();
     facts.is_allowed = memory.is_some();
     let own_pid = numbers("NSpid").last().copied().unwrap_or(pid);
-    let mut at = Found::default();
+    let (mut at, mut files) = (Found::default(), None);
+    let start_ticks = info.map_or(0, |it| it.start_ticks);
     if let Some(memory) = &memory {
         let maps = Maps::read(pid);
-        facts.is_native = fs::read(format!("/proc/{pid}/exe")).is_ok_and(|it| is_native(&it));
         facts.has_torch = maps.has(|it| it.starts_with("libtorch_python.so"));
         facts.has_cuda = maps.has(|it| it.starts_with("libcuda.so"));
         facts.is_probed = is_probed(pid, own_pid);
@@ -92,11 +82,20 @@ pub(super) fn inspect(pid: u32) -> Target {
         if !facts.has_cuda {
             facts.children = children(pid);
         }
-        inspect_libc(&maps, memory, &mut facts, &mut at);
-        facts.python = inspect_python(&maps, memory, &mut at);
+        let subject = Subject { pid, start_ticks, user, group };
+        match Files::reach(subject, facts.is_apart).and_then(|mut it| Ok((it.images()?, it))) {
+            Ok((images, reached)) => {
+                facts.is_native = images.is_native;
+                if let Some(libc) = &images.libc {
+                    inspect_libc(libc, memory, &mut facts, &mut at);
+                }
+                facts.python = images.python.and_then(|it| inspect_python(&it, &maps, memory, &mut at));
+                files = Some(reached);
+            }
+            Err(why) => facts.trouble = Some(why.to_string()),
+        }
     }
-    let start_ticks = info.map_or(0, |it| it.start_ticks);
-    Target { facts, start_ticks, own_pid, owner: (user, group), at, memory }
+    Target { facts, start_ticks, own_pid, at, memory, files }
 }
 
 /// Processes of this user, or of everybody for root, that have PyTorch and the driver's library. A process that was
@@ -127,61 +126,49 @@ fn children(pid: u32) -> Vec<u32> {
     own.flat_map(|child| if uses_both(child) { vec![child] } else { children(child) }).collect()
 }
 
-fn is_native(executable: &[u8]) -> bool {
-    Image::parse(executable).is_some_and(|it| it.is_native())
-}
-
-fn inspect_libc(maps: &Maps, memory: &File, facts: &mut Facts, at: &mut Found) {
-    let Some(libc) = maps.find(|it| it == "libc.so.6" || it.starts_with("libc-2.")) else { return };
-    let Some(bytes) = maps.content(libc) else { return };
-    let Some(image) = Image::parse(&bytes) else { return };
-    facts.glibc = image.glibc();
+fn inspect_libc(libc: &Loaded, memory: &File, facts: &mut Facts, at: &mut Found) {
+    let Some(image) = &libc.image else { return };
+    facts.glibc = image.glibc;
     let bias = image.bias(libc.start);
-    let known = |address: u64, length: u64| {
-        let here = image.at(address, length)?;
-        (super::maps::read(memory, bias.wrapping_add(address), here.len()).as_deref() == Some(here))
-            .then_some(bias.wrapping_add(address))
+    let known = |address: u64, code: &[u8]| {
+        let address = bias.wrapping_add(address);
+        (!code.is_empty() && maps::read(memory, address, code.len()).as_deref() == Some(code)).then_some(address)
     };
-    at.map = image.symbols(&[MAP]).get(MAP).and_then(|it| known(*it, COMPARED));
-    at.restorer = image.code(&RESTORER).and_then(|it| known(it, RESTORER.len() as u64));
+    at.map = image.symbols.get(MAP).and_then(|it| known(it.address, &it.code));
+    at.restorer = image.restorer.and_then(|it| known(it, &RESTORER));
 }
 
-fn inspect_python(maps: &Maps, memory: &File, at: &mut Found) -> Option<Python> {
-    let library = maps.find(|it| it.starts_with("libpython3.") && it != "libpython3.so");
-    let mapping = library.or_else(|| maps.executable())?;
-    let mut python = Python { file: mapping.path.clone(), ..Python::default() };
-    let bytes = maps.content(mapping);
-    let image = bytes.as_deref().and_then(Image::parse);
-    let wanted = [ADD_PENDING, RUN_STRING, VERSION, RUNTIME];
-    let symbols = image.as_ref().map(|it| it.symbols(&wanted)).unwrap_or_default();
+fn inspect_python(loaded: &Loaded, maps: &Maps, memory: &File, at: &mut Found) -> Option<Python> {
+    let mut python = Python { file: loaded.path.clone(), ..Python::default() };
+    let none = Image::default();
+    let image = loaded.image.as_ref().unwrap_or(&none);
     let is_named = |it: &str| it.starts_with("python3") || it.starts_with("libpython3");
-    if symbols.is_empty() && !is_named(by_name(&mapping.path)) {
+    let has = |name: &str| image.symbols.contains_key(name);
+    if ![ADD_PENDING, RUN_STRING, VERSION, RUNTIME].into_iter().any(has) && !is_named(by_name(&loaded.path)) {
         return None;
     }
-    (python.version, python.is_free_threaded) = maps.python_version(by_name(&mapping.path));
-    let bias = image.as_ref().map_or(0, |it| it.bias(mapping.start));
-    let here = |name: &str| symbols.get(name).map(|it| bias.wrapping_add(*it));
-    if let Some(hex) = here(VERSION).and_then(|it| super::maps::read(memory, it, 8)) {
+    (python.version, python.is_free_threaded) = maps.python_version(by_name(&loaded.path));
+    let bias = image.bias(loaded.start);
+    let here = |name: &str| image.symbols.get(name).map(|it| bias.wrapping_add(it.address));
+    if let Some(hex) = here(VERSION).and_then(|it| maps::read(memory, it, 8)) {
         // 0x030B07F0 is 3.11.7.
         python.version = Some((u32::from(hex[3]), u32::from(hex[2])));
     }
     let functions = [ADD_PENDING, RUN_STRING];
-    python.has_symbols =
-        functions.iter().all(|it| symbols.contains_key(it)) && at.map.is_some() && at.restorer.is_some();
-    let is_same = |name: &&str| {
-        let Some(image) = &image else { return false };
-        let Some(address) = symbols.get(*name) else { return true };
-        let file = image.at(*address, COMPARED);
-        file.is_some_and(|it| super::maps::read(memory, bias.wrapping_add(*address), it.len()).as_deref() == Some(it))
+    python.has_symbols = functions.into_iter().all(has) && at.map.is_some() && at.restorer.is_some();
+    let is_same = |name: &str| {
+        let Some(symbol) = image.symbols.get(name) else { return true };
+        let address = bias.wrapping_add(symbol.address);
+        maps::read(memory, address, symbol.code.len()).is_some_and(|it| !it.is_empty() && it == symbol.code)
     };
-    python.is_current = functions.iter().all(is_same);
+    python.is_current = loaded.image.is_some() && functions.into_iter().all(is_same);
     (at.add_pending, at.run_string, at.runtime) = (here(ADD_PENDING), here(RUN_STRING), here(RUNTIME));
     python.takes_scripts = at.runtime.and_then(|it| remote::takes_scripts(memory, it));
     Some(python)
 }
 
 /// Whether it listens as a probe does: on a socket that was bound under a probe's temporary name.
-fn is_probed(pid: u32, own_pid: u32) -> bool {
+pub(super) fn is_probed(pid: u32, own_pid: u32) -> bool {
     let links = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let sockets: HashSet<String> = links
         .filter_map(|it| {
@@ -201,13 +188,13 @@ fn is_probed(pid: u32, own_pid: u32) -> bool {
     })
 }
 
+/// Whether its root directory is ours, by what the kernel says alone: its file system is not asked.
 fn sees_our_files(pid: u32) -> bool {
-    let id = |path: String| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
-    let same = |name: &str| {
-        let theirs = id(format!("/proc/{pid}/{name}"));
-        theirs.is_some() && theirs == id(format!("/proc/self/{name}"))
-    };
-    same("ns/mnt") && same("root/.")
+    let link = |path: String| fs::read_link(path).ok();
+    ["ns/mnt", "root"].into_iter().all(|name| {
+        let theirs = link(format!("/proc/{pid}/{name}"));
+        theirs.is_some() && theirs == link(format!("/proc/self/{name}"))
+    })
 }
 
 /// Returns `kernel.yama.ptrace_scope`; `None` where the kernel has none.
@@ -239,9 +226,4 @@ impl Status {
     pub(super) fn numbers(&self, name: &str) -> Vec<u32> {
         self.text(name).unwrap_or_default().split_whitespace().filter_map(|it| it.parse().ok()).collect()
     }
-}
-
-/// The root directory of a process, as it is seen from here.
-pub(super) fn root(pid: u32) -> PathBuf {
-    PathBuf::from(format!("/proc/{pid}/root"))
 }

@@ -2,9 +2,13 @@
 
 use std::{
     fs::{self, File},
+    io::Read,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
+
+/// The most that is read of a process's list of mappings, in bytes: a process can have 65,530 with long names.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// What is mapped at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +23,6 @@ pub(super) struct Mapping {
 /// Everything that a process has mapped.
 #[derive(Debug, Default)]
 pub(super) struct Maps {
-    pid: u32,
     executable: PathBuf,
     all: Vec<Mapping>,
 }
@@ -27,10 +30,11 @@ pub(super) struct Maps {
 impl Maps {
     /// Nothing where it may not be read.
     pub(super) fn read(pid: u32) -> Self {
-        let bytes = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mut bytes = Vec::new();
+        let _ = File::open(format!("/proc/{pid}/maps")).and_then(|it| it.take(BYTES_MAX).read_to_end(&mut bytes));
         let text = String::from_utf8_lossy(&bytes).into_owned();
         let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        Self { pid, executable, all: text.lines().filter_map(mapping).collect() }
+        Self { executable, all: text.lines().filter_map(mapping).collect() }
     }
 
     /// Whether a file of such a name is mapped.
@@ -45,19 +49,12 @@ impl Maps {
 
     /// Where the beginning of the program is mapped.
     pub(super) fn executable(&self) -> Option<&Mapping> {
-        self.all.iter().find(|it| it.offset == 0 && Path::new(&it.path) == self.executable)
+        self.all.iter().find(|it| it.offset == 0 && self.is_executable(it))
     }
 
-    /// The content of a mapped file.
-    pub(super) fn content(&self, mapping: &Mapping) -> Option<Vec<u8>> {
-        let pid = self.pid;
-        if Path::new(&mapping.path) == self.executable {
-            return fs::read(format!("/proc/{pid}/exe")).ok();
-        }
-        // Where this is allowed, it is the very file, whatever lies under its name now.
-        let mapped = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-        let named = || fs::read(format!("/proc/{pid}/root{}", mapping.path)).ok();
-        fs::read(mapped).ok().or_else(named)
+    /// Whether this is a mapping of the program.
+    pub(super) fn is_executable(&self, mapping: &Mapping) -> bool {
+        Path::new(&mapping.path) == self.executable
     }
 
     /// The version of Python, and whether it has no global lock: by the names of what it has loaded, as

@@ -58,6 +58,8 @@ pub struct Facts {
     pub is_capable: bool,
     /// Whether the kernel lets gpuwatch open the process's memory.
     pub is_allowed: bool,
+    /// Why its files cannot be read, if they cannot.
+    pub trouble: Option<String>,
     /// Whether its program is of this machine's architecture.
     pub is_native: bool,
     /// Its Python.
@@ -137,7 +139,7 @@ pub fn plan(facts: &Facts) -> Result<Plan, Refusal> {
     let python = python(facts)?;
     suitable(facts)?;
     if facts.is_probed {
-        return Err(format!("process {pid} has a probe already: gpuwatch shows it"));
+        return Err(has_probe(pid));
     }
     Ok(Plan { pid, is_apart: facts.is_apart, ..python })
 }
@@ -151,9 +153,17 @@ pub fn plan_end(facts: &Facts) -> Result<Plan, Refusal> {
     permitted(facts)?;
     let python = python(facts)?;
     if !facts.is_probed {
-        return Err(format!("process {} has no probe", facts.pid));
+        return Err(has_none(facts.pid));
     }
     Ok(Plan { pid: facts.pid, is_apart: facts.is_apart, ..python })
+}
+
+pub(super) fn has_probe(pid: u32) -> Refusal {
+    format!("process {pid} has a probe already: gpuwatch shows it")
+}
+
+pub(super) fn has_none(pid: u32) -> Refusal {
+    format!("process {pid} has no probe")
 }
 
 fn alive(facts: &Facts) -> Result<(), Refusal> {
@@ -180,7 +190,13 @@ fn alive(facts: &Facts) -> Result<(), Refusal> {
 fn permitted(facts: &Facts) -> Result<(), Refusal> {
     let pid = facts.pid;
     if facts.is_allowed {
-        return Ok(());
+        return match &facts.trouble {
+            None => Ok(()),
+            Some(why) => Err(format!(
+                "process {pid} was left as it is: its files cannot be read: {}",
+                Foreign::new(why.as_str())
+            )),
+        };
     }
     let (user, name) = &facts.user;
     if *user != facts.own_user && facts.own_user != 0 {

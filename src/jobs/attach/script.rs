@@ -24,8 +24,11 @@ pub(super) struct Order {
     /// The directory with the probe's package.
     pub(super) folder: PathBuf,
     pub(super) library: PathBuf,
-    /// The file that the job answers in.
-    pub(super) answer: PathBuf,
+    /// The directory of this request, and the names of the files there by which the job shows that it has begun, and
+    /// answers.
+    pub(super) place: PathBuf,
+    pub(super) begun: &'static str,
+    pub(super) answer: &'static str,
     /// The directories for its socket; if empty, the job's own environment decides.
     pub(super) directories: Vec<PathBuf>,
     /// The recording's run.
@@ -34,27 +37,48 @@ pub(super) struct Order {
     pub(super) is_removed: bool,
 }
 
+/// Starts the thread, with `order` as a name of its own. A thread that cannot start or load the probe is an answer too;
+/// where not even that can be written, the request goes, so that it does not stand in the way of the next.
+const BEGIN: &str = "import os, _thread
+def say(words):
+ path = os.path.join(order['place'], order['answer'])
+ with open(path + b'.tmp', 'wb') as file: file.write(words.encode('utf-8', 'replace'))
+ os.replace(path + b'.tmp', path)
+def refuse(error):
+ try: say('refused could not start the probe: %r' % (error,))
+ except BaseException: os.unlink(os.path.join(order['place'], b'asked'))
+def join():
+ try:
+  with open(order['join'], 'rb') as file: text = file.read()
+  exec(text, {'order': order, 'say': say})
+ except BaseException as error: refuse(error)
+if os.getpid() == order['pid']:
+ try: _thread.start_new_thread(join, ())
+ except Exception as error: refuse(error)
+";
+
 /// Names nothing in the job's main module, raises nothing, and leaves everything that takes time to a thread of its
 /// own, whose signals are blocked. The page at `page` is given back at the end; 0 stands for no page.
 pub(super) fn text(order: &Order, page: u64) -> String {
-    let Order { own_pid, .. } = order;
+    let Order { own_pid, begun, answer, .. } = order;
     let wish = if order.wish == Wish::Start { "start" } else { "stop" };
     let directories: Vec<String> = order.directories.iter().map(|it| literal(it)).collect();
     let run = order.run.as_deref().map_or_else(|| "None".to_owned(), |it| format!("'{it}'"));
-    let join = literal(&order.folder.join("gpuwatch_probe/_join.py"));
     let known = format!(
-        "'do':'{wish}','join':{join},'folder':{},'library':{},'answer':{},'directories':[{}],'run':{run},'remove':{},'page':{page}",
+        "'do':'{wish}','pid':{own_pid},'join':{},'folder':{},'library':{},'place':{},'begun':b'{begun}',\
+         'answer':b'{answer}','directories':[{}],'run':{run},'remove':{},'page':{page}",
+        literal(&order.folder.join("gpuwatch_probe/_join.py")),
         literal(&order.folder),
         literal(&order.library),
-        literal(&order.answer),
+        literal(&order.place),
         directories.join(","),
         u8::from(order.is_removed),
     );
     format!(
-        "try:\n if __import__('os').getpid()=={own_pid}:\n  __import__('_thread').start_new_thread(exec,\
-         (\"try: exec(open(order['join'],'rb').read())\\nexcept BaseException: pass\",{{'order':{{{known}}}}}))\n\
+        "try: exec(\"{}\", {{'order':{{{known}}}}})\n\
          except KeyboardInterrupt: __import__('_thread').interrupt_main()\n\
-         except BaseException: pass\n"
+         except BaseException: pass\n",
+        BEGIN.replace('\n', "\\n")
     )
 }
 
@@ -82,25 +106,31 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("a 'b' \"c\" \\ ü\n");
         std::fs::create_dir_all(folder.join("gpuwatch_probe")).unwrap();
-        let join = "import os\nwith open(order['answer'], 'w') as it: it.write(str(sorted(order)))\n1/0\n";
+        let join = "say(str(sorted(order)))\n1/0\n";
         std::fs::write(folder.join("gpuwatch_probe/_join.py"), join).unwrap();
         let order = Order {
             wish: Wish::Start,
             own_pid: 0,
-            answer: folder.join("answer"),
+            place: folder.clone(),
+            begun: "begun",
+            answer: "answer",
             library: folder.join("library"),
             directories: vec![folder.clone()],
             folder: folder.clone(),
             run: Some("0123".to_owned()),
             is_removed: true,
         };
-        let text = text(&order, 4096).replace("getpid()==0", "getpid()>0");
+        let text = text(&order, 4096).replace("'pid':0", "'pid':os.getpid()");
         let run = "import os, sys, time\nnames = None; names = set(globals())\nexec(sys.argv[1])\n\
-            while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n\
+            import pathlib; names.add('pathlib'); answer = pathlib.Path(sys.argv[2]); names.add('answer')\n\
+            while not (answer.exists() and b'refused' in answer.read_bytes()): time.sleep(0.01)\n\
             print(sorted(set(globals()) - names))";
-        let output = Command::new("python3").args(["-c", run, &text]).arg(&order.answer).output().unwrap();
+        let output = Command::new("python3").args(["-c", run, &text]).arg(folder.join("answer")).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert_eq!(printed.trim(), "[]");
+        // What goes wrong in the thread is an answer as well.
+        let answer = std::fs::read_to_string(folder.join("answer")).unwrap();
+        assert!(answer.contains("refused could not start the probe: ZeroDivisionError"), "{answer}");
     }
 }

@@ -20,6 +20,9 @@ use thiserror::Error;
 
 include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
+/// The folder of the probe's package in the directory of its files.
+pub const PACKAGE: &str = "gpuwatch_probe";
+
 /// The library's path in the directory of the probe's files.
 pub const LIBRARY: &str = "gpuwatch_probe/libgpuwatch_probe.so";
 
@@ -110,19 +113,9 @@ pub fn name() -> &'static str {
     NAME
 }
 
-/// Writes the files into a new directory, for the owner of the one above it.
-///
-/// # Errors
-/// When it exists already, or cannot be written.
-pub fn copy_to(folder: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.mode(0o700).create(folder)?;
-    builder.create(folder.join("gpuwatch_probe"))?;
-    for (name, content) in FILES {
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(folder.join(name))?;
-        file.write_all(content)?;
-    }
-    Ok(())
+/// The files by their paths in that directory: in it, or in [`PACKAGE`] there.
+pub fn files() -> impl Iterator<Item = (&'static str, &'static [u8])> {
+    FILES.iter().copied()
 }
 
 /// Returns a folder with this name in the user's cache that other users cannot enter, and from which libraries can be
