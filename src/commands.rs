@@ -1,10 +1,10 @@
 //! The subcommands. Each is thin: the modules below analyse and draw.
 
-/// `gpuwatch`: the live view's loop.
-pub mod live;
-
 /// How alerts reach a person.
 pub mod alert_outputs;
+
+/// `gpuwatch`: the live view's loop.
+pub mod live;
 
 /// `gpuwatch --hosts`: the screen of many machines.
 pub mod cluster;

@@ -172,7 +172,7 @@ pub(super) enum Command {
         #[arg(long, conflicts_with_all = ["json", "screenshot"])]
         text: bool,
         #[command(flatten)]
-        screen: ScreenOptions<super::snapshot::Which>,
+        screen: ScreenOptions<super::shot::OfSnapshot>,
     },
     /// Replay a run under other allocator settings: what it would have reserved, and the smallest device it fits on.
     #[command(

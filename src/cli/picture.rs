@@ -3,8 +3,7 @@
 use super::{
     progress,
     screen_options::{OverviewOptions, ScreenOptions},
-    shot::Which,
-    snapshot,
+    shot::{OfSnapshot, Which},
 };
 use crate::{
     commands::{self, demo, once},
@@ -111,12 +110,12 @@ fn of_many(mut ui: ClusterUi, options: &OverviewOptions) -> ClusterUi {
 pub(super) fn of_snapshot(
     snapshot: &Path,
     request: Option<u64>,
-    options: &ScreenOptions<snapshot::Which>,
+    options: &ScreenOptions<OfSnapshot>,
     file: &Path,
 ) -> Result<u8> {
     let name = snapshot.file_name().unwrap_or(snapshot.as_os_str()).to_string_lossy();
     let mut ui = SnapshotUi::new(Foreign::new(name), None, request);
-    (ui.page, ui.base.help) = (options.shot.screen.page(), matches!(options.shot.screen, snapshot::Which::Help));
+    (ui.page, ui.base.help) = (options.shot.screen.page(), matches!(options.shot.screen, OfSnapshot::Help));
     let shown = progress::reading(snapshot, |it| commands::snapshot::whole(snapshot, it))
         .with_context(|| format!("cannot read {}", Foreign::new(snapshot.to_string_lossy())))?;
     ui.refresh(&shown);

@@ -1,5 +1,6 @@
 //! Flags of a screenshot: which screen, its size, its file.
 
+use crate::screen::ui::snapshot::Page;
 use clap::ValueEnum;
 use std::{path::PathBuf, str::FromStr};
 
@@ -54,4 +55,32 @@ pub(super) enum Which {
     Timeline,
     Alerts,
     Help,
+}
+
+/// The screens of a snapshot.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(super) enum OfSnapshot {
+    #[default]
+    Overview,
+    /// The segments of the device.
+    Map,
+    /// Live blocks by call stack.
+    Blocks,
+    /// The same as a flame graph.
+    Flame,
+    /// Memory over the events of the trace.
+    Trace,
+    Help,
+}
+
+impl OfSnapshot {
+    pub(super) fn page(self) -> Page {
+        match self {
+            Self::Overview | Self::Help => Page::Overview,
+            Self::Map => Page::Segments,
+            Self::Blocks => Page::Stacks,
+            Self::Flame => Page::Flame,
+            Self::Trace => Page::Trace,
+        }
+    }
 }

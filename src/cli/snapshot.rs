@@ -1,49 +1,20 @@
 //! `gpuwatch snapshot`, and other commands on snapshots; they report on standard error why one is incomplete.
 
-use super::{picture, progress, screen_options::ScreenOptions, show};
+use super::{picture, progress, screen_options::ScreenOptions, shot::OfSnapshot, show};
 use crate::{
     commands::{diff, export, snapshot},
     facts::text::Foreign,
-    screen::{term, ui::snapshot::Page},
+    screen::term,
     storage::{
         output,
         pickle::{self, Reading},
     },
 };
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
 use std::{
     io::{BufWriter, Write},
     path::{Path, PathBuf},
 };
-
-/// The screens of a snapshot.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(super) enum Which {
-    #[default]
-    Overview,
-    /// The segments of the device.
-    Map,
-    /// Live blocks by call stack.
-    Blocks,
-    /// The same as a flame graph.
-    Flame,
-    /// Memory over the events of the trace.
-    Trace,
-    Help,
-}
-
-impl Which {
-    pub(super) fn page(self) -> Page {
-        match self {
-            Self::Overview | Self::Help => Page::Overview,
-            Self::Map => Page::Segments,
-            Self::Blocks => Page::Stacks,
-            Self::Flame => Page::Flame,
-            Self::Trace => Page::Trace,
-        }
-    }
-}
 
 /// What is shown of a snapshot, and how.
 pub(super) struct Asked<'a> {
@@ -52,7 +23,7 @@ pub(super) struct Asked<'a> {
     pub(super) fits: Option<u64>,
     pub(super) json: bool,
     pub(super) text: bool,
-    pub(super) screen: &'a ScreenOptions<Which>,
+    pub(super) screen: &'a ScreenOptions<OfSnapshot>,
 }
 
 /// Shows the screens; without a suitable terminal, or on request, the account as text or JSON.

@@ -48,8 +48,6 @@ mod preset;
 mod process;
 /// The processes of a device.
 mod processes;
-/// The ranks of a run together.
-mod ranks;
 /// Scrolling.
 mod scroll;
 /// The menu of signals.

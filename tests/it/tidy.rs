@@ -42,7 +42,7 @@ fn layers_point_downwards_only() {
         let path = name.trim_end_matches(".rs").replace('/', "::");
         let Some(own) = layers.iter().position(|it| is_within(&path, it)) else { continue };
         let room = &layers[own];
-        for used in used_paths(&text) {
+        for used in cycles::named(&path, &code(&text)) {
             if layers.iter().position(|it| is_within(&used, it)).is_some_and(|it| it > own) {
                 faults.push(format!("src/{name}: `{room}` reaches up to `{used}`"));
             }
@@ -173,19 +173,16 @@ fn code(text: &str) -> String {
     text.lines().map(|it| it.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
-/// Every path that is used after `crate::`, such as `model::session::Session` of `crate::model::{session::Session,
-/// alerts}`.
-fn used_paths(text: &str) -> Vec<String> {
-    let code = code(text);
-    code.split("crate::").skip(1).flat_map(|rest| paths("", rest).0).collect()
-}
-
 /// The paths that a use tree at the start of `text` stands for, and what follows the tree.
 fn paths<'a>(prefix: &str, text: &'a str) -> (Vec<String>, &'a str) {
     let text = text.trim_start();
     if let Some(mut rest) = text.strip_prefix('{') {
         let mut all = Vec::new();
         loop {
+            // A list over several lines ends with a comma.
+            if let Some(after) = rest.trim_start().strip_prefix('}') {
+                return (all, after);
+            }
             let (some, after) = paths(prefix, rest);
             all.extend(some);
             let after = after.trim_start();
@@ -207,9 +204,20 @@ fn paths<'a>(prefix: &str, text: &'a str) -> (Vec<String>, &'a str) {
 
 #[test]
 fn a_use_tree_is_read_as_the_compiler_reads_it() {
-    let text = "use crate::{model::{session::Session, alerts as known}, facts::units};\nlet it = crate::cli::main();";
-    let expected = ["model::session::Session", "model::alerts", "facts::units", "cli::main"];
-    assert_eq!(used_paths(text), expected);
+    let text = "use crate::{\n    model::{session::Session, alerts as known},\n    facts::{\n        units,\n    },\n};\n\
+        let it = crate::cli::main();\nuse super::{part, super_part::Thing,};\nuse super::super::model;\n\
+        use self::own::It;";
+    let expected = [
+        "model::session::Session",
+        "model::alerts",
+        "facts::units",
+        "cli::main",
+        "commands::part",
+        "commands::super_part::Thing",
+        "model",
+        "commands::live::own::It",
+    ];
+    assert_eq!(cycles::named("commands::live", text), expected);
 }
 
 pub(crate) fn texts(dir: &Path) -> Vec<(String, String)> {

@@ -7,7 +7,7 @@
 use super::{
     folder::{Folder, State, open_base, sweep},
     images::{Images, Opened},
-    inspect::Status,
+    status::Status,
 };
 use crate::sources::system;
 use rustix::{

@@ -133,7 +133,7 @@ impl Folder {
         let mut left = NAMES_MAX;
         remove(&self.directory, assets::name(), DEPTH_MAX, &mut left);
         let make = |above: &OwnedFd, name: &str| {
-            mkdirat(above, name, Mode::RWXU)?;
+            mkdirat(above, name, Mode::RWXU).map_err(|why| occupied(name, why))?;
             beneath(above, name, OFlags::DIRECTORY, Mode::empty())
         };
         let python = make(&self.directory, assets::name())?;
@@ -236,10 +236,17 @@ fn beneath(directory: &OwnedFd, name: &str, flags: OFlags, mode: Mode) -> io::Re
             }
             Ok(opened)
         }
-        Err(error @ (Errno::LOOP | Errno::XDEV | Errno::ISDIR | Errno::NOTDIR)) => {
-            Err(io::Error::other(format!("something else is in the place of its file `{name}` ({error})")))
+        opened => opened.map_err(|why| occupied(name, why)),
+    }
+}
+
+/// Names the file in whose place the job has put something else.
+fn occupied(name: &str, why: Errno) -> io::Error {
+    match why {
+        Errno::EXIST | Errno::LOOP | Errno::XDEV | Errno::ISDIR | Errno::NOTDIR => {
+            io::Error::other(format!("something else is in the place of its file `{name}` ({why})"))
         }
-        opened => Ok(opened?),
+        _ => why.into(),
     }
 }
 

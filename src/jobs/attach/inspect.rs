@@ -7,6 +7,7 @@ use super::{
     maps::{self, Maps, by_name},
     plan::{Facts, Python},
     remote,
+    status::Status,
 };
 use crate::sources::system;
 use rustix::process::{getegid, geteuid};
@@ -14,7 +15,6 @@ use std::{
     collections::{BTreeSet, HashSet},
     fs::{self, File},
     os::unix::fs::MetadataExt,
-    path::Path,
 };
 
 /// `CAP_SYS_PTRACE`, a bit of `CapEff`.
@@ -207,23 +207,4 @@ pub(super) fn is_capable() -> bool {
     let status = Status::read(std::process::id());
     let mask = status.text("CapEff").and_then(|it| u64::from_str_radix(it, 16).ok()).unwrap_or(0);
     mask >> SYS_PTRACE & 1 == 1
-}
-
-/// `/proc/PID/status`.
-pub(super) struct Status(String);
-
-impl Status {
-    pub(super) fn read(pid: u32) -> Self {
-        // A thread's name may hold any bytes.
-        let bytes = fs::read(Path::new("/proc").join(pid.to_string()).join("status")).unwrap_or_default();
-        Self(String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    fn text(&self, name: &str) -> Option<&str> {
-        self.0.lines().find_map(|it| it.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
-    }
-
-    pub(super) fn numbers(&self, name: &str) -> Vec<u32> {
-        self.text(name).unwrap_or_default().split_whitespace().filter_map(|it| it.parse().ok()).collect()
-    }
 }

@@ -2,10 +2,11 @@
 //! the command line that would probe them.
 
 mod columns;
+mod ranks;
 
 pub(super) use self::columns::Field;
 use super::{
-    RenderContext, cells, device_name, put, ranks,
+    RenderContext, cells, device_name, put,
     table::{self, Column, Row},
     title, verdict,
 };

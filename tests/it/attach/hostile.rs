@@ -114,7 +114,7 @@ fn what_a_job_puts_in_the_place_of_its_files_harms_nobody() {
         ("zeros", answer),
         ("endless", answer),
         ("mounted", "in the place of its file `lock`"),
-        ("mounted_folder", "in the place of its file `gpuwatch-"),
+        ("mounted_folder", "in the place of its file `"),
         ("mounted_itself", answer),
         ("link_itself", answer),
     ];

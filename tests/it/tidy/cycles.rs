@@ -67,7 +67,7 @@ fn uses(modules: &Modules) -> Uses {
 }
 
 /// Returns the paths that begin with `crate`, `super` or `self`, as paths from the crate on.
-fn named(module: &str, code: &str) -> Vec<String> {
+pub(super) fn named(module: &str, code: &str) -> Vec<String> {
     let mut all = Vec::new();
     for start in ["crate::", "super::", "self::"] {
         for (at, _) in code.match_indices(start) {

@@ -1,6 +1,9 @@
 //! The ranks of a run together: the worst and the median of every figure, and which rank holds more than the others.
 
-use super::{RenderContext, cells, messages, processes::Field, table::Row};
+use super::{
+    super::{RenderContext, cells, messages, table::Row},
+    Field,
+};
 use crate::{
     facts::{
         figures::Figure,
