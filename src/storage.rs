@@ -3,6 +3,9 @@
 /// Opens files that a user names.
 pub mod input;
 
+/// Folders that no other user can change.
+pub mod own_folder;
+
 /// Standard output, and new files.
 pub mod output;
 

@@ -38,15 +38,44 @@ const ANSWER_MAX: u64 = 64 << 10;
 const MARK: &str = "gpuwatch-push ";
 
 /// Reports what a machine is and whether it has the copy. If not, makes an empty file for it.
+///
+/// The copy lies in the first folder that only its user and root can change, by the rule of `storage::own_folder`: the
+/// owner and the mode of each folder from there up to `/`.
 const LOOK: &str = r#"
 echo "gpuwatch-push machine $(uname -s) $(uname -m)"
 echo "gpuwatch-push libc $(getconf GNU_LIBC_VERSION 2>/dev/null)"
 umask 077
-d=${XDG_CACHE_HOME:-$HOME/.cache}/gpuwatch/bin
-mkdir -p "$d" || exit 1
+me=$(id -u)
+safe() {
+    at=$1
+    while about=$(stat -c '%u %a' "$at" 2>/dev/null) || { why="$at cannot be looked at"; return 1; }; do
+        case ${about%% *} in
+            0 | "$me") ;;
+            *) why="another user owns $at"; return 1 ;;
+        esac
+        case ${about#* } in
+            # A sticky folder above the copy's: nobody can replace what another user has made.
+            [1357]???) [ "$at" != "$1" ] || { why="other users may write to $at"; return 1; } ;;
+            *[2367]? | *[2367]) why="other users may replace files in $at (chmod go-w $at)"; return 1 ;;
+        esac
+        [ "$at" != / ] || return 0
+        at=${at%/*}
+        at=${at:-/}
+    done
+}
+whys=
+d=
+for c in "${XDG_CACHE_HOME:-$HOME/.cache}/gpuwatch/bin" "${TMPDIR:-/tmp}/gpuwatch-cache-$me/bin"; do
+    why="$c cannot be made"
+    if mkdir -p "$c" 2>/dev/null && c=$(cd -P "$c" && pwd -P); then
+        why="another user owns $c"
+        [ -O "$c" ] && safe "$c" && d=$c && break
+    fi
+    whys="$whys$why; "
+done
 f=$d/gpuwatch-$hash
-if [ ! -O "$d" ]; then
-    echo "gpuwatch-push trouble $d belongs to another user"
+if [ -z "$d" ]; then
+    echo "gpuwatch-push trouble it has no folder that only its user can change: $whys"
 elif [ -e "$f" ] || [ -L "$f" ]; then
     sum=$(sha256sum < "$f") && echo "gpuwatch-push sum ${sum%% *}"
 elif ! command -v sha256sum > /dev/null; then

@@ -1,6 +1,10 @@
 //! Children on a simulated machine: the libraries in CUDA's place, and a temporary folder.
 
-use crate::{facts::text::Foreign, jobs::launch::assets};
+use crate::{
+    facts::text::Foreign,
+    jobs::launch::assets,
+    storage::own_folder::{self, make},
+};
 use std::{
     fs, io,
     path::{Path, PathBuf},
@@ -32,7 +36,7 @@ pub enum Trouble {
     },
     /// There is no place for files.
     #[error(transparent)]
-    Place(#[from] assets::Trouble),
+    Place(#[from] own_folder::Trouble),
     /// A file cannot be made.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -43,7 +47,7 @@ pub enum Trouble {
 /// # Errors
 /// When that PyTorch is built without CUDA, or there is no place for files.
 pub fn libraries(torch: &Path) -> Result<PathBuf, Trouble> {
-    let folder = assets::own_folder("simgpu")?;
+    let folder = assets::executable_folder("simgpu")?;
     simgpu::prepared(torch, &folder).map_err(|e| {
         without_cuda(torch).unwrap_or_else(|| Trouble::Unprepared { torch: torch.to_owned(), why: e.to_string() })
     })
@@ -70,7 +74,7 @@ impl Scratch {
     /// # Errors
     /// When there is no place for it.
     pub fn new(name: &str) -> Result<Self, Trouble> {
-        let all = assets::own_folder(name)?;
+        let all = assets::executable_folder(name)?;
         for it in fs::read_dir(&all)?.flatten() {
             let pid = it.file_name().to_string_lossy().into_owned();
             if !Path::new("/proc").join(&pid).exists() {
@@ -80,8 +84,7 @@ impl Scratch {
         let folder = all.join(std::process::id().to_string());
         // What a process of the same number left behind.
         let _ = fs::remove_dir_all(&folder);
-        fs::create_dir(&folder)?;
-        Ok(Self(folder))
+        Ok(Self(make(&folder)?))
     }
 
     /// Returns its path.

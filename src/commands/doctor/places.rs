@@ -6,7 +6,6 @@ use crate::{
     jobs::launch::{assets::Assets, sockets::unusable},
     storage::sink::store::Store,
 };
-use etcetera::{BaseStrategy, choose_base_strategy};
 use gpuwatch_probe::socket::{Reason, check, directories};
 use rustix::fs::{Access, access, statvfs};
 use std::{
@@ -70,14 +69,13 @@ fn library() -> Check {
         return fault;
     }
     let place = assets.library().display();
-    let cache = choose_base_strategy().map(|it| it.cache_dir().join("gpuwatch"));
-    match cache {
-        Ok(cache) if !assets.library().starts_with(&cache) => Check::warn(
+    match assets.passed_over().first() {
+        Some(why) => Check::warn(
             NAME,
-            format!("loadable, from {place}: {} forbids execution or writing", cache.display()),
-            "set XDG_CACHE_HOME to a directory of your own that allows execution",
+            format!("loadable, from {place}; not from {why}"),
+            "set XDG_CACHE_HOME to a directory that only you can write to and that allows execution",
         ),
-        _ => Check::ok(NAME, format!("loadable, from {place}")),
+        None => Check::ok(NAME, format!("loadable, from {place}")),
     }
 }
 

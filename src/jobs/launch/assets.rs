@@ -3,20 +3,20 @@
 //! They are in the user's cache, in a directory named after their contents, and each start compares them byte by byte:
 //! a job never gets files that another user could have written.
 
+use crate::storage::own_folder::{Trouble, candidates, is_own_file, make, own_folder};
+use rustix::fs::{MemfdFlags, Mode, OFlags, Stat, StatVfsMountFlags, fstat, memfd_create, open, statvfs};
 use std::{
-    env,
     fs::{self, File},
-    io::{self, Write},
+    io::{self, Read, Write},
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
+        unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
 
-use etcetera::BaseStrategy;
-use rustix::fs::{MemfdFlags, StatVfsMountFlags, memfd_create, statvfs};
-use thiserror::Error;
+/// Why a directory has no library.
+const NOEXEC: &str = "it forbids execution";
 
 include!(concat!(env!("OUT_DIR"), "/assets.rs"));
 
@@ -26,18 +26,13 @@ pub const PACKAGE: &str = "gpuwatch_probe";
 /// The library's path in the directory of the probe's files.
 pub const LIBRARY: &str = "gpuwatch_probe/libgpuwatch_probe.so";
 
-/// Why no directory is usable.
-#[derive(Debug, Error)]
-#[error("its files can be put nowhere ({}); set XDG_CACHE_HOME to a directory of your own", reasons.join("; "))]
-pub struct Trouble {
-    reasons: Vec<String>,
-}
-
 /// The unpacked files of the probe.
 #[derive(Debug)]
 pub struct Assets {
     python: PathBuf,
     library: PathBuf,
+    /// Why earlier candidates were passed over.
+    passed_over: Vec<String>,
     /// Keeps a library that exists in memory only.
     _memory: Option<OwnedFd>,
 }
@@ -63,6 +58,11 @@ impl Assets {
         &self.library
     }
 
+    /// Returns why directories that come earlier have none of the files, or not the library.
+    pub fn passed_over(&self) -> &[String] {
+        &self.passed_over
+    }
+
     fn unpack_in(
         candidates: &[PathBuf],
         may_lie_in_memory: bool,
@@ -76,36 +76,24 @@ impl Assets {
                     let library = folder.join(LIBRARY);
                     let python = python.get_or_insert_with(|| folder.clone());
                     if is_executable(&folder) {
-                        return Ok(Self { python: python.clone(), library, _memory: None });
+                        let python = python.clone();
+                        return Ok(Self { python, library, passed_over: reasons, _memory: None });
                     }
-                    reasons.push(format!("{} forbids execution", candidate.display()));
+                    reasons.push(format!("{}: {NOEXEC}", candidate.display()));
                 }
                 Err(error) => reasons.push(format!("{}: {error}", candidate.display())),
             }
         }
         if let (Some(python), true) = (python, may_lie_in_memory) {
             match in_memory() {
-                Ok((library, memory)) => return Ok(Self { python, library, _memory: Some(memory) }),
+                Ok((library, memory)) => {
+                    return Ok(Self { python, library, passed_over: reasons, _memory: Some(memory) });
+                }
                 Err(error) => reasons.push(format!("memory: {error}")),
             }
         }
         Err(Trouble { reasons })
     }
-}
-
-/// Returns the user's cache, then directories that exist without a home directory.
-fn candidates() -> Vec<PathBuf> {
-    let uid = rustix::process::geteuid().as_raw();
-    let mut places = Vec::new();
-    if let Ok(base) = etcetera::choose_base_strategy() {
-        places.push(base.cache_dir().join("gpuwatch"));
-    }
-    if let Some(runtime) = env::var_os("XDG_RUNTIME_DIR").filter(|it| !it.is_empty()) {
-        places.push(PathBuf::from(runtime).join("gpuwatch-cache"));
-    }
-    places.push(env::temp_dir().join(format!("gpuwatch-cache-{uid}")));
-    places.push(PathBuf::from(format!("/dev/shm/gpuwatch-cache-{uid}")));
-    places
 }
 
 /// The name of the directory of these files, which is another one for other contents.
@@ -123,55 +111,35 @@ pub fn files() -> impl Iterator<Item = (&'static str, &'static [u8])> {
 ///
 /// # Errors
 /// Fails if no directory is usable.
-pub fn own_folder(name: &str) -> Result<PathBuf, Trouble> {
-    let mut reasons = Vec::new();
-    for candidate in candidates() {
-        let folder = candidate.join(name);
-        match base(&candidate).and_then(|()| make_own(&folder)) {
-            Ok(()) if is_executable_there(&folder) => return Ok(folder),
-            Ok(()) => reasons.push(format!("{} forbids execution", candidate.display())),
-            Err(error) => reasons.push(format!("{}: {error}", candidate.display())),
-        }
-    }
-    Err(Trouble { reasons })
+pub fn executable_folder(name: &str) -> Result<PathBuf, Trouble> {
+    own_folder(name, |it| if is_executable_there(it) { Ok(()) } else { Err(NOEXEC.to_owned()) })
 }
 
 /// Ensures that the files are under `base`, owned by the user and unmodified.
 fn place(base: &Path) -> io::Result<PathBuf> {
-    self::base(base)?;
+    let base = make(base)?;
+    if base.as_os_str().as_encoded_bytes().contains(&b':') {
+        return Err(io::Error::other("its path has a colon, at which PYTHONPATH would end it"));
+    }
     let folder = base.join(NAME);
     if fs::symlink_metadata(&folder).is_err() {
-        unpack_beside(base, &folder)?;
+        unpack_beside(&base, &folder)?;
     }
-    check_own(&folder)?;
-    make_own(&folder.join("gpuwatch_probe"))?;
+    make(&folder.join("gpuwatch_probe"))?;
     for (name, content) in FILES {
         let path = folder.join(name);
         if !is_intact(&path, content) {
             write_renamed(&path, content)?;
         }
     }
-    Ok(folder)
-}
-
-/// Creates a directory for the files.
-fn base(base: &Path) -> io::Result<()> {
-    if base.as_os_str().as_encoded_bytes().contains(&b':') {
-        return Err(io::Error::other("its path has a colon, at which PYTHONPATH would end it"));
-    }
-    if let Some(above) = base.parent() {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(above)?;
-        check_above(above)?;
-    }
-    make_own(base)
+    make(&folder)
 }
 
 /// Unpacks to a temporary name first, so that a half-written directory never has the final name.
 fn unpack_beside(base: &Path, folder: &Path) -> io::Result<()> {
     let beside = base.join(format!(".{NAME}.{}", std::process::id()));
     let _ = fs::remove_dir_all(&beside);
-    make_own(&beside)?;
-    make_own(&beside.join("gpuwatch_probe"))?;
+    make(&beside.join("gpuwatch_probe"))?;
     for (name, content) in FILES {
         write_renamed(&beside.join(name), content)?;
     }
@@ -183,48 +151,15 @@ fn unpack_beside(base: &Path, folder: &Path) -> io::Result<()> {
     }
 }
 
-fn make_own(folder: &Path) -> io::Result<()> {
-    match fs::DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
-        _ => check_own(folder),
-    }
-}
-
-fn check_own(folder: &Path) -> io::Result<()> {
-    let found = fs::symlink_metadata(folder)?;
-    if !found.is_dir() {
-        return Err(io::Error::other("it is not a directory"));
-    }
-    if found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(io::Error::other("another user owns it"));
-    }
-    if found.mode() & 0o022 != 0 {
-        // Another user who may write here may have added modules.
-        return Err(io::Error::other("other users may write to it"));
-    }
-    Ok(())
-}
-
-/// Checks that no other user can replace the directory; one secure parent is enough.
-fn check_above(above: &Path) -> io::Result<()> {
-    let own = rustix::process::geteuid().as_raw();
-    for folder in above.canonicalize()?.ancestors() {
-        let found = fs::metadata(folder)?;
-        let is_open = found.mode() & 0o002 != 0 && found.mode() & 0o1000 == 0;
-        if is_open || ![0, own].contains(&found.uid()) {
-            return Err(io::Error::other(format!("other users may replace files in {}", folder.display())));
-        }
-    }
-    Ok(())
-}
-
+/// Reads a file only if nobody else can have written it, by one descriptor.
 fn is_intact(path: &Path, content: &[u8]) -> bool {
-    let Ok(found) = fs::symlink_metadata(path) else { return false };
-    found.is_file()
-        && found.uid() == rustix::process::geteuid().as_raw()
-        && found.mode() & 0o022 == 0
-        && found.len() == content.len() as u64
-        && fs::read(path).is_ok_and(|it| it == content)
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let Ok(file) = open(path, flags, Mode::empty()).map(File::from) else { return false };
+    let is_candidate = |it: Stat| is_own_file(&it) && u64::try_from(it.st_size) == Ok(content.len() as u64);
+    let mut read = Vec::with_capacity(content.len());
+    fstat(&file).is_ok_and(is_candidate)
+        && file.take(content.len() as u64 + 1).read_to_end(&mut read).is_ok()
+        && read == content
 }
 
 fn write_renamed(path: &Path, content: &[u8]) -> io::Result<()> {
@@ -285,18 +220,17 @@ mod tests {
     }
 
     #[test]
-    fn files_that_others_may_replace_are_not_used() {
+    fn a_home_that_its_group_may_write_to_is_passed_over_and_named() {
         let home = tempfile::tempdir().unwrap();
-        let open = home.path().join("open");
-        fs::create_dir(&open).unwrap();
-        let base = open.join("cache/gpuwatch");
-        let unpack = |mode| {
-            fs::set_permissions(&open, fs::Permissions::from_mode(mode)).unwrap();
-            Assets::unpack_in(std::slice::from_ref(&base), true, |_| true).map_err(|it| it.to_string())
-        };
-        assert!(unpack(0o777).unwrap_err().contains("other users may replace"));
-        assert!(unpack(0o1777).is_ok() && unpack(0o755).is_ok());
-        assert_eq!(fs::metadata(open.join("cache")).unwrap().mode() & 0o777, 0o700, "made for its owner alone");
+        let shared = home.path().join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o775)).unwrap();
+        let places = [shared.join(".cache/gpuwatch"), home.path().join("runtime/gpuwatch-cache")];
+        let assets = Assets::unpack_in(&places, true, |_| true).unwrap();
+        assert!(assets.python().starts_with(&places[1]) && assets.library().starts_with(&places[1]));
+        let [why] = assets.passed_over() else { panic!("{assets:?}") };
+        assert!(why.contains(&format!("chmod g-w {}", shared.display())), "{why}");
+        assert!(Assets::unpack_in(&places[..1], true, |_| true).is_err());
     }
 
     #[test]

@@ -14,21 +14,18 @@ use super::{
     index::Index,
     recording_set::RecordingSet,
 };
-use etcetera::{BaseStrategy, choose_base_strategy};
+use crate::storage::own_folder::{is_own_file, make, own_folder};
 use rustix::{
-    fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, linkat, memfd_create, open},
+    fs::{AtFlags, CWD, MemfdFlags, Mode, OFlags, fstat, linkat, memfd_create, open},
     io::Errno,
 };
 use serde::{Deserialize, Serialize};
 use std::{
     env,
-    fs::{self, DirBuilder, File},
+    fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
     io,
-    os::{
-        fd::AsRawFd,
-        unix::fs::{DirBuilderExt, FileExt},
-    },
+    os::{fd::AsRawFd, unix::fs::FileExt},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -48,9 +45,10 @@ const BYTES_MAX: u64 = 512 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Key(Vec<Identity>);
 
-/// Returns the user's directory: `$XDG_CACHE_HOME/gpuwatch/replay`; `None` without a home directory.
+/// Returns the user's directory: `$XDG_CACHE_HOME/gpuwatch/replay`, or one like it; `None` if other users could change
+/// each, because what it has is read as this program's own.
 pub fn directory() -> Option<PathBuf> {
-    Some(choose_base_strategy().ok()?.cache_dir().join("gpuwatch").join("replay"))
+    own_folder("replay", |_| Ok(())).ok()
 }
 
 /// What the file has after the stops.
@@ -81,7 +79,7 @@ impl Cache {
 
     /// Returns the cached index and checkpoints.
     pub(super) fn find(&self) -> Option<(Index, Checkpoints)> {
-        let kept = File::open(self.path()).ok()?;
+        let kept = File::open(self.path()).ok().filter(|it| fstat(it).is_ok_and(|it| is_own_file(&it)))?;
         let end = kept.metadata().ok()?.len().checked_sub(TAIL)?;
         let (mut begins, mut magic) = ([0; 8], [0; 8]);
         kept.read_exact_at(&mut begins, end).ok()?;
@@ -97,7 +95,7 @@ impl Cache {
     /// # Errors
     /// Fails if the file cannot be created.
     pub(super) fn begin(&self) -> io::Result<File> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&self.directory)?;
+        make(&self.directory)?;
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         Ok(File::from(open(&self.directory, flags, Mode::RUSR | Mode::WUSR)?))
     }

@@ -26,7 +26,7 @@ here=$(dirname "$0")/$1
 shift
 [ -x "$here/faulty" ] && exec "$here/faulty"
 PATH=$here/bin:$PATH XDG_CACHE_HOME=$here/cache XDG_CONFIG_HOME=$here/config XDG_STATE_HOME=$here/state \
-    GPUWATCH_SOCKET_DIR=$here/sockets GPUWATCH_NO_NVML=1 exec "$@"
+    TMPDIR=$here/tmp GPUWATCH_SOCKET_DIR=$here/sockets GPUWATCH_NO_NVML=1 exec "$@"
 "#;
 
 impl Machines {

@@ -59,3 +59,38 @@ fn a_gpuwatch_copies_itself_once_verifies_the_copy_and_writes_over_no_other_file
     };
     assert!(state == "refused" && why.contains("answers nothing"), "{why}");
 }
+
+#[test]
+fn a_copy_lies_where_no_other_user_can_exchange_it() {
+    let machines = Machines::new();
+    let _rank = machines.rank("node1", &[]);
+    let link = || {
+        let output = machines.pushing(&["once", "--hosts", "node1", "--wait", "120s", "--json"]).output().unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        (json["nodes"][0]["link"].clone(), json["nodes"][0]["why"].as_str().unwrap_or_default().to_owned())
+    };
+    let set = |folder: &str, mode| {
+        fs::create_dir_all(machines.path("node1").join(folder)).unwrap();
+        fs::set_permissions(machines.path("node1").join(folder), fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // Its group may write above the first place, and anybody in the second: a sticky folder protects what is below it,
+    // but is no place itself.
+    for (cache, tmp) in [(0o775, 0o777), (0o777, 0o770), (0o2775, 0o702)] {
+        set("cache", cache);
+        set("tmp", tmp);
+        let (state, why) = link();
+        assert!(state == "refused" && why.contains("node1/cache (chmod go-w") && why.contains("node1/tmp (chmod"), "{why}");
+    }
+    assert_eq!(copies(&machines, "node1").len(), 0);
+    set("tmp", 0o1777);
+    assert_eq!(link(), ("up".into(), String::new()));
+    let uid = fs::metadata(machines.path("node1")).unwrap().uid();
+    let folder = machines.path("node1").join(format!("tmp/gpuwatch-cache-{uid}/bin"));
+    assert_eq!((copies(&machines, "node1").len(), fs::read_dir(&folder).unwrap().count()), (0, 1));
+    // A place that is safe through a link is used without the link.
+    set("safe", 0o700);
+    fs::remove_dir_all(machines.path("node1").join("cache")).unwrap();
+    std::os::unix::fs::symlink("safe", machines.path("node1").join("cache")).unwrap();
+    assert_eq!(link(), ("up".into(), String::new()));
+    assert_eq!(copies(&machines, "node1").len(), 1);
+}
