@@ -1,7 +1,9 @@
-//! The terminal: one guard takes it and restores it, also when the program panics.
+//! The terminal: one guard takes it and restores it, also when the program panics or aborts.
 
 /// The clipboard.
 mod clipboard;
+/// Restores the terminal after an abort.
+mod crash;
 /// The terminal's colours and attributes.
 mod pen;
 /// What the terminal shows.
@@ -10,17 +12,11 @@ mod shown;
 mod writer;
 
 use crate::screen::theme::ColorDepth;
-use crossterm::{
-    cursor,
-    event::{DisableBracketedPaste, EnableBracketedPaste},
-    execute,
-    style::Print,
-    terminal::{EndSynchronizedUpdate, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode},
-};
+use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 use ratatui::{buffer::Buffer, layout::Rect};
 use rustix::{
     process::{Signal, kill_current_process_group},
-    termios::tcgetwinsize,
+    termios::{InputModes, LocalModes, OptionalActions, OutputModes, tcgetattr, tcgetwinsize, tcsetattr},
 };
 use shown::Picture;
 use std::{
@@ -43,7 +39,17 @@ static HOOK: Once = Once::new();
 /// Enables clicks, the wheel, and moves with a button down, also beyond column 223. Other moves are useless to a view
 /// and too much for a slow line.
 const MOUSE: &str = "\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-const NO_MOUSE: &str = "\x1b[?1006l\x1b[?1002l\x1b[?1000l";
+
+/// Takes the terminal: the alternate screen, pasted text in brackets, no cursor.
+const TAKE: &str = "\x1b[?1049h\x1b[?2004h\x1b[?25l";
+
+/// Gives the terminal back, in whatever state: a frame that is not complete, the mouse, and what [`TAKE`] did.
+const GIVE_BACK: &str = "\x1b[?2026l\x1b[?1006l\x1b[?1002l\x1b[?1000l\x1b[?2004l\x1b[?1049l\x1b[?25h";
+
+/// The largest part of a terminal that is drawn on, from the top left, in columns and rows; the rest stays blank. A
+/// terminal may name any size, and a frame with its copy takes about 60 bytes a cell: 30 MB for these 500,000.
+const COLUMNS_MAX: u16 = 1000;
+const ROWS_MAX: u16 = 500;
 
 /// The terminal in raw mode. Dropping it restores the terminal.
 pub struct Screen {
@@ -144,31 +150,43 @@ impl Drop for Screen {
     }
 }
 
-/// Returns the cells of the terminal.
+/// Returns the cells of the terminal that are drawn on.
 fn area() -> io::Result<Rect> {
     let size = tcgetwinsize(io::stdout())?;
-    Ok(Rect::new(0, 0, size.ws_col, size.ws_row))
+    Ok(Rect::new(0, 0, size.ws_col.min(COLUMNS_MAX), size.ws_row.min(ROWS_MAX)))
 }
 
 fn enter(mouse: bool) -> io::Result<()> {
+    repair();
+    crash::guard();
     enable_raw_mode()?;
     TAKEN.store(true, SeqCst);
-    let mouse = if mouse { MOUSE } else { "" };
-    execute!(io::stdout(), EnterAlternateScreen, EnableBracketedPaste, Print(mouse), cursor::Hide)
+    let mut out = io::stdout();
+    write!(out, "{TAKE}{}", if mouse { MOUSE } else { "" })?;
+    out.flush()
+}
+
+/// Makes a terminal usable that a killed program left in raw mode, as `stty sane` does. Otherwise gpuwatch would give it
+/// back in raw mode as well. Ignores errors: a terminal that is gone is noticed when it is taken.
+fn repair() {
+    let terminal = io::stdin();
+    let Ok(mut settings) = tcgetattr(&terminal) else { return };
+    let raw = LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
+    if settings.local_modes.intersects(raw) || settings.output_modes.contains(OutputModes::OPOST) {
+        return;
+    }
+    settings.local_modes |= raw | LocalModes::IEXTEN | LocalModes::ECHOE | LocalModes::ECHOK;
+    settings.local_modes |= LocalModes::ECHOCTL | LocalModes::ECHOKE;
+    settings.input_modes |= InputModes::BRKINT | InputModes::ICRNL | InputModes::IXON;
+    settings.output_modes |= OutputModes::OPOST | OutputModes::ONLCR;
+    let _ = tcsetattr(&terminal, OptionalActions::Now, &settings);
 }
 
 /// Restores the terminal, if it is taken. Ignores errors, because the terminal may be gone.
 pub fn leave() {
     if TAKEN.swap(false, SeqCst) {
         let mut out = io::stdout();
-        let _ = execute!(
-            out,
-            EndSynchronizedUpdate,
-            Print(NO_MOUSE),
-            DisableBracketedPaste,
-            LeaveAlternateScreen,
-            cursor::Show
-        );
+        let _ = out.write_all(GIVE_BACK.as_bytes()).and_then(|()| out.flush());
         let _ = disable_raw_mode();
         let _ = out.flush();
     }

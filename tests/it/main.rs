@@ -12,6 +12,7 @@ mod check;
 mod config;
 mod corpus;
 mod cost;
+mod crash;
 mod culprit;
 mod damaged;
 mod deaths;

@@ -13,7 +13,6 @@ use etcetera::{BaseStrategy, choose_base_strategy};
 use std::{
     cell::RefCell,
     fs,
-    io::Read,
     path::{Path, PathBuf},
 };
 
@@ -76,13 +75,7 @@ pub(super) fn builtin(name: &str) -> Result<Source, String> {
 /// Returns the text of a theme from its file or from the program.
 fn source(name: &str) -> Result<Source, String> {
     let Some(path) = own(name).filter(|it| is_path(name) || it.is_file()) else { return builtin(name) };
-    let mut bytes = Vec::new();
-    let read = input::open(&path).and_then(|it| it.take(BYTES_MAX + 1).read_to_end(&mut bytes));
-    read.map_err(|e| format!("cannot be read: {e}"))?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(format!("is larger than {} KiB", BYTES_MAX >> 10));
-    }
-    let text = String::from_utf8(bytes).map_err(|_invalid| "is not UTF-8 text".to_owned())?;
+    let text = input::small_text(&path, BYTES_MAX).map_err(|e| format!("cannot be read: {e}"))?;
     Ok(Source { file: Foreign::new(path.to_string_lossy()), text })
 }
 
