@@ -1,8 +1,8 @@
 //! Additions to the config file: they keep everything in it, are shown before they are written, and are written
 //! completely or not at all.
 
-use super::file::{BYTES_MAX, Fault, File, Reader, read};
-use crate::facts::text::Foreign;
+use super::file::{BYTES_MAX, Fault, File, Reader};
+use crate::{facts::text::Foreign, storage::input};
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
     process,
 };
-use toml_edit::{Array, DocumentMut, Item, Table, TableLike};
+use toml_edit::{Array, DocumentMut, Item, RawString, Table, TableLike, Value};
 
 /// A file with its changes.
 #[derive(Clone, Debug)]
@@ -33,14 +33,16 @@ impl File {
         let file = Foreign::new(path.to_string_lossy());
         let known = Reader { file: &file, text: old }.read()?.policy.allow.len();
         let mut document: DocumentMut = old.parse().map_err(|_broken| fault("is not TOML".to_owned()))?;
+        make_room(&mut document);
         let Some(list) = allowed(document.as_table_mut()) else {
             return Err(fault(format!("has no place for allow = [\"{name}\"]: add it to [alerts] by hand")));
         };
         if list.iter().any(|it| it.as_str() == Some(name)) {
             return Ok(None);
         }
-        list.push(name);
+        push(list, name);
         let after = document.to_string();
+        let after = if has_crlf(old) { after.replace("\r\n", "\n").replace('\n', "\r\n") } else { after };
         // The change must have the intended effect, whatever the file looks like.
         let is_meant = Reader { file: &file, text: &after }.read()?.policy.allow.len() == known + 1;
         if !is_meant {
@@ -125,24 +127,59 @@ fn text(path: &Path) -> io::Result<Option<String>> {
     if !fs::metadata(path)?.is_file() {
         return Err(io::Error::other("it is not a regular file"));
     }
-    let bytes = read(path)?;
-    if bytes.len() as u64 > BYTES_MAX {
-        return Err(io::Error::other(format!("it is larger than {} KiB", BYTES_MAX >> 10)));
+    input::small_text(path, BYTES_MAX).map(Some)
+}
+
+/// Adds a table `alerts` where there is none: after everything else, comments included.
+fn make_room(document: &mut DocumentMut) {
+    if document.contains_key("alerts") {
+        return;
     }
-    String::from_utf8(bytes).map(Some).map_err(|_invalid| io::Error::other("it is not UTF-8 text"))
+    let end = document.trailing().as_str().unwrap_or_default().to_owned();
+    let is_first = document.is_empty() && end.is_empty();
+    let line = if end.is_empty() || end.ends_with('\n') { "" } else { "\n" };
+    let mut table = Table::new();
+    // A table begins after an empty line, unless it is the first thing in its file.
+    table.decor_mut().set_prefix(format!("{end}{line}{}", if is_first { "" } else { "\n" }));
+    document.insert("alerts", Item::Table(table));
+    document.set_trailing("");
 }
 
 /// Returns the list of allowed alerts, and creates it if missing; `None` if the key has another type.
 fn allowed(document: &mut Table) -> Option<&mut Array> {
-    let is_empty = document.is_empty();
-    let alerts = document.entry("alerts").or_insert_with(|| {
-        let mut table = Table::new();
-        // A table begins after an empty line, unless it is the first thing in its file.
-        table.decor_mut().set_prefix(if is_empty { "" } else { "\n" });
-        Item::Table(table)
-    });
-    let alerts: &mut dyn TableLike = alerts.as_table_like_mut()?;
+    let alerts: &mut dyn TableLike = document.get_mut("alerts")?.as_table_like_mut()?;
     alerts.entry("allow").or_insert_with(|| Item::Value(Array::new().into())).as_array_mut()
+}
+
+/// Adds a name to a list. Comments stay beside the names that they are about: one after the last name stays in its line.
+fn push(list: &mut Array, name: &str) {
+    // What stands between the last name and the closing bracket, apart from a comma.
+    let mut end = String::new();
+    let mut indent = None;
+    if let Some(last) = list.iter_mut().last() {
+        let decor = last.decor_mut();
+        end.push_str(decor.suffix().and_then(RawString::as_str).unwrap_or_default());
+        let before = decor.prefix().and_then(RawString::as_str).unwrap_or_default();
+        indent = before.rsplit_once('\n').map(|it| it.1.to_owned());
+        decor.set_suffix("");
+    }
+    end.push_str(list.trailing().as_str().unwrap_or_default());
+    let value = Value::from(name);
+    if let Some((above, bracket)) = end.rsplit_once('\n') {
+        let indent = indent.unwrap_or_else(|| format!("{bracket}  "));
+        list.push_formatted(value.decorated(format!("{above}\n{indent}"), ""));
+        list.set_trailing(format!("\n{bracket}"));
+        list.set_trailing_comma(true);
+    } else {
+        let before = if list.is_empty() { "" } else { " " };
+        list.push_formatted(value.decorated(before, ""));
+        list.set_trailing(end);
+    }
+}
+
+/// Returns whether every line ends as on Windows; the editor of TOML would end new ones otherwise.
+fn has_crlf(text: &str) -> bool {
+    text.contains('\n') && text.matches('\n').count() == text.matches("\r\n").count()
 }
 
 #[cfg(test)]
@@ -193,10 +230,43 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), after);
             assert!(file(&path).allowing("oom").unwrap().is_none(), "it is there by now");
         }
-        fs::write(&path, "[alerts]\nallow = [\n  'sawtooth', # epochs\n]\n").unwrap();
-        file(&path).allowing("growth:host").unwrap().unwrap().write().unwrap();
-        assert_eq!(allowed_in(&path), ["sawtooth", "growth:host"].map(|it| Name::read(it).unwrap()));
-        assert!(fs::read_to_string(&path).unwrap().contains("# epochs"));
+    }
+
+    #[test]
+    fn comments_stay_where_they_are() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("config.toml");
+        for (before, after) in [
+            ("allow = [\n  'sawtooth', # epochs\n]\n", "allow = [\n  'sawtooth', # epochs\n  \"oom\",\n]\n"),
+            ("allow = [\n\t'sawtooth' # epochs\n]\n", "allow = [\n\t'sawtooth', # epochs\n\t\"oom\",\n]\n"),
+            (
+                "allow = [ # mine\n    # First:\n    'sawtooth',\n    # Later: 'pressure'\n  ] # end\n",
+                "allow = [ # mine\n    # First:\n    'sawtooth',\n    # Later: 'pressure'\n    \"oom\",\n  ] # end\n",
+            ),
+            ("allow = [ # none yet\n]\n# end\n", "allow = [ # none yet\n  \"oom\",\n]\n# end\n"),
+            ("allow = [] # none yet\n", "allow = [\"oom\"] # none yet\n"),
+            ("allow = [ 'sawtooth' ] # one\n", "allow = [ 'sawtooth', \"oom\" ] # one\n"),
+            ("allow = ['sawtooth',]\n", "allow = ['sawtooth', \"oom\",]\n"),
+            ("silence = ['pressure'] # it\n# end\n", "silence = ['pressure'] # it\nallow = [\"oom\"]\n# end\n"),
+        ] {
+            let [before, after] = [before, after].map(|it| format!("# top\n\n[alerts] # the table\n{it}"));
+            for [before, after] in [[before.clone(), after.clone()], [before, after].map(|it| it.replace('\n', "\r\n"))]
+            {
+                fs::write(&path, &before).unwrap();
+                file(&path).allowing("oom").unwrap().unwrap().write().unwrap();
+                assert_eq!(fs::read_to_string(&path).unwrap(), after);
+            }
+        }
+        // A new table comes after all comments, as in the file that `gpuwatch generate config` prints.
+        for before in
+            ["# [alerts]\n# allow = []\n", "[view]\ntheme = 'paper'\n# end\n", "# no newline", "[view] # no newline"]
+        {
+            fs::write(&path, before).unwrap();
+            file(&path).allowing("oom").unwrap().unwrap().write().unwrap();
+            let line = if before.ends_with('\n') { "" } else { "\n" };
+            let after = format!("{before}{line}\n[alerts]\nallow = [\"oom\"]\n");
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+        }
     }
 
     #[test]
