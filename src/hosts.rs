@@ -25,6 +25,9 @@ pub mod retry;
 /// The children that read machines' streams.
 pub mod link;
 
+/// Files with a bearer token.
+pub mod token_file;
+
 /// Encrypted connections, as client and as server.
 pub mod tls;
 

@@ -4,13 +4,13 @@ use crate::{
     facts::text::Foreign,
     jobs::fit::{self, Question, Vary},
     model::fit::{Device, Table},
-    storage::output,
+    storage::{input, output},
 };
 use anyhow::{Context, Result};
 use std::{
     ffi::OsString,
     fs,
-    io::{self, IsTerminal, Read, Write},
+    io::{self, IsTerminal, Write},
     path::{Path, PathBuf},
 };
 
@@ -62,10 +62,7 @@ impl Asked {
 
 /// Reads a table.
 fn table(path: &str) -> Result<Table, String> {
-    let mut text = String::new();
-    let file = fs::File::open(path).map_err(|e| e.to_string())?;
-    file.take(LARGEST).read_to_string(&mut text).map_err(|e| e.to_string())?;
-    Table::parse(&text)
+    Table::parse(&input::small_text(Path::new(path), LARGEST).map_err(|e| e.to_string())?)
 }
 
 /// Answers a question, or measures this machine's GPU.

@@ -11,9 +11,13 @@ use crate::{
         transport::Transport,
     },
     sources::Sources,
+    storage::input,
 };
 use anyhow::{Context, Result};
-use std::{env, fs, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, time::Duration};
+
+/// Most bytes of a list of machines: each of the most that it may name takes less than a thousand.
+const HOSTS_FILE_MAX: u64 = 4 << 20;
 
 /// Which machines to reach, and how.
 #[derive(Clone, Debug, clap::Args)]
@@ -81,7 +85,8 @@ impl Reach {
     pub(super) fn plan(&self) -> Result<Option<Plan>> {
         let mut lists = self.hosts.clone();
         if let Some(path) = &self.hosts_file {
-            let text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+            let text =
+                input::small_text(path, HOSTS_FILE_MAX).with_context(|| format!("cannot read {}", path.display()))?;
             lists.extend(list::expand_lines(&text)?);
         }
         if let Some(job) = &self.slurm {

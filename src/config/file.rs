@@ -10,7 +10,7 @@ use etcetera::{BaseStrategy, choose_base_strategy};
 use std::{
     borrow::Cow,
     ffi::{OsStr, OsString},
-    io::{self, Read},
+    io,
     ops::Range,
     path::{Path, PathBuf},
 };
@@ -111,14 +111,10 @@ impl File {
         let Some(path) = self.path() else { return Ok(Settings::default()) };
         let file = Foreign::new(path.to_string_lossy());
         let fault = |what: String| Fault { file: file.clone(), line: None, what };
-        let bytes = match read(&path) {
+        let text = match input::small_text(&path, BYTES_MAX) {
             Err(e) if named.is_none() && is_out_of_reach(&e) => return Ok(Settings::default()),
             it => it.map_err(|e| fault(format!("cannot be read: {e}")))?,
         };
-        if bytes.len() as u64 > BYTES_MAX {
-            return Err(fault(format!("is larger than {} KiB", BYTES_MAX >> 10)));
-        }
-        let text = String::from_utf8(bytes).map_err(|_invalid| fault("is not UTF-8 text".to_owned()))?;
         Reader { file: &file, text: &text }.read()
     }
 }
@@ -131,12 +127,6 @@ fn user() -> Option<PathBuf> {
 fn is_out_of_reach(error: &io::Error) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(error.kind(), NotFound | NotADirectory | PermissionDenied)
-}
-
-pub(super) fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    input::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// A text and its source.

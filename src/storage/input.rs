@@ -1,4 +1,5 @@
-//! Opens files that a user names, so that a FIFO without a writer does not block gpuwatch.
+//! Opens files that a user names, so that a FIFO without a writer does not block gpuwatch, and reads small ones, so that
+//! one without an end (`/dev/zero`) takes no memory.
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::{
@@ -25,8 +26,18 @@ pub enum Input {
 impl Input {
     /// Returns the bytes of a file; `None` of a FIFO or a device.
     pub fn size(&self) -> Option<u64> {
-        let Self::File(file) = self else { return None };
-        file.metadata().ok().filter(Metadata::is_file).map(|it| it.len())
+        self.metadata().ok().filter(Metadata::is_file).map(|it| it.len())
+    }
+
+    /// Returns what the kernel knows of it.
+    ///
+    /// # Errors
+    /// Fails as `fstat` does.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        match self {
+            Self::File(it) => it.metadata(),
+            Self::Stream(it) => it.get_ref().1.metadata(),
+        }
     }
 }
 
@@ -55,6 +66,44 @@ pub fn open(path: &Path) -> io::Result<Input> {
     })
 }
 
+/// Reads a small file: a list, a token, a config. It may be a FIFO or a device.
+///
+/// # Errors
+/// Fails if it cannot be opened or read, and with [`io::ErrorKind::FileTooLarge`] if it has more than `most` bytes.
+pub fn small(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bounded(open(path)?, most)
+}
+
+/// Reads a small file of text.
+///
+/// # Errors
+/// Fails as [`small`] does, and if it is not UTF-8.
+pub fn small_text(path: &Path, most: u64) -> io::Result<String> {
+    text(small(path, most)?)
+}
+
+/// Reads all of an opened small file.
+///
+/// # Errors
+/// Fails as [`small`] does.
+pub fn bounded(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    from.take(most + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > most {
+        let what = format!("it is larger than {} KiB", most >> 10);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    }
+    Ok(bytes)
+}
+
+/// Returns bytes as text.
+///
+/// # Errors
+/// Fails if they are not UTF-8.
+pub fn text(bytes: Vec<u8>) -> io::Result<String> {
+    String::from_utf8(bytes).map_err(|_invalid| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+}
+
 /// Returns the first bytes of a FIFO; none if its writer has written nothing yet.
 fn first(mut fifo: &File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; 4096];
@@ -80,8 +129,25 @@ mod tests {
     use std::{fs, io::Write};
 
     fn text(path: &Path) -> io::Result<String> {
-        let mut text = String::new();
-        open(path)?.read_to_string(&mut text).map(|_| text)
+        small_text(path, 1 << 10)
+    }
+
+    #[test]
+    fn a_small_file_is_read_whole_or_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        for (bytes, fits) in [(0, true), (4096, true), (4097, false), (1 << 20, false)] {
+            fs::write(&path, vec![b'x'; bytes]).unwrap();
+            assert_eq!(small(&path, 4096).map_or(usize::MAX, |it| it.len()) == bytes, fits, "{bytes}");
+        }
+        let why = small(Path::new("/dev/zero"), 4096).unwrap_err();
+        assert_eq!((why.kind(), &*why.to_string()), (io::ErrorKind::FileTooLarge, "it is larger than 4 KiB"));
+        assert!(small(dir.path(), 4096).is_err());
+        // A file of a size that nobody has written.
+        File::create(&path).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(small(&path, 4096).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        fs::write(&path, b"\xff").unwrap();
+        assert!(small_text(&path, 4096).unwrap_err().to_string().contains("not UTF-8"));
     }
 
     #[test]

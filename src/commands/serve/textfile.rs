@@ -1,10 +1,13 @@
 //! A file with the figures, for collectors that read files, as `node_exporter --collector.textfile.directory` does.
 
-use crate::{facts::text::Foreign, storage::output};
+use crate::{
+    facts::text::Foreign,
+    storage::{input, output},
+};
 use anyhow::{Context, Result, bail};
 use std::{
     fmt, fs,
-    io::ErrorKind,
+    io::{self, ErrorKind, Read},
     path::{Path, PathBuf},
 };
 
@@ -26,8 +29,8 @@ impl Textfile {
         if path.file_name().is_none() {
             bail!("{} names no file", path.display());
         }
-        match fs::read_to_string(path) {
-            Ok(text) if text.starts_with(BEGINNING) => {}
+        match beginning(path) {
+            Ok(bytes) if bytes == BEGINNING.as_bytes() => {}
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Ok(_) => bail!("{} is not gpuwatch's and is not written over: name another file", path.display()),
             Err(error) => return Err(error).with_context(|| format!("cannot replace {}", path.display())),
@@ -54,6 +57,13 @@ impl Drop for Textfile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Returns as many bytes of a file as gpuwatch's own begins with.
+fn beginning(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    input::open(path)?.take(BEGINNING.len() as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -3,7 +3,10 @@
 use super::answer;
 use crate::{
     facts::text::Foreign,
-    hosts::tls::{self, Origin},
+    hosts::{
+        tls::{self, Origin},
+        token_file,
+    },
 };
 use anyhow::{Context, Result, anyhow, bail};
 use http_body_util::{BodyExt, Full, Limited};
@@ -14,7 +17,7 @@ use hyper::{
     header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LOCATION, USER_AGENT},
 };
 use hyper_util::rt::TokioIo;
-use std::{fmt, fs, path::Path, str::FromStr};
+use std::{fmt, path::Path, str::FromStr};
 
 /// The port without one in the address.
 const PORT: u16 = 9090;
@@ -24,9 +27,6 @@ pub(super) const ANSWER_MAX: usize = 64 << 20;
 
 /// Most bytes of the past of one rank, of which a point takes about 30, and of a refusal.
 pub(super) const PAST_MAX: usize = 4 << 20;
-
-/// Longest token, in bytes.
-const TOKEN_MAX: u64 = 4096;
 
 /// A bearer token. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -63,13 +63,9 @@ impl Token {
     /// # Errors
     /// Fails if it cannot be read, is too long or empty.
     pub fn read(path: &Path) -> Result<Self> {
+        let line = token_file::read(path, |_| Ok(()))?;
         let shown = Foreign::new(path.to_string_lossy());
-        let size = fs::metadata(path).with_context(|| format!("cannot read the token in {shown}"))?.len();
-        if size > TOKEN_MAX {
-            bail!("{shown} is too long for a token: it has more than {TOKEN_MAX} bytes");
-        }
-        let text = fs::read_to_string(path).with_context(|| format!("cannot read the token in {shown}"))?;
-        Self::new(text.lines().next().unwrap_or_default()).with_context(|| format!("cannot use the token in {shown}"))
+        Self::new(&line).with_context(|| format!("cannot use the token in {shown}"))
     }
 }
 

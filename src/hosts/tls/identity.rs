@@ -1,12 +1,12 @@
 //! A server's certificate and key, which are read again when their files change.
 
 use super::{PROTOCOL, provider};
-use crate::storage::input::{self, Input};
+use crate::storage::input;
 use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::geteuid;
 use std::{
-    fs::{self, File, Metadata},
-    io::Read,
+    fs::{self, Metadata},
+    io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
@@ -114,18 +114,16 @@ fn bytes(path: &Path, allow: impl Fn(&Metadata) -> Result<()>) -> Result<Vec<u8>
     let shown = path.display();
     let cannot = || format!("cannot read {shown}");
     // It is read again later, which a FIFO does not allow.
-    let Input::File(file) = input::open(path).with_context(cannot)? else { bail!("{shown} is not a file") };
-    let metadata = File::metadata(&file).with_context(cannot)?;
+    let file = input::open(path).with_context(cannot)?;
+    let metadata = file.metadata().with_context(cannot)?;
     if !metadata.is_file() {
         bail!("{shown} is not a file");
     }
     allow(&metadata)?;
-    let mut bytes = Vec::new();
-    file.take(FILE_MAX + 1).read_to_end(&mut bytes).with_context(cannot)?;
-    if bytes.len() as u64 > FILE_MAX {
-        bail!("{shown} is too long: it has more than 1 MiB");
+    match input::bounded(file, FILE_MAX) {
+        Err(why) if why.kind() == io::ErrorKind::FileTooLarge => bail!("{shown} is too long: it has more than 1 MiB"),
+        read => read.with_context(cannot),
     }
-    Ok(bytes)
 }
 
 /// Checks that other users cannot read a secret.
