@@ -17,6 +17,7 @@ use gpuwatch::{
 use serde_json::{Value, json};
 use std::{
     fs,
+    io::Write,
     path::Path,
     process::{Command, Output},
 };
@@ -138,4 +139,28 @@ fn a_recording_is_opened_by_its_name() {
     };
     let by_name = ["night", "20261120T010000Z_h_1_x", "20261120T030000Z_h_3_x.jsonl.zst", "day"].map(started);
     assert_eq!(by_name, [Some(7), Some(3), Some(9), None]);
+}
+
+/// A file of 30 KB whose text is 256 MiB of valid lines: each command reads a bounded part of it, and says so.
+#[test]
+fn a_file_that_unpacks_without_end_is_read_no_further() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("20261120T050000Z_it_4194305_x.jsonl.zst");
+    let mut bomb = zstd::Encoder::new(fs::File::create(&path).unwrap(), 1).unwrap();
+    let lines = lines_of(HEALTHY, |_| ());
+    for it in &lines[..lines.len() - 1] {
+        bomb.write_all(it.as_bytes()).unwrap();
+    }
+    let idle = "{\"at_us\":1,\"type\":\"later\"}\n".repeat(1 << 16);
+    for _ in 0..(256 << 20) / idle.len() {
+        bomb.write_all(idle.as_bytes()).unwrap();
+    }
+    bomb.finish().unwrap();
+    let list: Value = serde_json::from_slice(&listed(&[dir.path().to_str().unwrap(), "--json"]).stdout).unwrap();
+    let entry = &list["recordings"][0];
+    assert!(entry["trouble"].as_str().unwrap().contains("unpacks to far more than a recording can"), "{entry}");
+    assert_eq!(entry["state"], "open");
+    let check = Command::new(PROGRAM).arg("check").arg(&path).env("GPUWATCH_CONFIG", "/dev/null").output().unwrap();
+    let printed = format!("{}{}", text(&check), String::from_utf8_lossy(&check.stderr));
+    assert!(printed.contains("unpacks to far more") && check.status.code() != Some(0), "{printed}");
 }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read};
+use thiserror::Error;
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
 /// 128 MiB, which zstd's own tools allow by default, so that a recording compressed by other tools can be read.
@@ -9,6 +10,17 @@ use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 const WINDOW_LOG_MAX: u32 = 27;
 
 const CHUNK: usize = 64 << 10;
+
+/// Largest ratio of a recording's text to its file. Those of steady jobs unpack to 90 times their size.
+const RATIO: u64 = 250;
+
+/// Bytes that may be decompressed in any case.
+const UNPACKED: u64 = 8 << 20;
+
+/// The text of a recording is far longer than a recording's can be.
+#[derive(Debug, Error)]
+#[error("it unpacks to more than {RATIO} times its size")]
+pub(super) struct Bomb;
 
 /// A position between two lines from which reading can continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +53,9 @@ pub(super) struct Text<R> {
     frame: u64,
     given: u64,
     inside: bool,
+    /// Bytes read of the file, and bytes of text decompressed from them.
+    read: u64,
+    unpacked: u64,
     /// Whether the decoder may have text that did not fit the last chunk.
     full: bool,
     /// Where `output` begins: its frame, and the length of the frame's text before it.
@@ -118,6 +133,8 @@ impl<R: Read> Text<R> {
             frame: place.offset,
             given: 0,
             inside: false,
+            read: 0,
+            unpacked: 0,
             full: false,
             output_at: place.offset,
             output_skip: 0,
@@ -170,6 +187,12 @@ impl<R: Read> Text<R> {
             let (taken, written) = (fed.pos(), made.pos());
             input.at += taken;
             output.end = written;
+            self.read += taken as u64;
+            self.unpacked += written as u64;
+            if self.unpacked > UNPACKED + self.read.saturating_mul(RATIO) {
+                output.end = 0;
+                return Err(io::Error::other(Bomb));
+            }
             self.full = written == CHUNK && hint != 0;
             (self.output_at, self.output_skip) = (self.frame, self.given);
             self.given += written as u64;

@@ -2,7 +2,7 @@
 
 use super::{
     Entry, FORMAT, Header, decode,
-    frames::{Place, Text},
+    frames::{Bomb, Place, Text},
 };
 use crate::facts::text;
 use gpuwatch_probe::wire::LINE_MAX;
@@ -25,6 +25,12 @@ pub enum Fault {
     /// A checksum or the compression is wrong.
     #[error("the file is damaged after line {lines}: everything before was read")]
     Damaged {
+        /// Whole lines read.
+        lines: u64,
+    },
+    /// It is made to keep a reader busy: no recording unpacks to so much.
+    #[error("the file unpacks to far more than a recording can: everything up to line {lines} was read")]
+    Bomb {
         /// Whole lines read.
         lines: u64,
     },
@@ -116,6 +122,7 @@ impl<R: Read> Reader<R> {
             }
             Ok(got) if got == LINE_MAX => Err(Fault::TooLong { line: lines + 1 }),
             Ok(_) => Err(Fault::Cut { lines }),
+            Err(e) if e.get_ref().is_some_and(|it| it.is::<Bomb>()) => Err(Fault::Bomb { lines }),
             Err(e) if !self.input.is_compressed() || e.raw_os_error().is_some() => Err(Fault::Io(e)),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(Fault::Cut { lines }),
             Err(_) => Err(Fault::Damaged { lines }),

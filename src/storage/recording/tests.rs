@@ -163,6 +163,26 @@ fn read(bytes: &[u8]) -> (Vec<Entry>, Option<Fault>) {
 }
 
 #[test]
+fn a_file_that_unpacks_to_far_more_than_a_recording_is_read_no_further() {
+    let text = encode_header(&header());
+    let mut bomb = zstd::Encoder::new(Vec::new(), 1).unwrap();
+    bomb.write_all(text.as_bytes()).unwrap();
+    // Lines that a later release may write: each is a valid one.
+    let lines = "{\"type\":\"later\",\"at_us\":1}\n".repeat(1 << 15);
+    for _ in 0..128 {
+        bomb.write_all(lines.as_bytes()).unwrap();
+    }
+    let bomb = bomb.finish().unwrap();
+    assert!(bomb.len() * 1000 < lines.len() * 128);
+    let (read_lines, fault) = (Reader::new(bomb.as_slice()).unwrap().filter(Result::is_ok).count(), read(&bomb).1);
+    assert!(matches!(fault, Some(Fault::Bomb { .. })), "{fault:?}");
+    assert!(read_lines > 1 << 15 && read_lines < 1 << 20, "{read_lines}");
+    // The same lines without a frame have their own size.
+    let plain = text + &lines.repeat(16);
+    assert!(read(plain.as_bytes()).1.is_none());
+}
+
+#[test]
 fn every_fact_comes_back_as_it_was() {
     let text = lines();
     let expected: Vec<Entry> =
