@@ -65,7 +65,8 @@ impl Place {
         // The job may change its directory.
         let folder = file.filter(|_| recording.trace).and_then(|it| std::path::absolute(traces::folder(&it)).ok());
         let trace = folder.map(|folder| launch::Trace { folder, bytes: recording.trace_bytes });
-        launch::Options { run, no_arguments: bounds.no_arguments, trace }
+        let is_quiet = recording.summary == Summary::Never;
+        launch::Options { run, no_arguments: bounds.no_arguments, trace, is_quiet }
     }
 
     /// Returns whether command lines are recorded without arguments.
@@ -111,7 +112,8 @@ pub(super) fn companion(
         let delivery = Delivery::new(hook, None);
         let file = recorder.as_ref().and_then(|it| std::path::absolute(&it.1).ok());
         let advisor = file.map(|it| Advisor::new(it, place.recording.trace));
-        let watch = Watch { unrecorded, summary, fault, advisor, ..Watch::new(recorder, delivery, policy) };
+        let is_quiet = summary == Summary::Never;
+        let watch = Watch { unrecorded, summary, is_quiet, fault, advisor, ..Watch::new(recorder, delivery, policy) };
         let sources = config::job_sources(&run, driver, place.bounds.no_arguments);
         let _ = watch.follow_job(sources, asking.sites == When::Auto, over);
     }
@@ -153,6 +155,8 @@ pub(super) struct Watch {
     unrecorded: Option<String>,
     /// When to summarise the findings at the end.
     summary: Summary,
+    /// Nothing is printed at the end, not even what went wrong.
+    is_quiet: bool,
     delivery: Delivery,
     policy: Policy,
     /// Why the user's policy is unknown.
@@ -172,6 +176,7 @@ impl Watch {
             recorder,
             unrecorded: None,
             summary: Summary::Never,
+            is_quiet: false,
             delivery,
             policy,
             fault: None,
@@ -245,7 +250,8 @@ impl Watch {
         let fault = self.fault.map(|it| format!("{it} (the job ran without it)"));
         let complaints = unrecorded.into_iter().chain(fault);
         let complaints = complaints.chain(self.delivery.finish(PATIENCE));
-        for complaint in complaints.chain(summary) {
+        let is_quiet = self.is_quiet;
+        for complaint in complaints.chain(summary).filter(|_| !is_quiet) {
             // The job is over, so its terminal is free.
             super::print_message(format_args!("{}", Foreign::new(complaint)));
         }

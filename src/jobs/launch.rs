@@ -76,6 +76,8 @@ pub struct Options {
     pub no_arguments: bool,
     /// Where its allocations are traced, if they are.
     pub trace: Option<Trace>,
+    /// Nothing is printed beside what the job prints, unless the job cannot be started.
+    pub is_quiet: bool,
 }
 
 /// Where processes write their traces.
@@ -94,6 +96,11 @@ pub fn run(command: &[OsString], options: &Options, beside: impl FnOnce(Started)
     let Some((program, arguments)) = command.split_first() else {
         complain(format_args!("run needs a command, as in `gpuwatch run -- python train.py`"));
         return 2;
+    };
+    let complain = |what: fmt::Arguments| {
+        if !options.is_quiet {
+            complain(what);
+        }
     };
     let mut spawned = Command::new(program);
     spawned.args(arguments);
@@ -139,6 +146,10 @@ pub fn run(command: &[OsString], options: &Options, beside: impl FnOnce(Started)
     };
     note_panics();
     let (over, companion) = accompany(options.run.clone(), job.pid(), beside);
+    let companion = companion.unwrap_or_else(|error| {
+        complain(format_args!("the job runs unrecorded: {error}"));
+        channel().1
+    });
     let ended = job.wait();
     // The companion may have failed and gone.
     let _ = over.send(ended);
@@ -221,7 +232,11 @@ pub fn new_run_id() -> String {
 }
 
 /// Starts the companion; the second channel disconnects when it has finished.
-fn accompany(run: String, pid: u32, beside: impl FnOnce(Started) + Send + 'static) -> (Sender<Ended>, Receiver<()>) {
+fn accompany(
+    run: String,
+    pid: u32,
+    beside: impl FnOnce(Started) + Send + 'static,
+) -> (Sender<Ended>, io::Result<Receiver<()>>) {
     let (over, receiver) = channel();
     let (finished, companion) = channel::<()>();
     let started = Started { run, pid, over: receiver };
@@ -229,10 +244,7 @@ fn accompany(run: String, pid: u32, beside: impl FnOnce(Started) + Send + 'stati
         let _finished = finished;
         beside(started);
     });
-    if let Err(error) = spawned {
-        complain(format_args!("the job runs unrecorded: {error}"));
-    }
-    (over, companion)
+    (over, spawned.map(|_| companion))
 }
 
 /// Keeps the first panic of any thread until the job is over; printed earlier, it would disturb the job's terminal.
@@ -294,7 +306,7 @@ mod tests {
     fn a_panic_beside_the_job_is_kept_for_the_end() {
         note_panics();
         let (over, companion) = accompany(String::new(), 1, |_| panic!("out of \u{1b} ink"));
-        wait_for(&companion, GRACE).unwrap();
+        wait_for(&companion.unwrap(), GRACE).unwrap();
         // The hook is shared by all tests of this process.
         let _ = panic::take_hook();
         drop(over);

@@ -42,7 +42,7 @@ impl Run {
             .env("GPUWATCH_SOCKET_DIR", dir.path())
             .env("XDG_STATE_HOME", dir.path().join("state"))
             .env("GPUWATCH_NO_NVML", "1")
-            .env("GPUWATCH_SUMMARY", "never")
+            .env("GPUWATCH_SUMMARY", "auto")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(File::create(dir.path().join("stderr")).unwrap())
@@ -166,7 +166,7 @@ fn a_full_disk_does_not_disturb_the_job_and_the_loss_is_reported_at_its_end() {
     let full = it.steps();
     assert!(it.is_running());
     let printed = it.end();
-    assert!(printed.contains("the recording stopped") && printed.lines().count() == 1, "{printed}");
+    assert!(printed.contains("the recording stopped") && printed.lines().count() == 2, "{printed}");
     assert!(full.len() > 50, "{}", full.len());
     assert_whole(&full);
 }
@@ -178,12 +178,12 @@ fn removed_recordings_do_not_disturb_the_job_and_are_reported() {
     fs::remove_dir_all(it.dir.path().join("state")).unwrap();
     assert!(it.is_running());
     let printed = it.end();
-    assert!(printed.contains("is gone") && printed.lines().count() == 1, "{printed}");
+    assert!(printed.contains("is gone") && printed.lines().count() == 2, "{printed}");
 }
 
 #[test]
 fn a_job_runs_without_a_recording_and_the_reason_is_reported() {
     let mut it = Run::start("mkdir -p \"$1\" && : > \"$1/state\"", 100);
     let printed = it.end();
-    assert!(printed.contains("nothing was recorded: ") && printed.lines().count() == 1, "{printed}");
+    assert!(printed.contains("nothing was recorded: ") && printed.lines().count() == 2, "{printed}");
 }

@@ -4,7 +4,7 @@ use super::{Home, done, text};
 use crate::pty::PROGRAM;
 use std::{
     fs,
-    os::unix::fs::DirBuilderExt,
+    os::unix::fs::{DirBuilderExt, PermissionsExt},
     path::{Path, PathBuf},
     process::{Command, Output},
 };
@@ -77,6 +77,44 @@ fn the_summary_can_be_turned_off_and_forced() {
     fs::write(&config, "[recordings]\nsummary = 'always'\n").unwrap();
     command.env("GPUWATCH_CONFIG", &config).env_remove("GPUWATCH_SUMMARY");
     assert!(printed(&done(command)).starts_with("gpuwatch: no process was probed"));
+}
+
+#[test]
+fn without_a_summary_nothing_is_printed_whatever_goes_wrong() {
+    let home = Home::new();
+    let path = |name: &str| home.0.path().join(name);
+    fs::write(path("there.jsonl.zst"), "mine").unwrap();
+    fs::write(path("broken.toml"), "[alerts").unwrap();
+    for name in ["mpirun", "python3"] {
+        fs::write(path(name), "#!/bin/sh\nexit 3\n").unwrap();
+        fs::set_permissions(path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let there = path("there.jsonl.zst");
+    let (launcher, python, broken) = (path("mpirun"), path("python3"), path("broken.toml"));
+    let [there, launcher, python, broken] = [&there, &launcher, &python, &broken].map(|it| it.to_str().unwrap());
+    let plain = ["sh", "-c", "exit 3"];
+    for (flags, variables, command) in [
+        (&["-o", there][..], &[][..], &plain[..]),
+        (&["-o", "/nowhere/at/all.zst"], &[], &plain),
+        (&["--config", broken], &[], &plain),
+        (&[], &[("GPUWATCH_SOCKET_DIR", "/proc/version/x")], &plain),
+        (&[], &[("XDG_STATE_HOME", "/proc/version/x")], &plain),
+        (&[], &[], &[launcher]),
+        (&[], &[], &[python, "-I", "x.py"]),
+    ] {
+        let run = |when: &str| {
+            let mut run = home.gpuwatch(&[&["run", "--summary", when], flags, &["--"], command].concat());
+            run.envs(variables.iter().copied());
+            done(run)
+        };
+        let (always, never) = (run("always"), run("never"));
+        assert!(!printed(&always).is_empty());
+        assert_eq!(
+            (printed(&never), never.status.code()),
+            (String::new(), Some(3)),
+            "{flags:?} {variables:?} {command:?}"
+        );
+    }
 }
 
 #[test]
