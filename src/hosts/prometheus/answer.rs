@@ -16,9 +16,12 @@ use serde::{
 };
 use std::{fmt, marker::PhantomData};
 
-/// Most series of an answer: ten times what 4,096 ranks have of the ten families that gpuwatch asks for. The shortest
-/// ones that fit into an answer are two million, which would take gigabytes.
-pub(super) const SERIES_MAX: usize = 10 * 4096 * 10;
+/// Most bytes of memory for the series of an answer: twice what 4,096 ranks have of the ten families that gpuwatch asks
+/// for. Rows take some times as much, and the shortest series that fit into an answer would take gigabytes.
+const HELD_MAX: usize = 64 << 20;
+
+/// What a text takes beside its bytes: its allocation's header and the rest of its last unit.
+const ALLOCATION: usize = 32;
 
 /// Most points of an answer that are kept. Prometheus has the same limit.
 const POINTS_MAX: usize = 11_000;
@@ -56,7 +59,29 @@ pub(super) struct Labels {
     pub(super) severity: Foreign,
 }
 
+impl Labels {
+    fn all(&self) -> [&Foreign; 14] {
+        [
+            &self.name,
+            &self.instance,
+            &self.gpu_uuid,
+            &self.rank,
+            &self.run,
+            &self.process,
+            &self.host,
+            &self.pid,
+            &self.scheduler,
+            &self.scheduler_job,
+            &self.world_size,
+            &self.kind,
+            &self.cause,
+            &self.severity,
+        ]
+    }
+}
+
 #[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de> + Held")]
 struct Answer<T> {
     status: String,
     data: Option<Data<T>>,
@@ -64,14 +89,37 @@ struct Answer<T> {
 }
 
 #[derive(Deserialize)]
+#[serde(bound = "T: Deserialize<'de> + Held")]
 struct Data<T> {
     result: Bounded<T>,
 }
 
-/// The series of an answer; `None` if there are more than [`SERIES_MAX`].
-struct Bounded<T>(Option<Vec<T>>);
+/// What is read of an answer for each of its series.
+trait Held {
+    /// Returns the bytes of memory that it takes.
+    fn bytes(&self) -> usize;
+}
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
+impl Held for Figure {
+    fn bytes(&self) -> usize {
+        let texts = self.labels.all().into_iter().filter(|it| !it.is_empty()).map(|it| it.raw().len() + ALLOCATION);
+        size_of::<Self>() + texts.sum::<usize>()
+    }
+}
+
+impl Held for Course {
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.values.capacity() * size_of::<Point>()
+    }
+}
+
+/// The series of an answer: those that fit into [`HELD_MAX`], and how many do not.
+struct Bounded<T> {
+    all: Vec<T>,
+    left_out: usize,
+}
+
+impl<'de, T: Deserialize<'de> + Held> Deserialize<'de> for Bounded<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_seq(Series(PhantomData))
     }
@@ -79,7 +127,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {
 
 struct Series<T>(PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for Series<T> {
+impl<'de, T: Deserialize<'de> + Held> Visitor<'de> for Series<T> {
     type Value = Bounded<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -87,15 +135,19 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Series<T> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Bounded<T>, A::Error> {
-        let mut all = Vec::new();
-        while let Some(it) = from.next_element()? {
-            if all.len() == SERIES_MAX {
-                while from.next_element::<IgnoredAny>()?.is_some() {}
-                return Ok(Bounded(None));
+        let (mut all, mut held, mut left_out) = (Vec::new(), 0, 0);
+        while let Some(it) = from.next_element::<T>()? {
+            held += it.bytes();
+            if held > HELD_MAX {
+                left_out = 1;
+                break;
             }
             all.push(it);
         }
-        Ok(Bounded(Some(all)))
+        while left_out > 0 && from.next_element::<IgnoredAny>()?.is_some() {
+            left_out += 1;
+        }
+        Ok(Bounded { all, left_out })
     }
 }
 
@@ -133,19 +185,25 @@ pub(super) fn range(bytes: &[u8]) -> Result<History> {
     Ok(first.into_iter().map(|it| it.0).filter(|it| it.1.is_finite()).take(POINTS_MAX).collect())
 }
 
-fn parsed<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<Vec<T>> {
+fn parsed<'a, T: Deserialize<'a> + Held>(bytes: &'a [u8]) -> Result<Vec<T>> {
     let answer: Answer<T> = serde_json::from_slice(bytes)
         .map_err(|why| anyhow!("the answer is not one of Prometheus's API ({})", text::fault(&why)))?;
-    match answer.data.filter(|_| answer.status == "success").map(|it| it.result.0) {
-        Some(Some(all)) => Ok(all),
-        Some(None) => bail!("the answer has more than {SERIES_MAX} series: select fewer ranks with --match"),
+    match answer.data.filter(|_| answer.status == "success").map(|it| it.result) {
+        Some(Bounded { all, left_out: 0 }) => Ok(all),
+        Some(Bounded { all, left_out }) => bail!(
+            "the answer has {} series, of which {} fit into the {} MiB that gpuwatch takes for them: select fewer ranks \
+             with --match",
+            all.len() + left_out,
+            all.len(),
+            HELD_MAX >> 20
+        ),
         None => bail!("the question fails there: {}", shown(&answer.error.unwrap_or_default())),
     }
 }
 
 /// Returns a store's words about a question that it refuses.
 pub(super) fn refusal(bytes: &[u8]) -> Option<String> {
-    let answer: Answer<IgnoredAny> = serde_json::from_slice(bytes).ok()?;
+    let answer: Answer<Course> = serde_json::from_slice(bytes).ok()?;
     answer.error.as_ref().map(shown)
 }
 
@@ -178,15 +236,26 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_with_more_series_than_any_fleet_is_refused() {
-        let answer = |count: usize, rest: &str| {
-            let series = vec![r#"{"metric":{},"value":[0,"0"]}"#; count].join(",");
+    fn an_answer_that_takes_more_memory_than_any_fleet_is_refused() {
+        let answer = |count: usize, series: &str, rest: &str| {
+            let series = vec![series; count].join(",");
             format!(r#"{{"status":"success","data":{{"result":[{series}{rest}]}}}}"#)
         };
-        assert_eq!(instant(answer(SERIES_MAX, "").as_bytes()).unwrap().len(), SERIES_MAX);
-        let why = instant(answer(SERIES_MAX + 2, "").as_bytes()).unwrap_err().to_string();
-        assert_eq!(why, "the answer has more than 409600 series: select fewer ranks with --match");
-        let why = instant(answer(SERIES_MAX + 1, ",").as_bytes()).unwrap_err().to_string();
+        // Ten families of the largest fleet, with the labels of a rank.
+        let long = format!(
+            r#"{{"metric":{{"__name__":"gpuwatch_growth_bytes_per_step","instance":"node-0123.example.org:9477",
+            "gpu_uuid":"GPU-{0}","rank":"4095","run":"{0}","process":"2"}},"value":[1700000000.123,"123456789"]}}"#,
+            "0123456789abcdef".repeat(2)
+        );
+        assert_eq!(instant(answer(10 * 4096, &long, "").as_bytes()).unwrap().len(), 10 * 4096);
+        let short = r#"{"metric":{},"value":[0,"0"]}"#;
+        let most = HELD_MAX / size_of::<Figure>();
+        assert_eq!(instant(answer(most, short, "").as_bytes()).unwrap().len(), most);
+        let why = instant(answer(most + 2, short, "").as_bytes()).unwrap_err().to_string();
+        let words = format!("the answer has {} series, of which {most} fit into the 64 MiB", most + 2);
+        assert!(why.starts_with(&words) && why.ends_with("with --match"), "{why}");
+        assert!(instant(answer(3 * most / 4, &long, "").as_bytes()).is_err(), "texts count as well");
+        let why = instant(answer(most + 1, short, ",").as_bytes()).unwrap_err().to_string();
         assert!(why.contains("Prometheus's API"), "{why}");
     }
 }
