@@ -38,6 +38,11 @@ pub(super) struct Asked {
     /// The private key of that certificate, in PEM; other users must not be able to read the file.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Answer also requests that name this host, as a proxy or a name in /etc/hosts makes them. On 127.0.0.1 and [::1]
+    /// other names are refused, because pages of other sites could read the figures under a name of their own; may be
+    /// given several times.
+    #[arg(long, value_name = "NAME", requires = "metrics")]
+    allow_host: Vec<String>,
     /// Keep a file up to date for a collector that reads files; it is removed at the end.
     #[arg(long, value_name = "FILE")]
     textfile: Option<PathBuf>,
@@ -53,9 +58,9 @@ pub(super) struct Asked {
 
 /// Serves the figures until a signal ends it.
 pub(super) fn serve(asked: Asked, policy: &Policy) -> Result<u8> {
-    let Asked { metrics, token, tls_cert, tls_key, textfile, otlp, every, watching } = asked;
+    let Asked { metrics, token, tls_cert, tls_key, allow_host, textfile, otlp, every, watching } = asked;
     let tls = tls_cert.zip(tls_key).map(|(certificate, key)| Files { certificate, key });
-    let places = Places { metrics, tls, token, textfile, otlp, every };
+    let places = Places { metrics, tls, token, hosts: allow_host, textfile, otlp, every };
     gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
         let mut sources = Sources::start(watching.sources());

@@ -3,6 +3,7 @@
 mod admission;
 mod exposition;
 pub mod families;
+mod host;
 mod listener;
 mod otlp;
 mod push;
@@ -11,13 +12,17 @@ mod textfile;
 
 use crate::{
     facts::{event::Fact, units::Stamp},
-    hosts::tls::{Files, Identity, private},
+    hosts::{
+        tls::{Files, Identity, private},
+        token_file,
+    },
     model::{alerts::Policy, session::Session},
     sources::{self, Sources},
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 pub use exposition::Format;
 use families::Family;
+use host::Hosts;
 pub use listener::Address;
 use listener::{Desk, Listener, Scrape};
 pub use otlp::text as otlp;
@@ -25,8 +30,6 @@ pub use push::Endpoint;
 use push::Pushes;
 pub use series::{Series, series};
 use std::{
-    fs::File,
-    io::{self, Read},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -38,9 +41,6 @@ use tokio::{
     sync::mpsc,
 };
 
-/// Longest token, in bytes.
-const TOKEN_MAX: u64 = 4096;
-
 /// Where the figures go.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
@@ -50,6 +50,8 @@ pub struct Places {
     pub tls: Option<Files>,
     /// The file with the token that requests must have.
     pub token: Option<PathBuf>,
+    /// Names of this machine that requests to a port on it may use, beside its addresses.
+    pub hosts: Vec<String>,
     /// The file to keep up to date.
     pub textfile: Option<PathBuf>,
     /// The OTLP receiver to push to.
@@ -69,6 +71,9 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
     }
     let is_public = places.metrics.as_ref().is_some_and(Address::is_public);
     let token = places.token.as_deref().map(|it| token(it, is_public)).transpose()?.map(Arc::from);
+    // A page of another site reaches a port of this machine only; other machines need a token.
+    let is_local_port = matches!(places.metrics, Some(Address::Port(_))) && !is_public;
+    let hosts = is_local_port.then(|| Arc::new(Hosts::new(places.hosts.clone())));
     let identity = places.tls.clone().map(Identity::read).transpose()?;
     let mut outputs = Outputs::start(places, policy)?;
     let (scrapes, mut asked) = mpsc::channel::<Scrape>(1);
@@ -89,7 +94,7 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
     }
     let answers = async {
         match &mut listener {
-            Some(it) => it.answer(Desk { scrapes, token }, sender).await,
+            Some(it) => it.answer(Desk { scrapes, token, hosts }, sender).await,
             None => std::future::pending().await,
         }
     };
@@ -171,20 +176,9 @@ impl<'a> Outputs<'a> {
 
 /// Reads a token: the first line of a file. Other users must not be able to read a token that other machines can use.
 fn token(path: &Path, is_public: bool) -> Result<String> {
-    let shown = path.display();
-    let cannot = || format!("cannot read the token in {shown}");
-    let file = File::open(path).with_context(cannot)?;
-    let metadata = file.metadata().with_context(cannot)?;
-    if is_public {
-        private("token", path, &metadata)?;
-    }
-    if metadata.len() > TOKEN_MAX {
-        bail!("{shown} is too long for a token: it has more than {TOKEN_MAX} bytes");
-    }
-    let text = io::read_to_string(file.take(TOKEN_MAX)).with_context(cannot)?;
-    let token = text.lines().next().unwrap_or_default().trim();
+    let token = token_file::read(path, |it| if is_public { private("token", path, it) } else { Ok(()) })?;
     if token.is_empty() {
-        bail!("{shown} has no token in its first line");
+        bail!("{} has no token in its first line", path.display());
     }
-    Ok(token.to_owned())
+    Ok(token)
 }

@@ -59,6 +59,10 @@ impl Server {
         line.trim().to_owned()
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn host(&self) -> &str {
         self.address.split_once("://").and_then(|it| it.1.strip_suffix("/metrics")).unwrap()
     }
@@ -81,7 +85,7 @@ impl Server {
 }
 
 pub(crate) fn asked(mut stream: impl Read + Write, request: &str, headers: &str) -> (String, String) {
-    write!(stream, "{request} HTTP/1.1\r\nHost: it\r\nConnection: close\r\n{headers}\r\n").unwrap();
+    write!(stream, "{request} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n").unwrap();
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
@@ -275,6 +279,7 @@ fn only_what_is_asked_for_is_answered() {
     assert_eq!(status("GET /metrics", ""), "401");
     assert_eq!(status("GET /metrics", "Authorization: Bearer open\r\n"), "401");
     assert_eq!(status("GET /metrics", key), "200");
+    assert_eq!(status("GET /metrics", &key.replace("Bearer", "bEARER")), "200");
     assert_eq!((status("GET /", key), status("POST /metrics", key)), ("404".to_owned(), "405".to_owned()));
     let open = format!("{key}Accept: application/openmetrics-text;version=1.0.0\r\n");
     let (head, body) = server.ask("GET /metrics", &open);
@@ -284,6 +289,65 @@ fn only_what_is_asked_for_is_answered() {
     TcpStream::connect(server.host()).unwrap().write_all(b"\x00\xff\r\n\r\n").unwrap();
     assert_eq!(status("GET /metrics", key), "200");
     drop(silent);
+    server.end();
+}
+
+/// A page that reaches this machine under a name of its own domain gets no figures: DNS rebinding.
+#[test]
+fn a_port_of_this_machine_answers_to_its_own_names_alone() {
+    let home = Home::new();
+    let server = Server::start(&home, &["--metrics", "127.0.0.1:0", "--allow-host", "gpu.example.org"]);
+    let port = server.host().rsplit_once(':').unwrap().1.to_owned();
+    let status = |host: &str| {
+        let mut stream = TcpStream::connect(server.host()).unwrap();
+        write!(stream, "GET /metrics HTTP/1.1\r\n{host}Connection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(text.contains("gpuwatch_build_info"), text.starts_with("HTTP/1.1 200 "), "{text}");
+        text.split(' ').nth(1).unwrap().to_owned()
+    };
+    for own in ["localhost", "LocalHost", "127.0.0.1", "127.9.9.9", "[::1]", "gpu.example.org"] {
+        assert_eq!(status(&format!("Host: {own}\r\n")), "200", "{own}");
+        assert_eq!(status(&format!("Host: {own}:{port}\r\n")), "200", "{own}");
+    }
+    for foreign in ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "evil", "192.0.2.1", ""] {
+        assert_eq!(status(&format!("Host: {foreign}\r\n")), "403", "{foreign}");
+    }
+    assert_eq!(status("Host: localhost\r\nHost: evil.example\r\n"), "403");
+    assert_ne!(status(""), "200");
+    server.end();
+    // No page reaches a socket.
+    let path = home.0.path().join("metrics.sock");
+    let server = Server::start(&home, &["--metrics", &format!("unix:{}", path.display())]);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert!(text.starts_with("HTTP/1.1 200 "), "{text}");
+    server.end();
+}
+
+/// Readers that ask again and again and take nothing: the server waits in writes to them.
+#[test]
+fn slow_readers_keep_no_scraper_waiting() {
+    let home = Home::new();
+    let server = Server::start(&home, &["--metrics", "127.0.0.1:0"]);
+    let requests = "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(2000);
+    let slow: Vec<TcpStream> = (0..40)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.host()).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            // What does not fit any more is not needed.
+            let _ = stream.write(requests.as_bytes());
+            stream
+        })
+        .collect();
+    for _ in 0..3 {
+        let scraper = TcpStream::connect(server.host()).unwrap();
+        scraper.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(asked(scraper, "GET /metrics", "").1.contains("gpuwatch_build_info"));
+    }
+    drop(slow);
     server.end();
 }
 

@@ -3,6 +3,7 @@
 use super::{
     admission::{Admission, Guest},
     exposition::Format,
+    host::Hosts,
 };
 use crate::hosts::tls::{Identity, Stream, TlsAcceptor};
 use anyhow::{Context, Result, bail};
@@ -30,6 +31,12 @@ use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
 };
+
+/// What a request with a token begins its credentials with.
+const SCHEME: &[u8] = b"bearer";
+
+/// The answer to a page of another site that reaches this machine under a name of its own.
+const FOREIGN_HOST: &str = "the request names a host that is not this machine: use localhost or its address, or allow the name with --allow-host\n";
 
 /// Where the figures are.
 const PATH: &str = "/metrics";
@@ -104,6 +111,8 @@ pub(super) struct Desk {
     pub(super) scrapes: mpsc::Sender<Scrape>,
     /// The token that requests must have.
     pub(super) token: Option<Arc<str>>,
+    /// The hosts that requests may name; `None` where any may be named.
+    pub(super) hosts: Option<Arc<Hosts>>,
 }
 
 /// A listener. Dropping it removes its socket.
@@ -129,7 +138,7 @@ impl Listener {
 
     /// Answers requests; each connection has a task of its own. `notices` get what the user should know.
     pub(super) async fn answer(&mut self, desk: Desk, notices: mpsc::Sender<String>) {
-        let mut admission = Admission::new();
+        let admission = Admission::new();
         loop {
             let desk = desk.clone();
             let accepted = match self {
@@ -215,6 +224,11 @@ async fn converse(stream: impl Stream + 'static, desk: &Desk, guest: &Guest) {
 }
 
 async fn answer(request: &Request<Incoming>, desk: &Desk, guest: &Guest) -> Response<Full<Bytes>> {
+    if desk.hosts.as_ref().is_some_and(|it| !it.allow(request)) {
+        let mut refused = plain(StatusCode::FORBIDDEN, FOREIGN_HOST);
+        refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        return refused;
+    }
     if desk.token.as_deref().is_some_and(|it| !is_authorized(request.headers(), it)) {
         let mut refused = plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
         refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -222,7 +236,7 @@ async fn answer(request: &Request<Incoming>, desk: &Desk, guest: &Guest) -> Resp
         refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return refused;
     }
-    guest.sit().await;
+    guest.sit();
     if request.uri().path() != PATH {
         return plain(StatusCode::NOT_FOUND, "the figures are at /metrics\n");
     }
@@ -241,11 +255,15 @@ async fn answer(request: &Request<Incoming>, desk: &Desk, guest: &Guest) -> Resp
     }
 }
 
-/// Compares all bytes, so that the time shows nothing about the token.
+/// Compares all bytes of the token, so that the time shows nothing about it. The scheme has any case (RFC 9110).
 fn is_authorized(headers: &HeaderMap, token: &str) -> bool {
     let given = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-    let wanted = format!("Bearer {token}").into_bytes();
-    given.len() == wanted.len() && given.iter().zip(&wanted).fold(0, |all, (one, other)| all | (one ^ other)) == 0
+    let Some((scheme, rest)) = given.split_at_checked(SCHEME.len()) else { return false };
+    let (given, wanted) = (rest.trim_ascii(), token.as_bytes());
+    scheme.eq_ignore_ascii_case(SCHEME)
+        && rest.first() == Some(&b' ')
+        && given.len() == wanted.len()
+        && given.iter().zip(wanted).fold(0, |all, (one, other)| all | (one ^ other)) == 0
 }
 
 fn plain(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
@@ -292,7 +310,18 @@ mod tests {
     fn a_token_is_compared_whole() {
         let mut headers = HeaderMap::new();
         assert!(!is_authorized(&headers, "it"));
-        for (given, is_right) in [("Bearer it", true), ("Bearer i", false), ("Bearer itt", false), ("it", false)] {
+        for (given, is_right) in [
+            ("Bearer it", true),
+            ("bearer it", true),
+            ("BEARER  it", true),
+            ("Bearer i", false),
+            ("Bearer itt", false),
+            ("Bearer IT", false),
+            ("Bearerit", false),
+            ("Bearer", false),
+            ("Basic it", false),
+            ("it", false),
+        ] {
             headers.insert(AUTHORIZATION, given.parse().unwrap());
             assert_eq!(is_authorized(&headers, "it"), is_right, "{given}");
         }

@@ -3,7 +3,7 @@
 use super::{Authority, Folder, gpuwatch};
 use crate::{
     launch::Home,
-    pty::PATIENCE,
+    pty::{PATIENCE, until},
     serve::{Server, asked},
 };
 use std::{
@@ -46,7 +46,7 @@ fn other_machines_get_the_figures_with_the_token_and_over_tls_alone() {
 
     // Without TLS there is no answer, only TLS's alert.
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(plain, "GET /metrics HTTP/1.1\r\nHost: it\r\n{KEY}\r\n").unwrap();
+    write!(plain, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{KEY}\r\n").unwrap();
     let mut got = Vec::new();
     let _ = plain.read_to_end(&mut got);
     assert!(got.len() < 16 && !got.starts_with(b"HTTP"), "{got:?}");
@@ -82,7 +82,7 @@ fn peers_without_the_token_keep_no_scraper_waiting() {
 
     // One that could stay by asking again and again is sent away.
     let mut asking = authority.connect(port);
-    asking.write_all(b"GET /metrics HTTP/1.1\r\nHost: it\r\n\r\n").unwrap();
+    asking.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     let mut text = String::new();
     asking.read_to_string(&mut text).unwrap();
     assert!(text.starts_with("HTTP/1.1 401 ") && text.contains("connection: close\r\n"), "{text}");
@@ -93,6 +93,61 @@ fn peers_without_the_token_keep_no_scraper_waiting() {
     scraper.sock.set_read_timeout(Some(PATIENCE)).unwrap();
     assert!(asked(scraper, "GET /metrics", KEY).0.starts_with("HTTP/1.1 200 "));
     drop(silent);
+    server.end();
+}
+
+/// Half-open connections, slow and broken handshakes, garbage before and after one, and a renegotiation in the clear.
+#[test]
+fn a_server_under_attack_stays_small_and_answers() {
+    let (home, folder, authority) = (Home::new(), Folder::new(), Authority::new("the issuer"));
+    let issued = authority.local();
+    let (certificate, key) = (folder.certificate("cert", &issued.certificate), folder.key("key", &issued.key));
+    let token = folder.write("token", "open sesame\n", 0o600);
+    let arguments = ["serve", "--no-nvml", "--metrics", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
+    let mut command = gpuwatch(&home, "/dev/null", &arguments);
+    command.args(["--token", &token]);
+    let server = Server::of(command);
+    let port: u16 = server.host().rsplit_once(':').unwrap().1.parse().unwrap();
+    let scrape = || {
+        let scraper = authority.connect(port);
+        scraper.sock.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(asked(scraper, "GET /metrics", KEY).0.starts_with("HTTP/1.1 200 "));
+    };
+    scrape();
+    let plain = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        // The server may have closed it by now.
+        let _ = stream.write_all(bytes);
+        stream
+    };
+    // The beginning of a hello of TLS 1.2 that has 512 bytes, and one that claims the longest record.
+    let (slow, long) = (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\x16\x03\x03\xff\xff\x01");
+    let (mut held, mut shaken) = (Vec::new(), Vec::new());
+    for _ in 0..40 {
+        held.extend([
+            plain(b""),
+            plain(slow),
+            plain(long),
+            plain(&[0x80; 4096]),
+            plain(b"GET /metrics HTTP/1.1\r\n\r\n"),
+        ]);
+        // A handshake that is complete, and then a hello in the clear, or a request without an end.
+        let mut stream = authority.connect(port);
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX: ");
+        let _ = stream.sock.write_all(slow);
+        shaken.push(stream);
+    }
+    scrape();
+    let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let peak = status.lines().find_map(|it| it.strip_prefix("VmHWM:")).unwrap();
+    let mib = peak.split_whitespace().next().unwrap().parse::<u64>().unwrap() >> 10;
+    assert!(mib < 200, "{mib} MiB");
+    let open = || fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count();
+    // At most so many connections stay, and none for long.
+    assert!(until(PATIENCE, || open() < 64 + 32 + 40), "{}", open());
+    drop((held, shaken));
+    assert!(until(PATIENCE, || open() < 40), "{}", open());
+    scrape();
     server.end();
 }
 

@@ -79,7 +79,10 @@ fn a_copy_lies_where_no_other_user_can_exchange_it() {
         set("cache", cache);
         set("tmp", tmp);
         let (state, why) = link();
-        assert!(state == "refused" && why.contains("node1/cache (chmod go-w") && why.contains("node1/tmp (chmod"), "{why}");
+        assert!(
+            state == "refused" && why.contains("node1/cache (chmod go-w") && why.contains("node1/tmp (chmod"),
+            "{why}"
+        );
     }
     assert_eq!(copies(&machines, "node1").len(), 0);
     set("tmp", 0o1777);
