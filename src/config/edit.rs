@@ -151,9 +151,10 @@ fn allowed(document: &mut Table) -> Option<&mut Array> {
     alerts.entry("allow").or_insert_with(|| Item::Value(Array::new().into())).as_array_mut()
 }
 
-/// Adds a name to a list. Comments stay beside the names that they are about: one after the last name stays in its line.
+/// Adds a name to a list. Comments stay beside the names that they are about: one after the last name stays in its
+/// line.
 fn push(list: &mut Array, name: &str) {
-    // What stands between the last name and the closing bracket, apart from a comma.
+    // The text between the last name and the closing bracket, apart from a comma.
     let mut end = String::new();
     let mut indent = None;
     if let Some(last) = list.iter_mut().last() {

@@ -113,7 +113,7 @@ impl File {
         let fault = |what: String| Fault { file: file.clone(), line: None, what };
         let text = match input::small_text(&path, BYTES_MAX) {
             Err(e) if named.is_none() && is_out_of_reach(&e) => return Ok(Settings::default()),
-            it => it.map_err(|e| fault(format!("cannot be read: {e}")))?,
+            it => it.map_err(|e| fault(input::fault(&e)))?,
         };
         Reader { file: &file, text: &text }.read()
     }

@@ -54,7 +54,7 @@ safe() {
             *) why="another user owns $at"; return 1 ;;
         esac
         case ${about#* } in
-            # A sticky folder above the copy's: nobody can replace what another user has made.
+            # A sticky folder above the copy's: no user can replace what another one has made.
             [1357]???) [ "$at" != "$1" ] || { why="other users may write to $at"; return 1; } ;;
             *[2367]? | *[2367]) why="other users may replace files in $at (chmod go-w $at)"; return 1 ;;
         esac

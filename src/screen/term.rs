@@ -166,8 +166,8 @@ fn enter(mouse: bool) -> io::Result<()> {
     out.flush()
 }
 
-/// Makes a terminal usable that a killed program left in raw mode, as `stty sane` does. Otherwise gpuwatch would give it
-/// back in raw mode as well. Ignores errors: a terminal that is gone is noticed when it is taken.
+/// Makes a terminal usable that a killed program left in raw mode, as `stty sane` does. Otherwise gpuwatch would give
+/// it back in raw mode as well. Ignores errors: a terminal that is gone is noticed when it is taken.
 fn repair() {
     let terminal = io::stdin();
     let Ok(mut settings) = tcgetattr(&terminal) else { return };

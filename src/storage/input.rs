@@ -1,10 +1,14 @@
-//! Opens files that a user names, so that a FIFO without a writer does not block gpuwatch, and reads small ones, so that
-//! one without an end (`/dev/zero`) takes no memory.
+//! Opens files that a user names, so that a FIFO without a writer does not block gpuwatch, and reads small ones, so
+//! that one without an end (`/dev/zero`) takes no memory.
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use std::{
     fs::{File, Metadata, OpenOptions},
-    io::{self, Cursor, Read},
+    io::{
+        self, Cursor,
+        ErrorKind::{FileTooLarge, InvalidData},
+        Read,
+    },
     os::unix::fs::{FileTypeExt, OpenOptionsExt},
     path::Path,
     thread,
@@ -82,6 +86,15 @@ pub fn small_text(path: &Path, most: u64) -> io::Result<String> {
     text(small(path, most)?)
 }
 
+/// Returns what is wrong with a small file, as the end of a sentence about it.
+pub fn fault(why: &io::Error) -> String {
+    let words = why.to_string();
+    match words.strip_prefix("it ") {
+        Some(about_it) if matches!(why.kind(), FileTooLarge | InvalidData) => about_it.to_owned(),
+        _ => format!("cannot be read: {words}"),
+    }
+}
+
 /// Reads all of an opened small file.
 ///
 /// # Errors
@@ -91,7 +104,7 @@ pub fn bounded(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
     from.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
         let what = format!("it is larger than {} KiB", most >> 10);
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        return Err(io::Error::new(FileTooLarge, what));
     }
     Ok(bytes)
 }
@@ -101,7 +114,7 @@ pub fn bounded(from: impl Read, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// Fails if they are not UTF-8.
 pub fn text(bytes: Vec<u8>) -> io::Result<String> {
-    String::from_utf8(bytes).map_err(|_invalid| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
+    String::from_utf8(bytes).map_err(|_invalid| io::Error::new(InvalidData, "it is not UTF-8 text"))
 }
 
 /// Returns the first bytes of a FIFO; none if its writer has written nothing yet.
@@ -141,11 +154,12 @@ mod tests {
             assert_eq!(small(&path, 4096).map_or(usize::MAX, |it| it.len()) == bytes, fits, "{bytes}");
         }
         let why = small(Path::new("/dev/zero"), 4096).unwrap_err();
-        assert_eq!((why.kind(), &*why.to_string()), (io::ErrorKind::FileTooLarge, "it is larger than 4 KiB"));
+        assert_eq!((why.kind(), &*why.to_string()), (FileTooLarge, "it is larger than 4 KiB"));
+        assert_eq!(fault(&why), "is larger than 4 KiB");
         assert!(small(dir.path(), 4096).is_err());
-        // A file of a size that nobody has written.
+        // A file that is all hole.
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
-        assert_eq!(small(&path, 4096).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(small(&path, 4096).unwrap_err().kind(), FileTooLarge);
         fs::write(&path, b"\xff").unwrap();
         assert!(small_text(&path, 4096).unwrap_err().to_string().contains("not UTF-8"));
     }

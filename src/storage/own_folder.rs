@@ -1,8 +1,8 @@
 //! Folders for what gpuwatch loads, executes or trusts: the probe, simulated libraries, files of replays, indexes.
 //!
 //! The rule, for such a folder and for every folder above it: root or this user owns it, and neither its group nor
-//! others may write to it. Above it, a sticky folder such as `/tmp` is allowed, because there nobody can replace what
-//! another user has made. POSIX ACLs need no check of their own: their mask limits every user and group that they name,
+//! others may write to it. Above it, a sticky folder such as `/tmp` is allowed, because there no user can replace what
+//! another one has made. POSIX ACLs need no check of their own: their mask limits every user and group that they name,
 //! and the kernel shows the mask as the permissions of the group.
 //!
 //! A home that its group may write to (umask 002) is often safe, because its user is alone in the group. That cannot be
@@ -26,12 +26,12 @@ use std::{
 };
 use thiserror::Error;
 
-/// Every bit that lets somebody else than the owner write.
+/// The bits that let other users than the owner write.
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
-/// Opens a folder to look at it; its path ends in no link.
-const LOOK: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// Opens a folder to read its metadata; its path ends in no link.
+const METADATA: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Why no folder is usable.
 #[derive(Debug, Error)]
@@ -81,7 +81,7 @@ pub fn own_folder(name: &str, is_usable: impl Fn(&Path) -> Result<(), String>) -
 /// Fails if it cannot be made, or if another user could change it or replace it.
 pub fn make(folder: &Path) -> io::Result<PathBuf> {
     let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else {
-        return Err(io::Error::other("it is no name of a folder"));
+        return Err(io::Error::other("its path ends in no name"));
     };
     let (mut path, missing) = existing(above)?;
     let mut opened = walk(&path)?;
@@ -106,7 +106,7 @@ pub fn make(folder: &Path) -> io::Result<PathBuf> {
     Ok(path)
 }
 
-/// Returns whether a file is regular, this user's, and written by nobody else.
+/// Returns whether a file is regular and this user's, and no other user may write to it.
 pub fn is_own_file(found: &Stat) -> bool {
     FileType::from_raw_mode(found.st_mode).is_file()
         && found.st_uid == geteuid().as_raw()
@@ -129,15 +129,15 @@ fn existing(path: &Path) -> io::Result<(PathBuf, Vec<OsString>)> {
     }
 }
 
-/// Opens a folder from `/` down. Each one is checked before the next one is opened in it, so that nobody can replace
-/// what was checked.
+/// Opens a folder from `/` down. Each one is checked before the next one is opened in it, so that no other user can
+/// replace what was checked.
 fn walk(path: &Path) -> io::Result<OwnedFd> {
     let mut at = PathBuf::from("/");
-    let mut opened = open(&at, LOOK, Mode::empty())?;
+    let mut opened = open(&at, METADATA, Mode::empty())?;
     check(&fstat(&opened)?, &at)?;
     for it in path.components().filter(|it| matches!(it, Component::Normal(_))) {
         at.push(it);
-        opened = openat(&opened, it.as_os_str(), LOOK, Mode::empty()).map_err(explained)?;
+        opened = openat(&opened, it.as_os_str(), METADATA, Mode::empty()).map_err(explained)?;
         check(&fstat(&opened)?, &at)?;
     }
     Ok(opened)
@@ -145,12 +145,12 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
 
 /// Opens a folder in another one, and makes it if it is missing.
 fn enter(above: impl AsFd, name: &Path) -> io::Result<OwnedFd> {
-    match openat(&above, name, LOOK, Mode::empty()) {
+    match openat(&above, name, METADATA, Mode::empty()) {
         Err(Errno::NOENT) => {
             // This mode also limits what a default ACL of the folder above grants.
             match mkdirat(&above, name, Mode::RWXU) {
                 // Another process was faster.
-                Ok(()) | Err(Errno::EXIST) => openat(above, name, LOOK, Mode::empty()).map_err(explained),
+                Ok(()) | Err(Errno::EXIST) => openat(above, name, METADATA, Mode::empty()).map_err(explained),
                 Err(why) => Err(why.into()),
             }
         }
@@ -245,10 +245,10 @@ mod tests {
         let (real, other) = (home.path().join("real"), home.path().join("other"));
         fs::create_dir_all(real.join("below")).unwrap();
         fs::create_dir_all(other.join("below")).unwrap();
-        let read = existing(&real.join("below")).unwrap().0;
+        let path = existing(&real.join("below")).unwrap().0;
         fs::rename(&real, home.path().join("away")).unwrap();
         symlink(&other, &real).unwrap();
-        assert!(walk(&read).unwrap_err().to_string().contains("not a directory"));
+        assert!(walk(&path).unwrap_err().to_string().contains("not a directory"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Bounds the connections of a listener. A connection without an authorized request displaces the oldest of its kind, and
-//! so does one with it: peers without the token, and readers that are slow, keep no scraper waiting.
+//! Bounds the connections of a listener. A connection without an authorized request displaces the oldest of its kind,
+//! and so does one with it: peers without the token, and readers that are slow, keep no scraper waiting.
 
 use std::{
     collections::VecDeque,
@@ -51,7 +51,7 @@ impl Places {
 
     /// Frees the place of a guest, and of those that have ended.
     fn leave(&mut self, guest: &Arc<Notify>) {
-        self.taken.retain(|it| it.upgrade().is_some_and(|it| !Arc::ptr_eq(&it, guest)));
+        self.taken.retain(|it| it.upgrade().is_some_and(|there| !Arc::ptr_eq(&there, guest)));
     }
 }
 

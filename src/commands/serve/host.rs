@@ -1,5 +1,5 @@
-//! The hosts that a request may name. A page in a browser of this machine can reach its loopback addresses under a name of
-//! the page's own domain (DNS rebinding), but the request still has that name.
+//! The hosts that a request may name. A page in a browser of this machine can reach its loopback addresses under a name
+//! of the page's own domain (DNS rebinding), but the request still has that name.
 
 use hyper::{
     Request, Version,

@@ -1,12 +1,14 @@
 //! The servers that gpuwatch asks, over TCP or over TLS.
 
 use super::{PROTOCOL, provider, words};
-use crate::facts::text::Foreign;
+use crate::{facts::text::Foreign, storage::input};
 use anyhow::{Context, Result, anyhow, bail};
 use hyper::Uri;
 use std::{
-    fmt,
+    env, fmt, io,
     net::IpAddr,
+    os::unix::fs::FileTypeExt,
+    path::Path,
     sync::{Arc, OnceLock},
 };
 use tokio::{
@@ -103,7 +105,28 @@ fn connector() -> Result<TlsConnector> {
     Ok(Arc::clone(CONFIG.get_or_init(|| read)).into())
 }
 
+/// Most bytes of a file of issuers: those of a system take less than 1 MiB.
+const ISSUERS_MAX: u64 = 16 << 20;
+
+/// Refuses a file of issuers without an end, of which the next call would read all.
+fn check_issuers(path: &Path) -> Result<()> {
+    // What a pipe has can be read once.
+    if path.metadata().is_ok_and(|it| it.file_type().is_fifo()) {
+        return Ok(());
+    }
+    match input::small(path, ISSUERS_MAX) {
+        Err(why) if why.kind() == io::ErrorKind::FileTooLarge => {
+            bail!("cannot read the issuers in {} (SSL_CERT_FILE): {why}", Foreign::new(path.to_string_lossy()))
+        }
+        // What else is wrong with it is reported below.
+        _ => Ok(()),
+    }
+}
+
 fn config() -> Result<ClientConfig> {
+    if let Some(path) = env::var_os("SSL_CERT_FILE") {
+        check_issuers(Path::new(&path))?;
+    }
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();
     // One certificate that cannot be read does not exclude the others.
@@ -125,6 +148,13 @@ fn config() -> Result<ClientConfig> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn issuers_without_an_end_are_not_read() {
+        let why = check_issuers(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(why.contains("/dev/zero (SSL_CERT_FILE): it is larger than 16384 KiB"), "{why}");
+        assert!(check_issuers(Path::new("/dev/null")).is_ok() && check_issuers(Path::new("/nowhere")).is_ok());
+    }
 
     #[test]
     fn an_address_has_a_scheme_and_a_host() {

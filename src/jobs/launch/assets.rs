@@ -151,7 +151,7 @@ fn unpack_beside(base: &Path, folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Reads a file only if nobody else can have written it, by one descriptor.
+/// Returns whether a file has this content and no other user can have written it; one descriptor answers both.
 fn is_intact(path: &Path, content: &[u8]) -> bool {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let Ok(file) = open(path, flags, Mode::empty()).map(File::from) else { return false };

@@ -69,7 +69,7 @@ extern "C" fn failed(signal: c_int, info: *mut siginfo_t, context: *mut c_void) 
     let is_own = code <= 0 && sender == unsafe { libc::getpid() };
     if signal == SIGABRT && !is_own && earlier.sa_sigaction > libc::SIG_IGN && earlier.sa_flags & libc::SA_SIGINFO != 0
     {
-        // Somebody else asks gpuwatch to end, and the view's loop does that in order.
+        // Another process asks gpuwatch to end, and the view's loop does that in order.
         // SAFETY: a handler with SA_SIGINFO has this type, and it was installed for this signal.
         unsafe { transmute::<usize, Handler>(earlier.sa_sigaction)(signal, info, context) };
         return;

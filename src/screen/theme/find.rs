@@ -75,7 +75,7 @@ pub(super) fn builtin(name: &str) -> Result<Source, String> {
 /// Returns the text of a theme from its file or from the program.
 fn source(name: &str) -> Result<Source, String> {
     let Some(path) = own(name).filter(|it| is_path(name) || it.is_file()) else { return builtin(name) };
-    let text = input::small_text(&path, BYTES_MAX).map_err(|e| format!("cannot be read: {e}"))?;
+    let text = input::small_text(&path, BYTES_MAX).map_err(|e| input::fault(&e))?;
     Ok(Source { file: Foreign::new(path.to_string_lossy()), text })
 }
 

@@ -79,7 +79,7 @@ impl Cache {
 
     /// Returns the cached index and checkpoints.
     pub(super) fn find(&self) -> Option<(Index, Checkpoints)> {
-        let kept = File::open(self.path()).ok().filter(|it| fstat(it).is_ok_and(|it| is_own_file(&it)))?;
+        let kept = File::open(self.path()).ok().filter(|it| fstat(it).is_ok_and(|found| is_own_file(&found)))?;
         let end = kept.metadata().ok()?.len().checked_sub(TAIL)?;
         let (mut begins, mut magic) = ([0; 8], [0; 8]);
         kept.read_exact_at(&mut begins, end).ok()?;
