@@ -9,6 +9,9 @@ mod environment;
 /// What processes use of this host.
 mod figures;
 
+/// Names of users.
+pub mod users;
+
 /// Reads what of this machine decides whether there is a GPU to see.
 pub mod surroundings;
 

@@ -8,7 +8,7 @@ use crate::{
         units::counted,
     },
     model::session::{Session, process::Process},
-    sources::{self, Sources, probe::answers, system},
+    sources::{self, Sources, probe::answers, system, users},
     storage::traces::window::{self, State},
 };
 use anyhow::{Result, bail};
@@ -160,7 +160,7 @@ fn advised(why: &str) -> String {
 fn of_another_user(pid: u32) -> Option<String> {
     let owner = system::owner(pid)?;
     let is_own = owner == rustix::process::geteuid().as_raw();
-    let user = system::process(pid).map_or_else(|| owner.to_string(), |it| it.user.to_string());
+    let user = users::within_patience(owner).map_or_else(|| owner.to_string(), |it| it.to_string());
     (!is_own).then(|| format!("process {pid} belongs to user {user}: run `gpuwatch whatif {pid}` as that user"))
 }
 

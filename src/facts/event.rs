@@ -39,6 +39,26 @@ pub struct Event {
 #[serde(transparent)]
 pub struct DeviceId(#[serde(deserialize_with = "limits::text::<_, { limits::DEVICE_TEXT_MAX }>")] pub String);
 
+/// Prefix of the names of devices without a UUID; the driver's begin with `GPU-` or `MIG-`.
+const BY_INDEX: &str = "index-";
+
+impl DeviceId {
+    /// Names a device that the driver counts but does not identify, such as one that is lost.
+    pub fn by_index(index: u32) -> Self {
+        Self(format!("{BY_INDEX}{index}"))
+    }
+
+    /// Names a MIG device that the driver counts but does not identify.
+    pub fn mig_by_index(index: u32, slot: u32) -> Self {
+        Self(format!("{BY_INDEX}{index}-mig-{slot}"))
+    }
+
+    /// Returns whether the driver has not identified the device.
+    pub fn is_by_index(&self) -> bool {
+        self.0.starts_with(BY_INDEX)
+    }
+}
+
 /// A probe, numbered by the source when it first appears; a process keeps its number when it reconnects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

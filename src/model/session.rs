@@ -132,6 +132,8 @@ impl Session {
             Fact::Driver(state) => self.driver = Some(state.clone()),
             Fact::Surroundings(it) => self.surroundings = Some(it.clone()),
             Fact::Device(info) => self.device_seen(info),
+            // Only its place was known, and another device may have that from now on.
+            Fact::DeviceGone { device } if device.is_by_index() => self.devices.retain(|it| it.id != *device),
             Fact::DeviceGone { device } => self.with_device(device, |it| it.gone = Some(at)),
             Fact::Memory { device, reading } => self.with_device(device, |it| {
                 if let Ok(memory) = reading {

@@ -1,5 +1,6 @@
 //! Reads what of this machine decides whether gpuwatch sees a GPU: files in `/sys`, `/proc`, `/dev`, `/etc`, `/tmp`.
 
+use super::users;
 use crate::facts::{event::Fact, surroundings::Surroundings, text::Foreign};
 use nvml_wrapper::error::NvmlError;
 use std::{env, fs, os::unix::fs::MetadataExt, path::Path};
@@ -39,20 +40,25 @@ pub(super) fn with_driver(count: u32) -> Option<Fact> {
 
 fn here() -> Surroundings {
     let user = rustix::process::geteuid().as_raw();
-    read(Path::new("/"), user, |name| env::var_os(name).is_some_and(|it| !it.is_empty()))
+    read(Path::new("/"), user, |name| env::var_os(name).is_some_and(|it| !it.is_empty()), users::within_patience)
 }
 
-/// Reads those of a machine whose files lie below a folder, for a user.
-pub fn read(root: &Path, user: u32, is_set: impl Fn(&str) -> bool) -> Surroundings {
+/// Reads those of a machine whose files lie below a folder, for a user; `named` names the other ones.
+pub fn read(
+    root: &Path,
+    user: u32,
+    is_set: impl Fn(&str) -> bool,
+    named: impl Fn(u32) -> Option<Foreign>,
+) -> Surroundings {
     let text = |name: &str| fs::read_to_string(root.join(name)).ok();
     let kernel = text("proc/sys/kernel/osrelease").unwrap_or_default().to_lowercase();
     let by_variable = CONTAINER_VARIABLES.iter().find(|it| is_set(it.0));
     let by_file = || CONTAINER_FILES.iter().find(|it| root.join(it.0).exists());
-    let named = |name: &str| names(&root.join("dev")).iter().any(|it| it.strip_prefix(name).is_some_and(is_number));
+    let has_file = |name: &str| names(&root.join("dev")).iter().any(|it| it.strip_prefix(name).is_some_and(is_number));
     Surroundings {
         gpus: gpus(&root.join("sys/bus/pci/devices")),
         module: text("sys/module/nvidia/version").map(|it| Foreign::new(it.trim())),
-        has_files: named("nvidia"),
+        has_files: has_file("nvidia"),
         has_library: None,
         is_refused: false,
         container: by_variable.or_else(by_file).map(|it| it.1.into()),
@@ -61,7 +67,7 @@ pub fn read(root: &Path, user: u32, is_set: impl Fn(&str) -> bool) -> Surroundin
             let id = it.lines().find_map(|line| line.strip_prefix("ID="))?.trim_matches('"').to_owned();
             Some(Foreign::new(id))
         }),
-        others: others(root, user),
+        others: others(root, user, named),
     }
 }
 
@@ -87,8 +93,7 @@ fn gpus(bus: &Path) -> Option<u32> {
 }
 
 /// Names the users whose directories for sockets are another's, the largest number last.
-fn others(root: &Path, user: u32) -> Vec<Foreign> {
-    let accounts = fs::read_to_string(root.join("etc/passwd")).unwrap_or_default();
+fn others(root: &Path, user: u32, named: impl Fn(u32) -> Option<Foreign>) -> Vec<Foreign> {
     let numbers =
         names(&root.join("tmp")).into_iter().filter_map(|it| it.strip_prefix("gpuwatch-")?.parse::<u32>().ok());
     let is_another = |it: &u32| {
@@ -98,13 +103,6 @@ fn others(root: &Path, user: u32) -> Vec<Foreign> {
     let mut numbers: Vec<u32> = numbers.filter(is_another).collect();
     numbers.sort_unstable();
     numbers.truncate(OTHERS);
-    let name = |number: u32| {
-        let mut rows = accounts.lines().map(|it| it.split(':'));
-        let row = rows.find_map(|mut row| {
-            let name = row.next()?;
-            (row.nth(1)?.parse() == Ok(number)).then_some(name)
-        });
-        row.map_or_else(|| Foreign::new(format!("#{number}")), Foreign::from)
-    };
-    numbers.into_iter().map(name).collect()
+    // As sudo takes a number.
+    numbers.into_iter().map(|it| named(it).unwrap_or_else(|| Foreign::new(format!("#{it}")))).collect()
 }

@@ -1,6 +1,6 @@
 //! Reads this host's /proc to describe the processes on devices, and counts seconds.
 
-use super::{EventSender, environment, python};
+use super::{EventSender, environment, python, users};
 use crate::{
     facts::event::WritingProcess,
     facts::{
@@ -19,7 +19,7 @@ use std::{
 };
 use tokio::{
     sync::watch,
-    time::{Instant, MissedTickBehavior, interval_at},
+    time::{Instant, MissedTickBehavior, interval_at, timeout_at},
 };
 
 /// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
@@ -45,6 +45,15 @@ struct Seen {
     standing: Standing,
     /// Whether a description was sent. Probed processes describe themselves, so for those only a change is sent.
     sent: bool,
+    /// Its owner, if that was sent without a name.
+    unnamed: Option<u32>,
+}
+
+impl Seen {
+    /// Returns whether its owner's name has become known since the description.
+    fn has_name_now(&self) -> bool {
+        self.unnamed.is_some_and(|it| users::name(it).is_some())
+    }
 }
 
 /// What of a process's state changes while it runs.
@@ -83,7 +92,7 @@ pub(super) async fn run(
     let mut strangers_reported = false;
     let mut second = interval_at(begun, Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (mut pids_gone, mut others) = (pids.clone(), probed.clone());
+    let (mut pids_gone, mut others, mut names) = (pids.clone(), probed.clone(), users::changes());
     loop {
         tokio::select! {
             _ = second.tick() => {
@@ -93,7 +102,10 @@ pub(super) async fn run(
             }
             Ok(()) = pids_gone.changed() => {}
             Ok(()) = others.changed() => {}
+            Ok(()) = names.changed() => {}
         }
+        // A name that is there at once is sent with the description.
+        let patience = Instant::now() + users::PATIENCE;
         let (named, probed) = (pids.borrow().clone(), probed.borrow().clone());
         // Check each process once: that is most of the cost of a quiet second.
         let all: BTreeSet<u32> = known.keys().chain(&named).chain(&probed).copied().collect();
@@ -111,7 +123,7 @@ pub(super) async fn run(
             }
             match found {
                 Some(found) if is_named || probed.contains(&pid) => {
-                    read(pid, found, is_named, &mut known, &sender).await;
+                    read(pid, found, is_named, patience, &mut known, &sender).await;
                 }
                 None if is_named && !strangers_reported && in_container() => {
                     strangers_reported = true;
@@ -131,19 +143,32 @@ async fn end(pid: u32, it: &mut Seen, sender: &EventSender) {
     }
 }
 
-/// Sends what changed about a process.
-async fn read(pid: u32, found: Stat, by_name: bool, known: &mut BTreeMap<u32, Seen>, sender: &EventSender) {
+/// Sends what changed about a process. Waits until `patience` for the name of its owner.
+async fn read(
+    pid: u32,
+    found: Stat,
+    by_name: bool,
+    patience: Instant,
+    known: &mut BTreeMap<u32, Seen>,
+    sender: &EventSender,
+) {
     let standing = found.standing();
     let is_room = known.len() < OPEN_MAX;
     let seen = known.entry(pid).or_insert_with(|| {
         let stat = if is_room { open_stat(pid) } else { None };
         let running = Standing { suspended: false, ended: false, ..standing };
-        Seen { stat, start_ticks: found.start_ticks, standing: running, sent: false }
+        Seen { stat, start_ticks: found.start_ticks, standing: running, sent: false, unnamed: None }
     });
-    if (seen.standing != standing || (by_name && !seen.sent))
-        && let Some(info) = process(pid)
-    {
+    if seen.standing == standing && (seen.sent || !by_name) && !seen.has_name_now() {
+        return;
+    }
+    let Some(owner) = owner(pid) else { return };
+    if users::name(owner).is_none() {
+        let _ = timeout_at(patience, users::looked_up(owner)).await;
+    }
+    if let Some(info) = process(pid) {
         let was_sent = seen.sent;
+        seen.unnamed = users::name(owner).is_none().then_some(owner);
         (seen.start_ticks, seen.standing, seen.sent) = (info.start_ticks, standing, true);
         let argv: Vec<&str> = info.argv.iter().map(Foreign::raw).collect();
         let kept_out = python::without_probe(&argv).filter(|_| by_name && !was_sent);
@@ -157,7 +182,8 @@ async fn read(pid: u32, found: Stat, by_name: bool, known: &mut BTreeMap<u32, Se
 const STRANGERS: &str = "this is a container: the driver numbers processes as the host does, so memory of processes \
     outside, and of those here that the host numbers otherwise, cannot be attributed; gpuwatch on the host can";
 
-/// Returns a process's description; `None` if this host has no process with this pid.
+/// Returns a process's description; `None` if this host has no process with this pid. Its owner has a number for a name
+/// until [`users`] knows that.
 pub fn process(pid: u32) -> Option<ProcessInfo> {
     let dir = PathBuf::from(format!("/proc/{pid}"));
     let stat = stat_of(pid)?;
@@ -185,7 +211,7 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
         pid,
         start_ticks: stat.start_ticks,
         argv,
-        user: user(uid),
+        user: users::name(uid).unwrap_or_else(|| Foreign::new(uid.to_string())),
         contained,
         suspended,
         ended: ended && !in_container(),
@@ -312,17 +338,6 @@ fn namespace(pid: &str) -> io::Result<(u64, u64)> {
 /// Returns whether this process runs in another pid namespace than the host's first.
 pub fn in_container() -> bool {
     namespace("self").is_ok_and(|(_, inode)| inode != FIRST_PID_NAMESPACE)
-}
-
-/// Returns the name from /etc/passwd, or the uid. Does not query user directories such as LDAP, because they may hang.
-fn user(uid: u32) -> Foreign {
-    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = passwd.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
-    });
-    Foreign::new(name.map_or_else(|| uid.to_string(), str::to_owned))
 }
 
 #[cfg(test)]

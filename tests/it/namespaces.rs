@@ -207,3 +207,21 @@ fn without_a_place_that_allows_execution_a_job_loads_the_library_from_memory() {
     assert!(fields[0].starts_with("/proc/") && fields[0].contains("/fd/"), "{reported}");
     assert_eq!(fields[1..], ["0", "1", "0"], "it started, listened and stopped: {reported}");
 }
+
+#[test]
+fn one_account_that_is_not_utf_8_leaves_the_other_users_their_names() {
+    needs_unshare!(["-rm"]);
+    let bench = Bench::new();
+    let passwd = bench.home.path().join("passwd");
+    fs::write(&passwd, b"jos\xe9:x:4242:4242::/:/bin/sh\nada:x:0:0::/:/bin/sh\n").unwrap();
+    let mut shell = Command::new("/bin/sh");
+    let mut tenant = shell.args(["-c", "read end"]).stdin(Stdio::piped()).spawn().unwrap();
+    bench.machine.occupy(0, tenant.id(), GIB).unwrap();
+    let script = format!("mount --bind {} /etc/passwd && exec \"$0\" once --json", passwd.display());
+    let mut command = bench.within("-rm", Path::new("sh"));
+    let output = command.args(["-c", &script, PROGRAM]).output().unwrap();
+    drop(tenant.stdin.take());
+    tenant.wait().unwrap();
+    let reported: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    assert_eq!(reported["devices"][0]["processes"][0]["user"], "ada", "{reported:#}");
+}

@@ -2,6 +2,7 @@
 
 mod faults;
 mod figures;
+mod lost;
 pub(crate) mod metrics;
 
 use crate::{

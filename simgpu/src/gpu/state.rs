@@ -67,8 +67,9 @@ impl Tenant {
 
 /// The start time of a process that still has memory: one that is gone, or waits to be reaped, has none.
 fn start_of(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+    // The name before the last bracket may be any bytes.
+    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = std::str::from_utf8(stat.rsplit(|it| *it == b')').next()?).ok()?.split_ascii_whitespace();
     let state = fields.next()?;
     if matches!(state, "Z" | "X" | "x") { None } else { fields.nth(18)?.parse().ok() }
 }
@@ -334,6 +335,7 @@ impl Drop for Book {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     const MIB: u64 = 1 << 20;
 
@@ -367,7 +369,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut book = Book::open(dir.path(), Some("A10:100MiB:10MiB")).unwrap();
         let me = std::process::id();
-        let mut other = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        // A process may have any bytes for a name.
+        let name = dir.path().join(std::ffi::OsStr::from_bytes(b") \xff 1"));
+        std::os::unix::fs::symlink("/bin/sh", &name).unwrap();
+        let mut other = std::process::Command::new(name);
+        let mut other = other.args(["-c", "read end"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
         book.locked(|it| {
             let card = it.card(0).unwrap();
             assert!(card.charge(me, 50 * MIB) && card.charge(other.id(), 40 * MIB));

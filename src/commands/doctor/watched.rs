@@ -8,7 +8,7 @@ use crate::{
     jobs::attach,
     model::{
         contact::{contact, locked},
-        session::{Session, process::Life},
+        session::{Session, device::Device, process::Life},
     },
     sources::Sources,
 };
@@ -53,17 +53,26 @@ fn driver_state(session: &Session) -> Check {
 fn devices(session: &Session) -> Check {
     const NAME: &str = "devices";
     let listed: Vec<_> = session.devices.iter().filter(|it| it.index.is_some()).collect();
-    let trouble = listed.iter().find_map(|it| it.memory.as_ref()?.value.as_ref().err());
-    match (listed.len(), trouble) {
+    let troubles: Vec<_> =
+        listed.iter().filter_map(|it| Some((*it, it.memory.as_ref()?.value.as_ref().err()?))).collect();
+    match (listed.len(), troubles.first()) {
         (0, _) => {
             Check::warn(NAME, "the driver lists none", "in a container, ask for them: `--gpus all`, or the job's own")
         }
-        (_, Some(trouble)) => {
-            let (what, advice) = words(trouble);
-            Check::fail(NAME, format!("the driver does not report a device's memory: {what}"), advice)
+        (count, Some((_, first))) => {
+            let each: Vec<String> =
+                troubles.iter().map(|(it, why)| format!("{}: {}", number(it), words(why).0)).collect();
+            let what = format!("the driver does not report the memory of {} of {count}: ", troubles.len());
+            Check::fail(NAME, what + &each.join("; "), words(first).1)
         }
         (count, None) => Check::ok(NAME, format!("{count} listed, each with its memory")),
     }
+}
+
+/// Returns the number that users know a device by: `GPU 3`.
+fn number(device: &Device) -> String {
+    let part = if device.parent.is_some() { "a MIG device of " } else { "" };
+    format!("{part}GPU {}", device.index.map_or_else(|| "?".to_owned(), |it| it.to_string()))
 }
 
 /// Shows each process's memory, as the driver reports it.

@@ -75,7 +75,9 @@ fn device(
     findings: &Findings,
 ) -> std::fmt::Result {
     let index = it.index.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
-    writeln!(out, "\ndevice {index}  {}  {}", it.name, Foreign::new(it.id.0.as_str()))?;
+    let unknown = Foreign::from(UNKNOWN);
+    let id = if it.id.is_by_index() { "the driver reports no UUID".into() } else { Foreign::new(it.id.0.as_str()) };
+    writeln!(out, "\ndevice {index}  {}  {id}", if it.name.is_empty() { &unknown } else { &it.name })?;
     if it.gone.is_some() {
         writeln!(out, "  gone from the driver's list: see `nvidia-smi -L`, and dmesg for the reason")?;
     }

@@ -35,6 +35,7 @@ const GAP: &[&str] = &["gpu_uuid", "rung"];
 const RANK: &[&str] = &["gpu_uuid", "rank", "run"];
 const OWN_GAP: &[&str] = &["gpu_uuid", "rank", "run", "rung"];
 const ALERT: &[&str] = &["gpu_uuid", "rank", "run", "kind", "cause", "severity"];
+const DEVICE_ERROR: &[&str] = &["gpu_uuid", "index", "reason"];
 const DEVICE_ALERT: &[&str] = &["gpu_uuid", "kind", "cause", "severity"];
 const INFO: &[&str] = &[
     "gpu_uuid",
@@ -79,6 +80,8 @@ families! {
     driver_up = DriverUp(Gauge, "", NONE)
     /// A device; its index and name are labels, and the value is 1.
     device_info = DeviceInfo(Gauge, "", NAMED)
+    /// 1 for a device whose memory the driver does not report; why is a label.
+    device_error = DeviceError(Gauge, "", DEVICE_ERROR)
     /// The device's memory.
     device_memory_total_bytes = DeviceTotal(Gauge, "bytes", DEVICE)
     /// The device's memory in use, as the driver counts it.

@@ -110,6 +110,11 @@ impl Out {
         let own: Labels = vec![("gpu_uuid", Foreign::new(device.id.0.as_str()))];
         let mut named = own.clone();
         named.push(("index", Foreign::new(device.index.map(|it| it.to_string()).unwrap_or_default())));
+        if let Some(Err(trouble)) = device.memory.as_ref().map(|it| &it.value) {
+            let mut labels = named.clone();
+            labels.push(("reason", trouble.id().into()));
+            self.add(Family::DeviceError, &labels, Some(1.0));
+        }
         named.push(("name", device.name.clone()));
         self.add(Family::DeviceInfo, &named, Some(1.0));
         let memory = device.memory.as_ref().and_then(|it| it.value.as_ref().ok());

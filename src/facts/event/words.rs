@@ -4,6 +4,16 @@ use super::Trouble;
 use std::fmt;
 
 impl Trouble {
+    /// Returns the name that scripts and monitoring systems know it by.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Self::NoPermission => "no_permission",
+            Self::NotSupported => "not_supported",
+            Self::Lost => "lost",
+            Self::Other(_) => "other",
+        }
+    }
+
     /// Returns what is wrong and, where gpuwatch knows one, the next step. The driver's own words come escaped.
     pub fn parts(&self) -> (String, Option<&'static str>) {
         let (what, next) = match self {

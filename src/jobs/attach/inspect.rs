@@ -9,7 +9,7 @@ use super::{
     remote,
     status::Status,
 };
-use crate::sources::system;
+use crate::sources::{system, users};
 use rustix::process::{getegid, geteuid};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -52,13 +52,13 @@ pub(super) fn inspect(pid: u32) -> Target {
     let numbers = |name: &str| status.numbers(name);
     let user = numbers("Uid").get(1).copied().unwrap_or(u32::MAX);
     let group = numbers("Gid").get(1).copied().unwrap_or(u32::MAX);
-    let info = system::process(pid);
+    let owner = users::within_patience(user).map_or_else(|| user.to_string(), |it| it.raw().to_owned());
     let mut facts = Facts {
         pid,
         parent: numbers("PPid").first().copied().unwrap_or(0),
         state: status.text("State").and_then(|it| it.chars().next()),
         name: status.text("Name").unwrap_or_default().to_owned(),
-        user: (user, info.as_ref().map(|it| it.user.raw().to_owned()).unwrap_or_default()),
+        user: (user, owner),
         own_user: geteuid().as_raw(),
         tracer: numbers("TracerPid").first().copied().unwrap_or(0),
         seccomp: numbers("Seccomp").first().copied().unwrap_or(0),
@@ -72,7 +72,7 @@ pub(super) fn inspect(pid: u32) -> Target {
     facts.is_allowed = memory.is_some();
     let own_pid = numbers("NSpid").last().copied().unwrap_or(pid);
     let (mut at, mut files) = (Found::default(), None);
-    let start_ticks = info.map_or(0, |it| it.start_ticks);
+    let start_ticks = system::start_ticks(pid).unwrap_or(0);
     if let Some(memory) = &memory {
         let maps = Maps::read(pid);
         facts.has_torch = maps.has(|it| it.starts_with("libtorch_python.so"));

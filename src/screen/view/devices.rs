@@ -9,7 +9,7 @@ use super::{
     verdict,
 };
 use crate::{
-    facts::{metrics::Metric, units::Bytes},
+    facts::{event::Trouble, metrics::Metric, units::Bytes},
     model::{analysis::severity::Severity, findings::Finding, session::device::Device},
     screen::{
         theme::Role,
@@ -140,15 +140,24 @@ fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {
         (cells::known(metric(Metric::CelsiusNow), " °"), heat(metric(Metric::CelsiusNow), context)),
         (power, text),
     ];
-    let mut name = cells::foreign(&device.name);
-    if name.is_empty() {
-        name = cells::raw(&device.id.0);
-    }
-    if device.gone.is_some() {
-        name = format!("gone: {name}");
-    }
-    let name_role = if device.gone.is_some() { Role::Bad } else { Role::Dim };
+    let (name, name_role) = named(device);
     Row { figures, text: (name, context.style(name_role)), style: selected.then(|| context.style(Role::Selected)) }
+}
+
+/// Returns a device's name, after what is wrong with the device.
+fn named(device: &Device) -> (String, Role) {
+    let name = match &device.name {
+        name if !name.is_empty() => cells::foreign(name),
+        _ if device.id.is_by_index() => String::new(),
+        _ => cells::raw(&device.id.0),
+    };
+    let (wrong, role) = match device.memory.as_ref().map(|it| &it.value) {
+        _ if device.gone.is_some() => ("gone".to_owned(), Role::Bad),
+        Some(Err(Trouble::Lost)) => ("lost".to_owned(), Role::Bad),
+        Some(Err(trouble)) => (trouble.parts().0, Role::Warning),
+        _ => return (name, Role::Dim),
+    };
+    (if name.is_empty() { wrong } else { format!("{wrong}: {name}") }, role)
 }
 
 /// Draws the selected device in one line, as much of it as fits, most important first:

@@ -61,6 +61,7 @@ pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
         session.surroundings.as_deref().filter(|_| session.processes.is_empty() && !session.devices.is_empty());
     out.extend(others.and_then(locked).map(|it| (Role::Dim, it)));
     out.extend(context.device().and_then(|it| trouble(it, context)));
+    out.extend(others_in_trouble(context));
     if context.found().is_some_and(|it| it.foreign_pids) {
         out.push((
             Role::Warning,
@@ -154,15 +155,44 @@ fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
         let words = format!("{name} has been gone from the driver's list for {ago}; see nvidia-smi -L, and dmesg");
         return Some((Role::Bad, words));
     }
-    let memory = device.memory.as_ref().and_then(|it| it.value.as_ref().err());
-    let processes = device.processes.as_ref().and_then(|it| it.value.as_ref().err());
-    let found = memory.map(|it| ("memory", it)).or(processes.map(|it| ("process list", it)));
-    let Some((what, trouble)) = found else { return unreported(device, &name) };
+    if let Some(trouble) = memory_trouble(device) {
+        return Some(refused(&names(context, trouble), "memory", trouble));
+    }
+    match device.processes.as_ref().map(|it| &it.value) {
+        Some(Err(trouble)) => Some(refused(&name, "process list", trouble)),
+        _ => unreported(device, &name),
+    }
+}
+
+fn memory_trouble(device: &Device) -> Option<&Trouble> {
+    device.memory.as_ref().filter(|_| device.gone.is_none())?.value.as_ref().err()
+}
+
+/// Names the devices whose memory has the same trouble.
+fn names(context: &RenderContext, trouble: &Trouble) -> String {
+    let same = context.session.devices.iter().filter(|it| memory_trouble(it) == Some(trouble));
+    same.map(device_name).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns what is wrong with devices that are not selected: once for all with the same trouble.
+fn others_in_trouble(context: &RenderContext) -> Vec<Message> {
+    let mut known: Vec<&Trouble> = context.device().and_then(memory_trouble).into_iter().collect();
+    let mut out = Vec::new();
+    for trouble in context.session.devices.iter().filter_map(memory_trouble) {
+        if !known.contains(&trouble) {
+            known.push(trouble);
+            out.push(refused(&names(context, trouble), "memory", trouble));
+        }
+    }
+    out
+}
+
+fn refused(name: &str, what: &str, trouble: &Trouble) -> Message {
     let why = match trouble {
         Trouble::Other(words) => cells::foreign(words),
         known => known.to_string(),
     };
-    Some((if matches!(trouble, Trouble::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}")))
+    (if matches!(trouble, Trouble::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}"))
 }
 
 fn unreported(device: &Device, name: &str) -> Option<Message> {

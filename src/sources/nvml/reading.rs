@@ -19,7 +19,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 /// `NVML_ERROR_NOT_FOUND`
 const NOT_FOUND: i32 = 6;
 
-/// Returns a device's description. Everything is joined by UUID, so a device without one is skipped.
+/// Returns a device's description. Everything is joined by UUID, so a device without one has none.
 pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) -> Result<DeviceInfo, NvmlError> {
     let id = DeviceId(device.uuid()?);
     let name = Foreign::new(device.name().unwrap_or_default());
@@ -100,7 +100,7 @@ fn process(info: &ProcessInfo) -> ProcessUse {
 }
 
 /// Converts an error of a device.
-fn trouble(error: &NvmlError) -> Trouble {
+pub(super) fn trouble(error: &NvmlError) -> Trouble {
     match error {
         NvmlError::NoPermission => Trouble::NoPermission,
         NvmlError::NotSupported => Trouble::NotSupported,

@@ -1,12 +1,15 @@
 //! The thread that queries the driver: what is due when, and which facts it sends.
 
+/// Which devices there are.
+mod list;
+
 use super::{
     Calls, Options, Wanted,
-    metrics::{Asked, Meter, READS},
+    metrics::{Asked, READS},
     nap_until,
-    reading::{absence, compute, direct, graphics, info, memory, merged},
-    uses::{self, Uses},
-    watched::{Refusals, Watched},
+    reading::{absence, compute, direct, graphics, memory, merged},
+    uses,
+    watched::Watched,
     xid,
 };
 use crate::{
@@ -18,10 +21,10 @@ use crate::{
     sources::{EventSender, beat, surroundings, unix_us},
 };
 use gpuwatch_nvml::Direct;
-use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
+use nvml_wrapper::{Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
 use std::{
     cell::Cell,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::atomic::Ordering::SeqCst,
     time::{Duration, Instant},
 };
@@ -30,7 +33,6 @@ use tokio::sync::{Notify, watch::Sender};
 /// The shortest time between two readings of memory.
 pub(super) const FASTEST: Duration = Duration::from_millis(100);
 const SLOW_EVERY: Duration = Duration::from_secs(1);
-const STAGGER: Duration = Duration::from_millis(60);
 const LIST_EVERY: Duration = Duration::from_secs(1);
 const RETRY_EVERY: Duration = Duration::from_secs(3);
 
@@ -70,7 +72,7 @@ pub(super) fn run(
     hurry: &Notify,
 ) {
     let mut sent = None;
-    let mut listed = BTreeSet::new();
+    let mut listed = BTreeMap::new();
     while !calls.end.load(SeqCst) {
         let mut builder = Nvml::builder();
         if let Some(library) = &options.library {
@@ -132,7 +134,7 @@ struct Watch<'a> {
     /// Notified of facts that should not wait for the next frame.
     hurry: &'a Notify,
     /// Devices reported as present; outlives a driver that goes and returns.
-    listed: &'a mut BTreeSet<DeviceId>,
+    listed: &'a mut BTreeMap<DeviceId, DeviceInfo>,
     version: Option<Foreign>,
     /// Whether a device has refused a figure, or its division changed, since the devices were last listed.
     troubled: Cell<bool>,
@@ -213,89 +215,6 @@ impl<'a> Watch<'a> {
 
     fn interval(&self) -> Duration {
         (*self.wanted.pace.borrow()).max(FASTEST)
-    }
-
-    /// Compares the driver's list of devices with the known ones.
-    fn list(&mut self, count: u32, devices: &mut BTreeMap<DeviceId, Watched<'a>>) {
-        let mut seen = BTreeSet::new();
-        for index in 0..count {
-            let found = self.call(|| {
-                let device = self.nvml.device_by_index(index)?;
-                let info = info(&device, index, None)?;
-                Ok::<_, NvmlError>((device, info))
-            });
-            // A lost device may keep its index and lose its UUID: the known device stays, with its trouble.
-            let Ok((device, info)) = found else {
-                seen.extend(devices.values().filter(|it| it.info.index == index).map(|it| it.info.id.clone()));
-                continue;
-            };
-            let parts = self.mig_parts(&device, &info);
-            let is_divided = !parts.is_empty();
-            for (device, info) in [(device, info)].into_iter().chain(parts) {
-                let is_divided = is_divided && info.parent.is_none();
-                seen.insert(info.id.clone());
-                self.keep(devices, device, info, is_divided);
-            }
-        }
-        devices.retain(|id, _| seen.contains(id));
-        for device in self.listed.difference(&seen) {
-            self.news.set(true);
-            self.sender.send_blocking(Fact::DeviceGone { device: device.clone() });
-        }
-        *self.listed = seen;
-    }
-
-    /// Returns the MIG devices of a divided device.
-    fn mig_parts(&self, device: &Device<'a>, parent: &DeviceInfo) -> Vec<(Device<'a>, DeviceInfo)> {
-        let divided = self.call(|| device.mig_mode()).is_ok_and(|it| it.current == 1);
-        let slots = if divided { self.call(|| device.mig_device_count()).unwrap_or(0) } else { 0 };
-        (0..slots)
-            .filter_map(|slot| {
-                let part = self.call(|| device.mig_device_by_index(slot)).ok()?;
-                let info = self.call(|| info(&part, parent.index, Some(parent.id.clone()))).ok()?;
-                Some((part, info))
-            })
-            .collect()
-    }
-
-    fn keep(
-        &self,
-        devices: &mut BTreeMap<DeviceId, Watched<'a>>,
-        device: Device<'a>,
-        info: DeviceInfo,
-        is_divided: bool,
-    ) {
-        let count = u32::try_from(devices.len()).unwrap_or(0);
-        let known = devices.get_mut(&info.id);
-        if !self.listed.contains(&info.id) || known.as_ref().is_some_and(|it| it.info != info) {
-            self.news.set(true);
-            self.sender.send_blocking(Fact::Device(info.clone()));
-        }
-        if let Some(known) = known {
-            (known.info, known.is_divided) = (info, is_divided);
-            return;
-        }
-        let watched = Watched {
-            events: self.events_of(&device).filter(|_| info.parent.is_none()),
-            slow_at: Instant::now() + count * STAGGER,
-            second: u64::from(count),
-            is_first: true,
-            graphics: Vec::new(),
-            meter: Meter::default(),
-            uses: Uses::default(),
-            pids: Vec::new(),
-            device,
-            info,
-            is_divided,
-            refusals: Refusals::default(),
-        };
-        devices.insert(watched.info.id.clone(), watched);
-    }
-
-    fn events_of(&self, device: &Device<'a>) -> Option<EventSet<'a>> {
-        let supported = self.call(|| device.supported_event_types()).unwrap_or(EventTypes::CRITICAL_XID_ERROR);
-        let set = self.call(|| self.nvml.create_event_set()).ok()?;
-        self.call(|| device.register_events(EVENTS & supported, set)).ok()
     }
 
     /// Reports the critical errors since the last check, and whether the device's division changed, without waiting.

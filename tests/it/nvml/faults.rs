@@ -117,7 +117,7 @@ fn refuses_processes(fact: &Fact, trouble: &Trouble) -> bool {
     matches!(fact, Fact::Processes { reading: Err(it), .. } if it == trouble)
 }
 
-fn reports_absence(fact: &Fact) -> bool {
+pub(super) fn reports_absence(fact: &Fact) -> bool {
     matches!(fact, Fact::Driver(DriverState::Absent { .. }))
 }
 

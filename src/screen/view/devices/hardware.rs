@@ -1,6 +1,6 @@
 //! The device list of the preset of hardware: clocks, power, temperatures and links, from the table of metrics.
 
-use super::{heat, share_of, urgency_of};
+use super::{heat, named, share_of, urgency_of};
 use crate::{
     facts::metrics::{Metric, Reason},
     model::session::device::Device,
@@ -56,10 +56,9 @@ pub(super) fn row(device: &Device, selected: bool, context: &RenderContext) -> R
     });
     let reasons = Reason::of(device.metric(Metric::ThrottleReasons).unwrap_or(0)).filter(|it| it.is_slowdown);
     let slowed: Vec<&str> = reasons.map(|it| it.words).collect();
-    let (words, role) = match (device.gone, slowed.is_empty()) {
-        (Some(_), _) => (format!("gone: {}", cells::foreign(&device.name)), Role::Bad),
-        (None, false) => (slowed.join(", "), Role::Warning),
-        (None, true) => (cells::foreign(&device.name), Role::Dim),
+    let (words, role) = match named(device) {
+        (_, Role::Dim) if !slowed.is_empty() => (slowed.join(", "), Role::Warning),
+        named => named,
     };
     Row {
         figures: own.into_iter().chain(metrics).collect(),
