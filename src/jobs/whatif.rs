@@ -138,6 +138,8 @@ struct Device {
     before: f64,
     /// Whether that is so much that the trace shows only directions.
     is_late: bool,
+    /// The event at which the recorded run ran out of memory and ended.
+    died_at: Option<usize>,
     /// Bytes of the device on which it was replayed, its context included; `None` if unknown.
     size: Option<u64>,
     refused: Option<String>,
@@ -177,7 +179,7 @@ struct Row {
 struct Failure {
     /// The event's index in the device's trace.
     event: usize,
-    /// The last range that the program began, or the last completed step, such as `step 12`.
+    /// The innermost range that the program had open, or the last completed step, such as `step 12`.
     step: Option<String>,
     /// The call stack, in a line.
     line: Option<String>,
@@ -199,7 +201,7 @@ pub fn answer(question: &Question, mut progress: impl FnMut(Progress)) -> Result
     let mut devices = Vec::new();
     let mut replayed = |times| progress(Progress::Replayed(times));
     for source in &sources {
-        for ordinal in source.trace.ordinals() {
+        for ordinal in source.ordinals() {
             devices.push(answered(source, ordinal, question, &mut runner, &mut replayed)?);
         }
     }
@@ -257,6 +259,7 @@ fn replayed(
         complete: plan.complete,
         before: plan.recorded.before(),
         is_late: plan.recorded.is_late(),
+        died_at: plan.recorded.died_at,
         size: question.gpu.or_else(|| Some(capacity?.saturating_add(CONTEXT))),
         ..Device::default()
     };
@@ -312,14 +315,13 @@ fn row(source: &Source, plan: &Plan, it: &Candidate) -> Option<Row> {
 
 fn failure(source: &Source, plan: &Plan, event: usize) -> Failure {
     let trace = &source.trace;
-    let range = trace.devices.get(plan.device as usize).cloned().unwrap_or_default();
-    let it = trace.events.get(range.start + event).unwrap_or_default();
-    let before = trace.notes.iter().filter(|note| note.begins != Some(false) && note.unix_us <= it.unix_us);
-    let last = before.filter(|note| note.unix_us.is_some()).max_by_key(|note| note.unix_us);
+    let first = trace.devices.get(plan.device as usize).map_or(0, |it| it.start);
+    let it = trace.events.get(first + event).unwrap_or_default();
+    let range = it.unix_us.and_then(|at| trace.range_at(plan.device, at));
     let step = source.steps.as_ref().zip(it.unix_us).map(|(steps, at)| format!("step {}", steps.at(at)));
     Failure {
         event,
-        step: last.map(|note| trace.stacks.texts.get(note.name).into_owned()).or(step),
+        step: range.map(|name| trace.stacks.texts.get(name).into_owned()).or(step),
         line: (it.stack != trace::StackId::default()).then(|| trace.stacks.line(it.stack)),
     }
 }

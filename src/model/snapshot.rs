@@ -4,8 +4,8 @@
 mod matches;
 
 use crate::model::{
-    analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, ladder},
-    trace::{Fit, History, Moment, Segment, Setting, Share, State, Totals, Trace, Tree},
+    analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, Unused, ladder},
+    trace::{Fit, Free, History, Moment, Segment, Setting, Share, StackId, State, Totals, Trace, Tree},
 };
 pub use matches::{Matches, kind};
 use std::{collections::BTreeMap, sync::Arc};
@@ -80,6 +80,25 @@ pub struct Profile {
     pub hidden: u64,
 }
 
+/// A request of the trace that failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failure {
+    /// The event, by its place in the device's trace.
+    pub event: usize,
+    /// Its time, in µs since 1970.
+    pub unix_us: Option<u64>,
+    /// Bytes that were asked for.
+    pub bytes: Option<u64>,
+    /// Bytes that were free on the device.
+    pub free: Option<u64>,
+    /// Requested bytes that were live.
+    pub live: u64,
+    /// Bytes of the segments.
+    pub reserved: u64,
+    /// The call stack.
+    pub stack: StackId,
+}
+
 /// The history and the peak of each device, in order.
 pub type Histories = Vec<(History, Option<Moment>)>;
 
@@ -110,6 +129,26 @@ impl Snapshot {
     /// Returns what the allocator would do with a request on the device's main stream; `None` where it has no segments.
     pub fn fit(&self, device: &Device, bytes: u64) -> Option<Fit> {
         Some(self.trace.fit(device.ordinal, device.stream?, bytes, largest_split(&self.trace)))
+    }
+
+    /// Returns the requests of a device's trace that failed, in order; none until the trace is walked through.
+    pub fn failures(&self, device: &Device) -> Vec<Failure> {
+        let first = self.trace.devices.get(device.ordinal as usize).map_or(0, |it| it.start);
+        let failure = |history: &History, event: usize| {
+            let it = self.trace.events.get(first + event)?;
+            Some(Failure {
+                event,
+                unix_us: it.unix_us,
+                bytes: it.size,
+                // PyTorch writes it where other events have an address.
+                free: it.address,
+                live: history.live(event).unwrap_or(0),
+                reserved: history.reserved(event),
+                stack: it.stack,
+            })
+        };
+        let history = device.history.as_ref();
+        history.map_or_else(Vec::new, |it| it.failures.iter().filter_map(|event| failure(it, *event)).collect())
     }
 
     /// Returns the segment of a piece.
@@ -159,11 +198,13 @@ impl Snapshot {
             State::Live => Gap::Wanted,
             State::Pending => Gap::Pending,
             State::Other => Gap::Unattributed,
-            State::Free if segment.is_some_and(|it| self.trace.is_private(it)) => Gap::Pools,
-            // What of it could be given back depends on the pages, which a snapshot does not have.
-            State::Free if segment.is_some_and(|it| it.is_expandable) => Gap::Cached,
-            State::Free if piece.totals.stuck > 0 => Gap::Stuck,
-            State::Free => Gap::Releasable,
+            State::Free => match segment.map_or(Free::Releasable, |it| self.trace.free_in(it)) {
+                Free::Stuck => Gap::Stuck,
+                Free::Cached => Gap::Cached,
+                Free::Releasable => Gap::Releasable,
+                Free::GraphPool => Gap::Pools,
+                Free::MemPool => Gap::MemPools,
+            },
         }
     }
 }
@@ -207,10 +248,13 @@ fn figures(it: &Totals) -> OwnFigures {
         requested: it.requested,
         allocated: Some(it.allocated),
         active: Some(it.allocated.saturating_add(it.pending)),
-        inactive_split: Some(it.stuck),
         reserved: Some(it.reserved),
-        private_pools: Some(it.private_pools),
-        expandable: it.expandable > 0,
+        unused: Some(Unused {
+            stuck: it.stuck,
+            graph_pools: it.graph_pools_free,
+            mem_pools: it.mem_pools_free,
+            releasable: it.releasable,
+        }),
         ..OwnFigures::default()
     }
 }

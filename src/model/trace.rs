@@ -33,7 +33,7 @@ pub use pauses::Pauses;
 pub use peak::{Moment, Share};
 pub use places::Origin;
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
-pub use totals::{Fit, Totals};
+pub use totals::{Fit, Free, Totals};
 pub use tree::{Call, Tree};
 
 use std::ops::Range;
@@ -101,9 +101,58 @@ pub enum Setting {
 }
 
 impl Trace {
+    /// Returns the innermost range that the program had open on a device at a time, in µs since 1970. A range ends with
+    /// the end of one that began before it.
+    pub fn range_at(&self, device: u32, unix_us: u64) -> Option<TextId> {
+        let is_seen =
+            |it: &&Note| it.device.is_none_or(|on| on == device) && it.unix_us.is_some_and(|at| at <= unix_us);
+        let mut notes: Vec<&Note> = self.notes.iter().filter(is_seen).collect();
+        notes.sort_by_key(|it| it.unix_us);
+        let mut open: Vec<TextId> = Vec::new();
+        for it in notes {
+            match it.begins {
+                Some(true) => open.push(it.name),
+                Some(false) => {
+                    if let Some(begun) = open.iter().rposition(|name| *name == it.name) {
+                        open.truncate(begun);
+                    }
+                }
+                None => {}
+            }
+        }
+        open.pop()
+    }
+
     /// The blocks of a segment, by ascending address.
     pub fn blocks_of(&self, segment: &Segment) -> &[Block] {
         let range = segment.blocks.start as usize..segment.blocks.end as usize;
         self.blocks.get(range).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_is_named_while_it_is_open() {
+        let mut trace = Trace::default();
+        let [step, inner] = ["step", "forward"].map(|it| trace.stacks.texts.id(it.as_bytes()));
+        let note = |name, begins, at, device| Note { begins, name, device, unix_us: Some(at) };
+        // In any order, as files have them; the second step on this device has no end.
+        trace.notes = vec![
+            note(step, Some(false), 40, Some(0)),
+            note(step, Some(true), 10, Some(0)),
+            note(inner, Some(true), 20, Some(0)),
+            note(inner, Some(false), 30, Some(0)),
+            note(inner, None, 45, Some(0)),
+            note(inner, Some(true), 12, Some(1)),
+            note(inner, Some(false), 50, None),
+            note(step, Some(true), 60, None),
+        ];
+        let at = |time| trace.range_at(0, time);
+        assert_eq!([9, 10, 25, 30, 39].map(at), [None, Some(step), Some(inner), Some(step), Some(step)]);
+        assert_eq!([40, 46, 55, 60, 99].map(at), [None, None, None, Some(step), Some(step)]);
+        assert_eq!(trace.range_at(1, 45), Some(inner));
     }
 }

@@ -164,7 +164,7 @@ async fn read(
     }
     let Some(owner) = owner(pid) else { return };
     if users::name(owner).is_none() {
-        let _ = timeout_at(patience, users::looked_up(owner)).await;
+        let _ = timeout_at(patience, users::end_of_lookup(owner)).await;
     }
     if let Some(info) = process(pid) {
         let was_sent = seen.sent;

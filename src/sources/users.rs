@@ -54,8 +54,8 @@ pub fn within_patience(uid: u32) -> Option<Foreign> {
 }
 
 /// Waits until a user has been looked up.
-pub(super) async fn looked_up(uid: u32) {
-    HERE.looked_up(uid).await;
+pub(super) async fn end_of_lookup(uid: u32) {
+    HERE.end_of_lookup(uid).await;
 }
 
 /// Changes whenever a lookup ends.
@@ -116,7 +116,7 @@ impl Users {
         })
     }
 
-    async fn looked_up(&self, uid: u32) {
+    async fn end_of_lookup(&self, uid: u32) {
         let mut count = self.count.subscribe();
         while self.is_running(uid) && count.changed().await.is_ok() {}
     }
@@ -127,7 +127,7 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
-    /// Says when a directory may answer.
+    /// Opens when a directory may answer.
     static GATE: LazyLock<(Mutex<Option<Sender<()>>>, Mutex<Receiver<()>>)> = LazyLock::new(|| {
         let (open, gate) = channel();
         (Mutex::new(Some(open)), Mutex::new(gate))
@@ -147,7 +147,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let named = |uid| {
             let known = LATE.name(uid);
-            runtime.block_on(LATE.looked_up(uid));
+            runtime.block_on(LATE.end_of_lookup(uid));
             known.or_else(|| LATE.name(uid)).map(|it| it.to_string())
         };
         assert_eq!(LATE.name(7), None, "it is looked up now");

@@ -107,7 +107,7 @@ const PROCESS: &str = "process screen";
 
 const OF_DEVICES: &[Row] = &[
     ("index and name", Both, On(OVERVIEW, overview, "NVIDIA H200")),
-    ("driver version", Both, On(DEVICE, device_screen, "driver 570.86.15")),
+    ("driver version", Nvitop, On(DEVICE, device_screen, "driver 570.86.15")),
     (
         "highest CUDA version of the driver",
         Nvitop,
@@ -116,8 +116,13 @@ const OF_DEVICES: &[Row] = &[
     ("PCI bus id", Nvitop, Not("gpuwatch names devices by index and UUID, as CUDA and MIG do", &["bus id", "0000:"])),
     ("display active", Nvitop, Not("a device that trains drives no display", &["display"])),
     ("utilisation", Both, Device(Metric::GpuPercent)),
+    (
+        "effective load: utilisation times the power's part of its limit",
+        Nvtop,
+        Not("utilisation, the power and its limit are shown instead of their product", &["effective"]),
+    ),
     ("memory used, total, percent", Both, On(OVERVIEW, overview, "140.00 GiB")),
-    ("memory bandwidth utilisation", Both, Device(Metric::MemoryPercent)),
+    ("memory bandwidth utilisation", Nvitop, Device(Metric::MemoryPercent)),
     ("encoder and decoder utilisation", Both, Device(Metric::EncoderPercent)),
     ("SM clock, current and maximum", Both, Device(Metric::SmMhz)),
     ("memory clock, current and maximum", Both, Device(Metric::MemoryMhz)),
@@ -138,7 +143,7 @@ const OF_DEVICES: &[Row] = &[
     ("ECC errors", Nvitop, Device(Metric::EccErrors)),
     ("persistence mode", Nvitop, Device(Metric::Persistence)),
     ("compute mode", Nvitop, Device(Metric::ComputeMode)),
-    ("MIG mode", Both, Device(Metric::Mig)),
+    ("MIG mode", Nvitop, Device(Metric::Mig)),
     ("MIG devices with their memory", Nvitop, On(OVERVIEW, overview, "MIG 1g.18gb")),
     (
         "MIG instance ids",

@@ -4,6 +4,7 @@
 pub(crate) mod busy;
 mod columns;
 mod exports;
+mod figures;
 pub(crate) mod writer;
 
 use crate::{pty::PROGRAM, schemas, torch};
@@ -262,7 +263,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
     for phrase in [
         "PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:64",
         "device 0: 2.00 MiB reserved in 1 segment",
-        "stuck          2.00 MiB",
+        "mem pools      2.00 MiB",
         "stream 0, private pool (0, 1): 1 segment, 2.00 MiB",
         // Its free block is in a private pool, which serves no other request.
         "1.00 MiB does not fit into free blocks",
@@ -275,7 +276,7 @@ fn the_account_has_the_ladder_the_blocks_and_what_fits() {
     assert_eq!(troubles, "");
     let all = as_json(&file, &[]);
     let device = &all["devices"][0];
-    let figures = ["reserved", "allocated", "pending", "requested", "stuck", "releasable", "largest_free"];
+    let figures = ["reserved", "allocated", "pending", "requested", "mem_pools_free", "releasable", "largest_free"];
     let figures: Vec<_> = figures.iter().map(|it| device[*it].as_u64().unwrap()).collect();
     assert_eq!(figures, [2 << 20, 1024, 3072, 1000 + 3048, (2 << 20) - 4096, 0, (2 << 20) - 4096]);
     assert_eq!(device["live"][0]["frames"][1], json!({ "file": "train.py", "line": 1, "function": "step" }));

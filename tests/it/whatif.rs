@@ -1,5 +1,8 @@
 //! Runs replayed under other allocator settings: as real runs under those settings, to the byte.
 
+/// Runs that ended in an error.
+mod died;
+
 use crate::{
     pty::{PATIENCE, PROGRAM, Terminal, until},
     schemas,

@@ -12,6 +12,7 @@ RECORDED = (
     "ladder_pending",
     "ladder_stuck",
     "ladder_graph_pools",
+    "ladder_mem_pools",
     "ladder_releasable",
     "ladder_cached",
     "ladder_reserved",

@@ -1,12 +1,15 @@
 //! Compares two memory snapshots: what grew, by call stack.
 
+/// Stacks whose lines have moved.
+mod moved;
+
 use super::{Unit, is_worse};
 use crate::{
     facts::{
         text::escape_json,
         units::{Bytes, counted},
     },
-    model::trace::{Totals, Trace},
+    model::trace::{Frame, Totals, Trace},
 };
 use serde_json::{Value, json};
 use std::{
@@ -23,10 +26,11 @@ const LISTED: usize = 20;
 
 /// The compared figures of a device, and whether more is worse.
 type Figure = (&'static str, fn(&Totals) -> u64, bool);
-const FIGURES: [Figure; 4] = [
+const FIGURES: [Figure; 5] = [
     ("allocated", |it| it.allocated, true),
     ("reserved", |it| it.reserved, true),
     ("stuck", |it| it.stuck, false),
+    ("cached", |it| it.cached, false),
     ("releasable", |it| it.releasable, false),
 ];
 
@@ -46,12 +50,18 @@ struct Device {
 }
 
 /// The live blocks of one call stack in both.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Stack {
     /// The frames as text, innermost first; empty without a call stack.
     frames: Vec<String>,
-    /// The same in a line.
+    /// The same without the numbers of lines.
+    functions: Vec<String>,
+    /// The numbers of the lines, outermost first.
+    numbers: Vec<u32>,
+    /// The frames in a line.
     line: String,
+    /// That of the first snapshot, if the stack's lines have moved since.
+    before: Option<String>,
     bytes: [u64; 2],
     blocks: [u64; 2],
 }
@@ -75,10 +85,16 @@ impl Device {
         for (which, trace) in [a, b].into_iter().enumerate() {
             let (stacks, shown) = (&trace.stacks, trace.stacks.shown());
             for share in trace.live(ordinal) {
-                let frames: Vec<String> =
-                    shown(share.stack).into_iter().rev().map(|frame| stacks.label(Some(frame))).collect();
+                let numbers = shown(share.stack);
+                let lines = |line: fn(Frame) -> Frame| {
+                    let frames = numbers.iter().rev().filter_map(|it| stacks.frames.get(*it));
+                    frames.map(|it| stacks.place(&line(it))).collect::<Vec<_>>()
+                };
+                let frames = lines(|it| it);
                 let stack = all.entry(frames.clone()).or_insert_with(|| Stack {
                     frames,
+                    functions: lines(|it| Frame { line: 0, ..it }),
+                    numbers: numbers.iter().filter_map(|it| Some(stacks.frames.get(*it)?.line)).collect(),
                     line: stacks.line(share.stack),
                     ..Stack::default()
                 });
@@ -86,10 +102,11 @@ impl Device {
                 stack.blocks[which] = stack.blocks[which].saturating_add(share.blocks);
             }
         }
-        let mut stacks: Vec<Stack> =
-            all.into_values().filter(|it| it.bytes[0] != it.bytes[1] || it.blocks[0] != it.blocks[1]).collect();
-        // What grew first, then what shrank.
-        stacks.sort_by_key(|it| (it.growth() < 0, Reverse(it.growth().unsigned_abs())));
+        let mut stacks: Vec<Stack> = moved::pair(all.into_values().collect())
+            .into_iter()
+            .filter(|it| it.bytes[0] != it.bytes[1] || it.blocks[0] != it.blocks[1])
+            .collect();
+        sort(&mut stacks);
         let [a, b] = [a, b].map(|trace| Totals::of(trace, trace.segments_on(ordinal)));
         let worse = FIGURES.iter().map(|(_, of, judged)| {
             *judged && is_worse(Unit::Bytes, Some(of(&a) as f64), Some(of(&b) as f64), tolerance)
@@ -133,7 +150,7 @@ impl Snapshots {
             let figures = FIGURES.iter().map(|(name, of, _)| ((*name).to_owned(), both(of)));
             let stack = |stack: &Stack| {
                 let [[a, b], [m, n]] = [stack.bytes, stack.blocks];
-                json!({"frames": stack.frames, "bytes": {"a": a, "b": b}, "blocks": {"a": m, "b": n}})
+                json!({"frames": stack.frames, "before": stack.before, "bytes": {"a": a, "b": b}, "blocks": {"a": m, "b": n}})
             };
             json!({
                 "device": it.ordinal,
@@ -148,22 +165,49 @@ impl Snapshots {
 }
 
 impl Device {
+    /// Returns the stacks, one for each text.
+    fn rows(&self) -> Vec<Stack> {
+        let mut rows: Vec<Stack> = Vec::new();
+        for it in &self.stacks {
+            let same = |row: &&mut Stack| row.line == it.line && row.before == it.before;
+            match rows.iter_mut().find(same) {
+                Some(row) => {
+                    for which in [0, 1] {
+                        row.bytes[which] = row.bytes[which].saturating_add(it.bytes[which]);
+                        row.blocks[which] = row.blocks[which].saturating_add(it.blocks[which]);
+                    }
+                }
+                None => rows.push(it.clone()),
+            }
+        }
+        sort(&mut rows);
+        rows
+    }
+
     fn write_stacks(&self, out: &mut String) {
         if self.stacks.is_empty() {
             out.push_str("the same live blocks by call stack\n");
             return;
         }
         out.push_str("live blocks that differ, by call stack:\n");
-        for it in self.stacks.iter().take(LISTED) {
+        let stacks = self.rows();
+        for it in stacks.iter().take(LISTED) {
             let blocks = format!("{} → {}", it.blocks[0], counted(it.blocks[1], "block"));
-            let _ = writeln!(out, "  {:>11} {blocks:>16}  {}", change(it.growth()), it.line);
+            let before = it.before.as_ref().filter(|before| **before != it.line);
+            let before = before.map_or_else(String::new, |it| format!("  (before: {it})"));
+            let _ = writeln!(out, "  {:>11} {blocks:>16}  {}{before}", change(it.growth()), it.line);
         }
-        let rest = self.stacks.get(LISTED..).unwrap_or_default();
+        let rest = stacks.get(LISTED..).unwrap_or_default();
         if !rest.is_empty() {
             let sum = rest.iter().map(Stack::growth).sum();
             let _ = writeln!(out, "  {:>11} {:>16}  {}", change(sum), "", counted(rest.len() as u64, "other stack"));
         }
     }
+}
+
+/// Sorts what grew first, then what shrank.
+fn sort(stacks: &mut [Stack]) {
+    stacks.sort_by_key(|it| (it.growth() < 0, Reverse(it.growth().unsigned_abs())));
 }
 
 /// Formats bytes with their sign.

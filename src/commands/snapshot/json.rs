@@ -4,7 +4,7 @@ use super::{Asked, asked};
 use crate::{
     facts::text::escape_json,
     model::{
-        snapshot::{Device, Snapshot},
+        snapshot::{Device, Failure, Snapshot},
         trace::{Fit, Frame, Share, StackId, Totals, Trace},
     },
 };
@@ -19,12 +19,13 @@ pub(super) fn account(it: &Snapshot, fits: Option<u64>) -> String {
         "bytes": it.bytes,
         "ended": it.ended,
         "settings": it.settings(),
-        "devices": it.devices.iter().map(|device| of(&it.trace, device, asked(it, device, fits))).collect::<Vec<_>>(),
+        "devices": it.devices.iter().map(|device| of(it, device, asked(it, device, fits))).collect::<Vec<_>>(),
     });
     escape_json(&format!("{object:#}\n"))
 }
 
-fn of(trace: &Trace, it: &Device, asked: Option<Asked>) -> Value {
+fn of(snapshot: &Snapshot, it: &Device, asked: Option<Asked>) -> Value {
+    let trace = &snapshot.trace;
     let ladder = it.ladder.by_gap().into_iter().map(|rung| (rung.gap.row().id.to_owned(), json!(rung.bytes)));
     let part = |(stream, pool, sums): &(u64, Option<u32>, Totals)| {
         let mut part = totals(sums);
@@ -39,6 +40,7 @@ fn of(trace: &Trace, it: &Device, asked: Option<Asked>) -> Value {
         "parts": it.parts.iter().map(part).collect::<Vec<_>>(),
         "fits": asked.map(|asked| fit(&asked)),
         "live": shares(trace, &it.live),
+        "out_of_memory": snapshot.failures(it).iter().map(|it| failure(trace, it)).collect::<Vec<_>>(),
         "events": it.events,
         "peak": it.peak.as_ref().map(|peak| json!({
             "event": peak.event,
@@ -63,11 +65,26 @@ fn totals(it: &Totals) -> Map<String, Value> {
         "pending": it.pending,
         "requested": it.requested,
         "stuck": it.stuck,
+        "cached": it.cached,
         "releasable": it.releasable,
+        "graph_pools_free": it.graph_pools_free,
+        "mem_pools_free": it.mem_pools_free,
         "private_pools": it.private_pools,
         "largest_free": it.largest_free,
     });
     if let Value::Object(it) = object { it } else { Map::new() }
+}
+
+fn failure(trace: &Trace, it: &Failure) -> Value {
+    json!({
+        "event": it.event,
+        "unix_us": it.unix_us,
+        "tried": it.bytes,
+        "device_free": it.free,
+        "reserved": it.reserved,
+        "requested": it.live,
+        "frames": frames(trace, it.stack),
+    })
 }
 
 fn fit(it: &Asked) -> Value {

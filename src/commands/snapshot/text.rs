@@ -16,6 +16,9 @@ use std::fmt::Write as _;
 /// Most stacks listed.
 const LISTED: usize = 10;
 
+/// Most out-of-memory errors listed, the latest ones.
+const FAILURES: usize = 3;
+
 pub(super) fn account(it: &Snapshot, fits: Option<u64>) -> String {
     let mut out = String::new();
     let settings = match it.settings() {
@@ -50,7 +53,7 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, asked: Option<Asked
     }
     let _ = writeln!(out, "largest free block: {}", Bytes(largest_free));
     if let Some(asked) = asked {
-        fit(out, &asked, it.totals.releasable);
+        fit(out, &asked, it.totals.releasable.saturating_add(it.totals.cached));
     }
     if !it.live.is_empty() {
         let _ = writeln!(out, "live blocks by call stack:");
@@ -61,6 +64,7 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, asked: Option<Asked
         return;
     };
     let (event, events) = (peak.event + 1, it.events);
+    failures(out, snapshot, it);
     let _ = writeln!(out, "peak of the trace: {} requested and live at event {event} of {events}", Bytes(peak.bytes));
     if peak.older > 0 {
         let _ = writeln!(out, "  {} of it predate the trace", Bytes(peak.older));
@@ -68,9 +72,32 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, asked: Option<Asked
     shares(out, &snapshot.trace, &peak.shares);
 }
 
+/// Writes the latest requests that failed.
+fn failures(out: &mut String, snapshot: &Snapshot, device: &Device) {
+    let all = snapshot.failures(device);
+    let earlier = all.len().saturating_sub(FAILURES);
+    for it in all.iter().skip(earlier) {
+        let known = |it: Option<u64>| it.map_or_else(|| "–".to_owned(), |bytes| Bytes(bytes).to_string());
+        let _ = writeln!(
+            out,
+            "out of memory at event {} of {}: {} asked for, {} free on the device, {} reserved, {} requested and live: {}",
+            it.event + 1,
+            device.events,
+            known(it.bytes),
+            known(it.free),
+            Bytes(it.reserved),
+            Bytes(it.live),
+            snapshot.trace.stacks.line(it.stack)
+        );
+    }
+    if earlier > 0 {
+        let _ = writeln!(out, "  and {} before", counted(earlier as u64, "out-of-memory error"));
+    }
+}
+
 fn part(out: &mut String, snapshot: &Snapshot, stream: u64, pool: Option<u32>, it: &Totals) {
     let name = snapshot.part_name(stream, pool);
-    let (live, free) = (Bytes(it.allocated), Bytes(it.stuck.saturating_add(it.releasable)));
+    let (live, free) = (Bytes(it.allocated), Bytes(it.free()));
     let _ = writeln!(
         out,
         "{name}: {}, {}, {live} live, {free} free ({} stuck, largest block {})",
@@ -99,6 +126,7 @@ fn fit(out: &mut String, asked: &Asked, releasable: u64) {
 }
 
 fn shares(out: &mut String, trace: &Trace, all: &[Share]) {
+    let all = trace.stacks.merged(all);
     for it in all.iter().take(LISTED) {
         let stack = trace.stacks.line(it.stack);
         let _ = writeln!(out, "  {:>10} {:>12}  {stack}", Bytes(it.bytes), counted(it.blocks, "block"));

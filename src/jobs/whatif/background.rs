@@ -156,7 +156,10 @@ fn compared(device: &Device) -> Result<Comparison, String> {
         device_bytes: device.size,
         error_ppm: whole(error * 1e6),
         current: outcome(own),
-        best: device.better().map(outcome),
+        // Of a run that ended in an error, only a part was replayed.
+        best: device
+            .better()
+            .map(|it| Outcome { smallest_device: it.smallest.filter(|_| device.died_at.is_none()), ..outcome(it) }),
         tried: device.candidates.len() as u64,
     })
 }

@@ -20,6 +20,7 @@ fn of(it: &Device) -> Value {
         "window": it.is_window(),
         "events": it.events,
         "refused": it.refused,
+        "died_at": it.died_at,
         "as_recorded": it.as_recorded.as_ref().map(|recorded| as_recorded(recorded, it.settings.as_deref())),
         "candidates": it.candidates.iter().map(row).collect::<Vec<_>>(),
         "cost": it.window.as_ref().map(cost),

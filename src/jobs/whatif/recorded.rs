@@ -17,8 +17,9 @@ pub(super) struct Recorded {
     pub(super) emptied: Vec<usize>,
     /// Bytes that the allocator could reserve; `None` if the run did not come close.
     pub(super) capacity: Option<u64>,
-    /// Whether an allocation failed.
-    pub(super) ran_out: bool,
+    /// The request that failed and after which the run made no other, by its place in the device's trace. What the run
+    /// would have needed later is unknown.
+    pub(super) died_at: Option<usize>,
     /// Whether releases counted as a retry's may be the program's.
     pub(super) is_ambiguous: bool,
 }
@@ -82,8 +83,11 @@ pub(super) fn recorded(trace: &Trace, device: u32, all_emptied: bool) -> Option<
                 _ => it.emptied.push(release.event),
             }
         }
+        if event.action == Action::Alloc {
+            it.died_at = None;
+        }
         if event.action == Action::Oom {
-            it.ran_out = true;
+            it.died_at = Some(at);
             room = room.or(event.address.map(|free| held.saturating_add(free)));
         }
         held = u64::try_from(i128::from(held) + self::change(&event)).ok()?;
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_release_before_its_own_request_is_a_retry_and_bounds_the_device() {
-        use Action::{FreeCompleted, Oom, SegmentAlloc, SegmentFree};
+        use Action::{Alloc, FreeCompleted, Oom, SegmentAlloc, SegmentFree};
         let events =
             |stack| [(SegmentAlloc, 60, 1), (SegmentFree, 50, stack), (FreeCompleted, 1, 9), (SegmentAlloc, 30, 7)];
         let retried = |stack| recorded(&trace(&events(stack), 40), 0, false).unwrap();
@@ -169,6 +173,9 @@ mod tests {
         assert_eq!((it.peak, it.emptied, it.capacity), (100, vec![1], None));
         // An error reports how much was free.
         let it = recorded(&trace(&[(SegmentAlloc, 60, 1), (Oom, 9, 1)], 60), 0, false).unwrap();
-        assert_eq!((it.capacity, it.ran_out), (Some(63), true));
+        assert_eq!((it.capacity, it.died_at), (Some(63), Some(1)));
+        // Another request follows.
+        let it = recorded(&trace(&[(SegmentAlloc, 60, 1), (Oom, 9, 1), (Alloc, 1, 2)], 60), 0, false).unwrap();
+        assert_eq!((it.capacity, it.died_at), (Some(63), None));
     }
 }

@@ -5,7 +5,7 @@ use super::{
     steps::{self, Steps},
 };
 use crate::{
-    model::trace::Trace,
+    model::trace::{Action, Trace},
     storage::{
         pickle::{self, Progress, Reading},
         traces::{self, Traced, window::Window},
@@ -31,6 +31,19 @@ pub(super) struct Source {
     pub(super) steps: Option<Steps>,
     /// CPU time of the job that writing the trace took, in µs.
     pub(super) cpu_us: u64,
+}
+
+impl Source {
+    /// Returns the devices to answer for: those with a trace, or, if there is none, all of them.
+    pub(super) fn ordinals(&self) -> Vec<u32> {
+        let (trace, all) = (&self.trace, self.trace.ordinals());
+        let is_traced = |it: &u32| {
+            let events = trace.devices.get(*it as usize).cloned().unwrap_or_default();
+            trace.events.actions(events).contains(&Action::Alloc)
+        };
+        let traced: Vec<u32> = all.iter().copied().filter(is_traced).collect();
+        if traced.is_empty() { all } else { traced }
+    }
 }
 
 /// Opens what a path names; `report` gets how much of a snapshot is read.

@@ -56,11 +56,25 @@ fn write(out: &mut String, answer: &Answer, it: &Device) {
     if !it.complete {
         window(out, it);
     }
+    if let Some(event) = it.died_at {
+        let _ = writeln!(
+            out,
+            "the run ran out of memory at event {} and ended: what follows is true up to there, and the whole run needs more \
+             memory",
+            event + 1
+        );
+    }
     table(out, it);
     for (settings, why) in &it.unknown {
         let _ = writeln!(out, "not tried: {} ({})", Foreign::new(settings.as_str()), Foreign::new(why.as_str()));
     }
     advice(out, answer, it);
+    if it.died_at.is_some() {
+        out.push_str(
+            "what the whole run needs: `gpuwatch fit -- COMMAND` runs the job on a simulated device, with `--gpu SIZE` on one \
+             of that size\n",
+        );
+    }
     if let Some(window) = &it.window {
         cost(out, window);
     }
@@ -131,27 +145,29 @@ fn table(out: &mut String, it: &Device) {
         it.as_recorded.as_ref().map(|it| it.recorded_peak)
     };
     let width = it.candidates.iter().map(|row| name(row, recorded).chars().count()).max().unwrap_or(0);
+    let column = if it.died_at.is_some() { 22 } else { 15 };
     let titles = ["peak reserved", "difference", "smallest device", "retries", "cudaMallocs", "syncs"];
     let [peak, difference, smallest, retries, mallocs, syncs] = titles;
     let _ = writeln!(
         out,
-        "{:width$}  {peak:>13}  {difference:>11}  {smallest:>15}  {retries:>7}  {mallocs:>11}  {syncs:>5}  fits",
+        "{:width$}  {peak:>13}  {difference:>11}  {smallest:>column$}  {retries:>7}  {mallocs:>11}  {syncs:>5}  fits",
         "settings"
     );
     let about = if it.is_window() { "~ " } else { "" };
+    let at_least = if it.died_at.is_some() { "more than " } else { "" };
     for row in &it.candidates {
         let off = base.map(|base| row.peak_reserved as f64 - base as f64);
         let _ = writeln!(
             out,
-            "{:width$}  {:>13}  {:>11}  {:>15}  {:>7}  {:>11}  {:>5}  {}",
+            "{:width$}  {:>13}  {:>11}  {:>column$}  {:>7}  {:>11}  {:>5}  {}",
             name(row, recorded),
             format!("{about}{}", Bytes(row.peak_reserved)),
             off.map_or_else(|| "–".to_owned(), |it| signed(it, 4, "")),
-            row.smallest.map_or_else(|| "–".to_owned(), |it| format!("{about}{}", Bytes(it))),
+            row.smallest.map_or_else(|| "–".to_owned(), |it| format!("{at_least}{about}{}", Bytes(it))),
             row.retries,
             row.cuda_mallocs,
             row.synchronisations,
-            fits(row),
+            fits(row, it.died_at.is_some()),
         );
     }
 }
@@ -166,8 +182,10 @@ fn name(it: &Row, recorded: &str) -> String {
     }
 }
 
-fn fits(it: &Row) -> String {
-    let Some(failure) = &it.fails_at else { return "yes".to_owned() };
+fn fits(it: &Row, died: bool) -> String {
+    let Some(failure) = &it.fails_at else {
+        return if died { "yes, so far" } else { "yes" }.to_owned();
+    };
     let mut words = format!("no: event {}", failure.event + 1);
     if let Some(step) = &failure.step {
         let _ = write!(words, ", in {}", Foreign::new(step.as_str()));

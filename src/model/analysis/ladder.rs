@@ -49,10 +49,25 @@ pub struct OwnFigures {
     pub private_pools: Option<u64>,
     /// Whether expandable segments are on, in which case `inactive_split` means nothing.
     pub expandable: bool,
+    /// How the unused part of what is reserved is split, where that is known to the byte.
+    pub unused: Option<Unused>,
     /// The driver's figure for the process.
     pub driver_used: Option<Bytes>,
     /// When the driver's figure was read.
     pub driver_at: Stamp,
+}
+
+/// Parts of the reserved memory that is not in use. What is in none of them may be given back or not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unused {
+    /// Free parts of split segments.
+    pub stuck: u64,
+    /// Free in pools of CUDA graphs.
+    pub graph_pools: u64,
+    /// Free in other private pools.
+    pub mem_pools: u64,
+    /// Entirely free segments.
+    pub releasable: u64,
 }
 
 impl OwnFigures {
@@ -186,6 +201,9 @@ fn inside(it: &OwnFigures, push: &mut impl FnMut(Gap, Option<u64>, bool)) -> Opt
 
 /// Splits cached memory into the part that cannot be released, the part that CUDA graphs may keep, and the rest.
 fn cached(it: &OwnFigures, cached: u64, push: &mut impl FnMut(Gap, Option<u64>, bool)) {
+    if let Some(exact) = &it.unused {
+        return split(exact, cached, push);
+    }
     // Without `active` the difference includes pending blocks, so splitting it would be a guess.
     let split = it.inactive_split.filter(|_| !it.expandable && it.active.is_some());
     let Some(rest) = split.and_then(|split| cached.checked_sub(split)) else {
@@ -200,6 +218,26 @@ fn cached(it: &OwnFigures, cached: u64, push: &mut impl FnMut(Gap, Option<u64>, 
         push(Gap::Pools, pools, false);
     }
     push(Gap::Releasable, Some(rest - pools.unwrap_or(0)), false);
+}
+
+/// Splits cached memory by what is known to the byte; the rest stays cached.
+fn split(it: &Unused, cached: u64, push: &mut impl FnMut(Gap, Option<u64>, bool)) {
+    let mut rest = cached;
+    let mut take = |bytes: u64| {
+        let taken = bytes.min(rest);
+        rest -= taken;
+        Some(taken)
+    };
+    push(Gap::Stuck, take(it.stuck), false);
+    for (gap, bytes) in [(Gap::Pools, it.graph_pools), (Gap::MemPools, it.mem_pools)] {
+        if bytes > 0 {
+            push(gap, take(bytes), false);
+        }
+    }
+    push(Gap::Releasable, take(it.releasable), false);
+    if rest > 0 {
+        push(Gap::Cached, Some(rest), false);
+    }
 }
 
 /// Rungs stacked up to a limit: what exceeds it is cut and marked, so that the sum never exceeds the total.

@@ -113,10 +113,13 @@ impl Snapshot {
         names
     }
 
-    /// Returns the name of a pool: `default pool`, `private pool (0, 1)`; `None` where the snapshot lacks it.
+    /// Returns the name of a pool: `default pool`, `graph pool (1, 0)`, `private pool (0, 1)`; `None` where the snapshot
+    /// lacks it.
     fn pool_name(&self, pool: Option<u32>) -> Option<String> {
         Some(match self.trace.pools.get(pool?)? {
             (0, 0) => "default pool".to_owned(),
+            // Only a capture makes these.
+            (a, 0) => format!("graph pool ({a}, 0)"),
             (a, b) => format!("private pool ({a}, {b})"),
         })
     }
@@ -209,7 +212,7 @@ mod tests {
             ("0x1000", [1, 2, 2048]),
             ("free", [2, 2, 2048]),
             ("stuck", [1, 1, 1024]),
-            ("graph pools", [1, 1, 1024]),
+            ("mem pools", [1, 1, 1024]),
             ("live", [2, 2, 2048]),
             ("no such call", [0, 0, 0]),
         ] {

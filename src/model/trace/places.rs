@@ -1,11 +1,20 @@
 //! Formats call stack frames, and selects those worth showing.
 
-use super::{Frame, StackId, Stacks};
+use super::{Frame, Share, StackId, Stacks};
 use crate::facts::text::Foreign;
-use std::path::Path;
+use hashbrown::HashMap;
+use std::{cmp::Reverse, path::Path};
 
 /// Shown for a stack without frames.
 const NO_STACK: &str = "no stack recorded";
+
+/// Shown for a stack of a thread of the backward pass, on which no Python runs.
+const BACKWARD: &str = "backward pass (no Python frame)";
+
+/// What the threads of the backward pass run, and what they call for each operation.
+const ENGINE: &str = "torch::autograd::Engine::";
+const NODE: &str = "torch::autograd::";
+const APPLY: &str = "::apply(";
 
 /// PyTorch's file name for native code without symbols, and a useless part of C++ names.
 const NO_FILE: &str = "??";
@@ -18,15 +27,50 @@ impl Stacks {
     /// Formats a stack as one line, innermost frame first: `train.py:40 step < train.py:80 main`, or why there is none.
     pub fn line(&self, id: StackId) -> String {
         let some = |which: &dyn Fn(&Frame) -> bool| self.frames(id).filter(which).take(SHOWN).collect::<Vec<_>>();
-        let choices = [
-            some(&|frame| is_own(self, frame)),
-            some(&|frame| is_python(self, frame)),
-            some(&|frame| !is_recorder(self, frame)),
-        ];
-        let Some(shown) = choices.into_iter().find(|frames| !frames.is_empty()) else {
+        let mut shown = some(&|frame| is_own(self, frame));
+        if shown.is_empty() {
+            shown = some(&|frame| is_python(self, frame));
+        }
+        if shown.is_empty() {
+            if let Some(words) = self.backward(id) {
+                return words;
+            }
+            shown = some(&|frame| !is_recorder(self, frame));
+        }
+        if shown.is_empty() {
             return NO_STACK.to_owned();
-        };
+        }
         shown.iter().map(|frame| self.place(frame)).collect::<Vec<_>>().join(" < ")
+    }
+
+    /// Describes a native stack of the backward pass, with the operation if the stack has it.
+    fn backward(&self, id: StackId) -> Option<String> {
+        let names = || self.frames(id).map(|frame| self.texts.get(frame.name));
+        names().find(|it| it.starts_with(ENGINE))?;
+        let operation = names().find_map(|it| {
+            let (node, _) = it.strip_prefix(NODE)?.split_once(APPLY)?;
+            Some(Foreign::new(node.rsplit("::").next().unwrap_or(node)).to_string())
+        });
+        Some(operation.map_or_else(|| BACKWARD.to_owned(), |it| format!("{BACKWARD}, {it}")))
+    }
+
+    /// Returns shares with one for each line, the largest first: stacks that differ only in frames that a line does not
+    /// show are one. Each has the stack of its largest part.
+    pub fn merged(&self, shares: &[Share]) -> Vec<Share> {
+        let mut places: HashMap<String, usize> = HashMap::new();
+        let mut all: Vec<Share> = Vec::new();
+        for it in shares {
+            let place = *places.entry(self.line(it.stack)).or_insert(all.len());
+            match all.get_mut(place) {
+                Some(known) => {
+                    known.bytes = known.bytes.saturating_add(it.bytes);
+                    known.blocks = known.blocks.saturating_add(it.blocks);
+                }
+                None => all.push(*it),
+            }
+        }
+        all.sort_by_key(|it| Reverse(it.bytes));
+        all
     }
 
     /// Returns the innermost line of a stack that is in no library, as `train.py:40`.

@@ -18,10 +18,17 @@ pub struct Totals {
     pub pending: u64,
     /// Requested bytes of live and pending blocks; `None` if one block lacks them.
     pub requested: Option<u64>,
-    /// Free bytes in segments that also have used blocks.
+    /// Free bytes in segments that also have used blocks, except for expandable segments and private pools.
     pub stuck: u64,
-    /// Bytes of segments that are entirely free.
+    /// Free bytes in expandable segments that also have used blocks, outside private pools. What of it could be given
+    /// back depends on the pages, which a snapshot does not have.
+    pub cached: u64,
+    /// Bytes of segments that are entirely free, outside private pools.
     pub releasable: u64,
+    /// Free bytes in pools of CUDA graphs.
+    pub graph_pools_free: u64,
+    /// Free bytes in other private pools.
+    pub mem_pools_free: u64,
     /// Bytes of segments of private pools.
     pub private_pools: u64,
     /// The largest free block.
@@ -38,6 +45,12 @@ impl Totals {
         sums
     }
 
+    /// Returns all free bytes.
+    pub fn free(&self) -> u64 {
+        let pools = self.graph_pools_free.saturating_add(self.mem_pools_free);
+        [self.stuck, self.cached, self.releasable].into_iter().fold(pools, u64::saturating_add)
+    }
+
     fn add(&mut self, trace: &Trace, segment: &Segment) {
         let blocks = trace.blocks_of(segment);
         let sum = |state| blocks.iter().filter(|it| it.state == state).map(|it| it.size).fold(0, u64::saturating_add);
@@ -48,7 +61,14 @@ impl Totals {
         add(&mut self.reserved, segment.size);
         add(&mut self.allocated, live);
         add(&mut self.pending, pending);
-        add(if live + pending == 0 { &mut self.releasable } else { &mut self.stuck }, free);
+        let unused = match trace.free_in(segment) {
+            Free::Stuck => &mut self.stuck,
+            Free::Cached => &mut self.cached,
+            Free::Releasable => &mut self.releasable,
+            Free::GraphPool => &mut self.graph_pools_free,
+            Free::MemPool => &mut self.mem_pools_free,
+        };
+        add(unused, free);
         if trace.is_private(segment) {
             add(&mut self.private_pools, segment.size);
         }
@@ -59,6 +79,21 @@ impl Totals {
             }
         }
     }
+}
+
+/// What can become of a segment's free bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Free {
+    /// They cannot be given back, because the segment has used blocks.
+    Stuck,
+    /// Pages without used blocks can be given back; a snapshot does not have the pages.
+    Cached,
+    /// The whole segment is free.
+    Releasable,
+    /// They are kept for CUDA graphs.
+    GraphPool,
+    /// They are kept for a pool that the program made.
+    MemPool,
 }
 
 /// How an allocator would serve a request, by PyTorch's rules (`CUDACachingAllocator.cpp`).
@@ -94,6 +129,21 @@ impl Trace {
     /// Returns whether a segment belongs to a private pool.
     pub fn is_private(&self, segment: &Segment) -> bool {
         segment.pool.and_then(|it| self.pools.get(it)).is_some_and(|it| it != (0, 0))
+    }
+
+    /// Returns what can become of a segment's free bytes.
+    ///
+    /// The id of a pool that a capture made has only the first number, that of a pool that the program made
+    /// (`torch.cuda.MemPool`, `torch.cuda.graph_pool_handle`) only the second.
+    pub fn free_in(&self, segment: &Segment) -> Free {
+        let is_used = self.blocks_of(segment).iter().any(|it| matches!(it.state, State::Live | State::Pending));
+        match segment.pool.and_then(|it| self.pools.get(it)) {
+            Some((1.., 0)) => Free::GraphPool,
+            Some((_, 1..)) => Free::MemPool,
+            _ if !is_used => Free::Releasable,
+            _ if segment.is_expandable => Free::Cached,
+            _ => Free::Stuck,
+        }
     }
 
     /// Returns the ordinals of the devices that have segments or events.

@@ -28,7 +28,6 @@ use crate::{
         findings::Findings,
         session::Session,
         snapshot::{At, Device, Snapshot},
-        trace::Totals,
     },
     screen::{
         theme::{Role, Theme},
@@ -269,9 +268,4 @@ fn subject(scene: &Scene) -> (String, u64) {
     let filter = &scene.ui.base.filter.text;
     let filter = if filter.is_empty() { String::new() } else { format!(" with \"{}\"", cells::raw(filter)) };
     (format!("{what}{filter}"), bytes)
-}
-
-/// Free bytes, stuck or not.
-fn free(it: &Totals) -> u64 {
-    it.stuck.saturating_add(it.releasable)
 }

@@ -166,6 +166,22 @@ gaps! {
         ascii: 'g',
         report: ("#b06a9c", "#cf8fbd"),
     }
+    /// Free memory in private pools that the program made.
+    MemPools {
+        name: "mem pools",
+        id: "mem_pools",
+        role: "mem_pools",
+        cause: "free in private pools that the job made (MemPool, graph_pool_handle)",
+        remedy: "drop the pool, or the graphs that share it, when nothing uses them",
+        place: Place::Unused,
+        level: None,
+        whole: Some(Gap::Cached),
+        like: Some(Gap::Pools),
+        sign: '▟',
+        colourless: '▟',
+        ascii: 'm',
+        report: ("#8c5a80", "#b57aa6"),
+    }
     /// Entirely free segments.
     Releasable {
         name: "releasable",

@@ -17,8 +17,12 @@ pub(super) fn line(scene: &Scene, width: u16) -> Line<'static> {
             let (size, largest) = (Bytes(size), Bytes(largest));
             let free = format!(": largest free block {largest}");
             let asks = format!("{free}, so the allocator asks the driver for {size}");
-            let back = Bytes(device.totals.releasable);
-            let mut why = vec![format!("{asks}; it can give back {back}"), format!("{free}; it can give back {back}")];
+            let back = Bytes(device.totals.releasable.saturating_add(device.totals.cached));
+            let up_to = if device.totals.cached > 0 { "up to " } else { "" };
+            let mut why = vec![
+                format!("{asks}; it can give back {up_to}{back}"),
+                format!("{free}; it can give back {up_to}{back}"),
+            ];
             if back.0 == 0 {
                 why = vec![asks];
             }

@@ -1,6 +1,6 @@
 //! The segments of a device: all of them as one map, a row for each, and what holds the selected one.
 
-use super::{Scene, fits, free, map, stacks};
+use super::{Scene, fits, map, stacks};
 use crate::{
     facts::units::{Bytes, counted},
     model::{
@@ -27,7 +27,7 @@ const COLUMNS: [Column; 6] = [
     ("live", 6, 34, |it| cells::percent(Some(Bytes(it.totals.allocated)), Some(Bytes(it.totals.reserved)))),
     ("stuck", 11, 56, |it| Bytes(it.totals.stuck).to_string()),
     ("largest free", 13, 72, |it| Bytes(it.totals.largest_free).to_string()),
-    ("free", 11, 120, |it| Bytes(free(&it.totals)).to_string()),
+    ("free", 11, 120, |it| Bytes(it.totals.free()).to_string()),
     ("releasable", 11, 140, |it| Bytes(it.totals.releasable).to_string()),
 ];
 
@@ -158,10 +158,10 @@ fn selected(buffer: &mut Buffer, area: Rect, piece: &Piece, scene: &Scene) {
     let name = format!("segment {:#x}, {part}, {}", segment.address, kind(segment));
     title(buffer, take(&mut rest, 1), &name, Vec::new(), &scene.context);
     let it = &piece.totals;
-    let holds = if it.stuck > 0 && it.allocated + it.pending > 0 {
+    let holds = if it.stuck > 0 {
         format!("{} stuck beside", Bytes(it.stuck))
     } else {
-        format!("{} free beside", Bytes(free(it)))
+        format!("{} free beside", Bytes(it.free()))
     };
     let shares = trace.live_in(std::iter::once(segment));
     let blocks: u64 = shares.iter().map(|it| it.blocks).sum();

@@ -23,8 +23,10 @@ const BLOCKS: usize = 9;
 /// The narrowest picture that counts blocks.
 const NARROW: u16 = 60;
 
-/// Draws as many shares as fit, from one of them on; what is left is summed up in the last row.
+/// Draws as many shares as fit, from one of them on; what is left is summed up in the last row. Shares with the same
+/// line are one row.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, shares: &[Share], whole: u64, from: usize, scene: &Scene) {
+    let shares = &scene.snapshot.trace.stacks.merged(shares);
     let rows = usize::from(area.height);
     let from = from.min(most(shares, rows));
     let later = shares.get(from..).unwrap_or_default();
@@ -43,8 +45,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, shares: &[Share], whole: u64
     }
 }
 
-/// How far a list can be scrolled.
-pub(super) fn most(shares: &[Share], rows: usize) -> usize {
+/// Returns how far a list can be scrolled.
+pub(super) fn scrolls(shares: &[Share], rows: usize, scene: &Scene) -> usize {
+    most(&scene.snapshot.trace.stacks.merged(shares), rows)
+}
+
+fn most(shares: &[Share], rows: usize) -> usize {
     shares.len().saturating_sub(rows)
 }
 

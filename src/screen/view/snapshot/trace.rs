@@ -123,7 +123,7 @@ fn list(
     let right = if is_wide { right + &older } else { right };
     let right = vec![Span::styled(right, scene.context.style(Role::Text))];
     title(buffer, take(&mut rest, 1), name, right, &scene.context);
-    let most = stacks::most(&moment.shares, usize::from(rest.height));
+    let most = stacks::scrolls(&moment.shares, usize::from(rest.height), scene);
     let scroll = scroll.min(most);
     stacks::draw(buffer, rest, &moment.shares, moment.bytes, scroll, scene);
     Scrolled { scroll, most, ..Scrolled::default() }
