@@ -92,7 +92,7 @@ pub(super) async fn run(
     let mut strangers_reported = false;
     let mut second = interval_at(begun, Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let (mut pids_gone, mut others, mut names) = (pids.clone(), probed.clone(), users::changes());
+    let (mut pids_gone, mut others, mut lookups) = (pids.clone(), probed.clone(), users::changes());
     loop {
         tokio::select! {
             _ = second.tick() => {
@@ -102,7 +102,7 @@ pub(super) async fn run(
             }
             Ok(()) = pids_gone.changed() => {}
             Ok(()) = others.changed() => {}
-            Ok(()) = names.changed() => {}
+            Ok(()) = lookups.changed() => {}
         }
         // A name that is there at once is sent with the description.
         let patience = Instant::now() + users::PATIENCE;

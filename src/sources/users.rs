@@ -127,8 +127,11 @@ mod tests {
     use super::*;
     use std::sync::mpsc::{Receiver, Sender, channel};
 
+    /// What opens the gate when it is dropped, and what waits for that.
+    type Gate = (Mutex<Option<Sender<()>>>, Mutex<Receiver<()>>);
+
     /// Opens when a directory may answer.
-    static GATE: LazyLock<(Mutex<Option<Sender<()>>>, Mutex<Receiver<()>>)> = LazyLock::new(|| {
+    static GATE: LazyLock<Gate> = LazyLock::new(|| {
         let (open, gate) = channel();
         (Mutex::new(Some(open)), Mutex::new(gate))
     });
