@@ -38,7 +38,7 @@ pub(super) struct Asked {
     /// The private key of that certificate, in PEM; other users must not be able to read the file.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Answer also requests that name this host, as a proxy or a name in /etc/hosts makes them. On 127.0.0.1 and [::1]
+    /// Answer also requests that name this host, as a proxy or a name in /etc/hosts makes them. On 127.0.0.1 and `::1`
     /// other names are refused, because pages of other sites could read the figures under a name of their own; may be
     /// given several times.
     #[arg(long, value_name = "NAME", requires = "metrics")]

@@ -20,7 +20,13 @@ const UNPACKED: u64 = 8 << 20;
 /// The text of a recording is far longer than a recording's can be.
 #[derive(Debug, Error)]
 #[error("it unpacks to more than {RATIO} times its size")]
-pub(super) struct Bomb;
+struct Bomb;
+
+/// Returns whether reading ended because the text is too long.
+pub(super) fn is_bomb(error: &io::Error) -> bool {
+    let bomb: Option<&Bomb> = error.get_ref().and_then(|it| it.downcast_ref());
+    bomb.is_some()
+}
 
 /// A position between two lines from which reading can continue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

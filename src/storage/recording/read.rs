@@ -2,7 +2,7 @@
 
 use super::{
     Entry, FORMAT, Header, decode,
-    frames::{Bomb, Place, Text},
+    frames::{Place, Text, is_bomb},
 };
 use crate::facts::text;
 use gpuwatch_probe::wire::LINE_MAX;
@@ -122,7 +122,7 @@ impl<R: Read> Reader<R> {
             }
             Ok(got) if got == LINE_MAX => Err(Fault::TooLong { line: lines + 1 }),
             Ok(_) => Err(Fault::Cut { lines }),
-            Err(e) if e.get_ref().is_some_and(|it| it.is::<Bomb>()) => Err(Fault::Bomb { lines }),
+            Err(e) if is_bomb(&e) => Err(Fault::Bomb { lines }),
             Err(e) if !self.input.is_compressed() || e.raw_os_error().is_some() => Err(Fault::Io(e)),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(Fault::Cut { lines }),
             Err(_) => Err(Fault::Damaged { lines }),

@@ -174,7 +174,7 @@ fn a_file_that_unpacks_to_far_more_than_a_recording_is_read_no_further() {
     }
     let bomb = bomb.finish().unwrap();
     assert!(bomb.len() * 1000 < lines.len() * 128);
-    let (read_lines, fault) = (Reader::new(bomb.as_slice()).unwrap().filter(Result::is_ok).count(), read(&bomb).1);
+    let (read_lines, fault) = (Reader::new(bomb.as_slice()).unwrap().flatten().count(), read(&bomb).1);
     assert!(matches!(fault, Some(Fault::Bomb { .. })), "{fault:?}");
     assert!(read_lines > 1 << 15 && read_lines < 1 << 20, "{read_lines}");
     // The same lines without a frame have their own size.
