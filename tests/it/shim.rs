@@ -367,15 +367,20 @@ fn the_boot_costs_little_beside_the_start_of_python() {
     assert!(with < 2.0 * without, "{with} s, {without} s without");
 }
 
-/// The script with our package importable, but nothing that starts it: what those who prefer code have.
-fn by_code(gpu: &torch::Gpu, home: &Home, prepare: impl FnOnce(&mut Command)) -> BTreeMap<String, Value> {
+/// Returns the probe's library, unpacked.
+pub(crate) fn library(home: &Home) -> String {
     let mut env = Command::new(env!("CARGO_BIN_EXE_gpuwatch"));
     let exports = torch::stdout(&env.arg("env").envs(home.variables()).output().unwrap());
     let library = exports.lines().find_map(|it| it.strip_prefix("export GPUWATCH_PROBE_SO='")).unwrap();
+    library.trim_end_matches('\'').to_owned()
+}
+
+/// The script with our package importable, but nothing that starts it: what those who prefer code have.
+fn by_code(gpu: &torch::Gpu, home: &Home, prepare: impl FnOnce(&mut Command)) -> BTreeMap<String, Value> {
     let mut python = gpu.command(torch::python());
     python.arg(script("by_code.py")).envs(home.variables());
     python.env("PYTHONPATH", format!("{}/probes/python", env!("CARGO_MANIFEST_DIR")));
-    python.env("GPUWATCH_PROBE_SO", library.trim_end_matches('\''));
+    python.env("GPUWATCH_PROBE_SO", library(home));
     prepare(&mut python);
     let output = python.output().unwrap();
     assert!(is_quiet(&String::from_utf8_lossy(&output.stderr)), "{output:?}");

@@ -2,7 +2,11 @@
 
 use std::process::Command;
 
-use crate::{shim::script, torch};
+use crate::{
+    launch::Home,
+    shim::{library, script},
+    torch,
+};
 
 fn python_side() -> String {
     format!("{}/probes/python", env!("CARGO_MANIFEST_DIR"))
@@ -17,9 +21,16 @@ fn golden_cases_hold_in_any_python() {
 
 #[test]
 fn golden_cases_hold_for_real_optimizers() {
-    let gpu = torch::machine();
-    let mut python = gpu.command(torch::python());
-    python.arg(script("steps.py")).arg("torch").env("PYTHONPATH", python_side());
-    let printed = torch::stdout(&python.output().unwrap());
-    assert!(printed.starts_with("steps are right with torch 2."), "{printed}");
+    let (gpu, home) = (torch::machine(), Home::new());
+    // Watched by the library, and by PyTorch's hooks where the library cannot.
+    for how in ["watch", "hooks"] {
+        let mut python = gpu.command(torch::python());
+        python
+            .arg(script("steps.py"))
+            .arg(how)
+            .env("PYTHONPATH", python_side())
+            .env("GPUWATCH_PROBE_SO", library(&home));
+        let printed = torch::stdout(&python.output().unwrap());
+        assert!(printed.starts_with("steps are right with torch 2."), "{how}: {printed}");
+    }
 }

@@ -51,18 +51,3 @@ def stop():
     probe.leave()
     package._probe = None
     return "ended"
-
-
-def steps_of(optimizer):
-    """Returns how many steps an optimizer has made by its own count; 0 where it keeps none on the host."""
-    try:
-        state = optimizer.state
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter in state:
-                    count = state[parameter].get("step", 0)
-                    # To read a number from a device would wait for the device.
-                    return int(count) if getattr(getattr(count, "device", None), "type", "cpu") == "cpu" else 0
-    except Exception:
-        pass
-    return 0

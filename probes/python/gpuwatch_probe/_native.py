@@ -6,8 +6,9 @@ import stat
 
 STEP, TICK, CALL = 0, 1, 2
 
-# Return codes: invalid arguments; a viewer requests sites; Python itself has to handle this optimizer step.
-INVALID, ASKED, NOT_ARMED = -2, 1, 2
+# Return codes: invalid arguments; a viewer requests sites; Python itself has to handle this optimizer step; reading the
+# counters has raised.
+INVALID, ASKED, NOT_ARMED, RAISED = -2, 1, 2, -1000
 
 
 # The library's path where gpuwatch itself has put it; and the library, which is loaded once.

@@ -15,13 +15,14 @@ from ._errors import Errors, is_ours
 from ._history import refusal
 from ._captures import Resting
 from ._loops import Places
-from ._native import ASKED, CALL, INVALID, NOT_ARMED, STEP, TICK, cure, loaded, log, path, utf8
+from ._native import ASKED, CALL, INVALID, NOT_ARMED, RAISED, STEP, TICK, cure, loaded, log, path, utf8
 from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
 from ._rows import taker, unknown_shape
 from ._sites import Sites
-from ._late import steps_of
-from ._steps import Steps, hooks
+from ._optimizers import address_of_first_parameter, steps_of
+from ._steps import Steps
 from ._trace import traced
+from ._watch import Watch
 from ._window import Windows
 from ._words import Words
 
@@ -53,6 +54,7 @@ class Probe(Errors):
         self.explicit = False
         self.devices = ()
         self._sites = None
+        self._watch = None
         self._handles = []
         self._wake = _thread.allocate_lock()
         self._due = True
@@ -235,7 +237,7 @@ class Probe(Errors):
         self._row = taker(native.builtin("push_row"), stats, host, mask)
         self._arm, self._disarm = native.builtin("arm"), native.builtin("disarm")
         self._counters = mask, stats
-        self._hook(native.builtin("end_step"))
+        self._watch_steps(native.builtin)
         if backend == "native":
             if "observer" not in _standing:
                 _standing.add("observer")
@@ -256,32 +258,21 @@ class Probe(Errors):
             return self._trace
         return None if self._windows is None else self._windows.current
 
-    def _hook(self, end_step):
-        from torch.optim.optimizer import (
-            Optimizer,
-            register_optimizer_step_post_hook,
-            register_optimizer_step_pre_hook,
-        )
-
-        wrapper = Optimizer.profile_hook_step(lambda: None).__code__
-        self.steps.places = Places(os.path.dirname(wrapper.co_filename))
-
-        def true_depth():
-            depth, frame = 0, sys._getframe(2)
-            while frame is not None:
-                depth += frame.f_code is wrapper
-                frame = frame.f_back
-            return depth
-
-        pre, post = hooks(true_depth, end_step, self._other_step, self._fault)
-        # Dynamo must call these as they are: it must not compile them.
-        pre._torchdynamo_disable = post._torchdynamo_disable = True
-        self._handles = [register_optimizer_step_pre_hook(pre), register_optimizer_step_post_hook(post)]
+    def _watch_steps(self, builtin):
+        watch = Watch(self.torch, builtin, self._other_step, self._fault)
+        self.steps.places = Places(os.path.dirname(watch.wrapper.co_filename))
+        self._watch, self._handles = watch, [watch]
 
     def _other_step(self, optimizer, answer):
         """Handles an optimizer's step that `end_step` did not end, or after which a request waits."""
+        if self.off:
+            return
         if answer == ASKED:
             self._sites.turn(self.number())
+        elif answer == RAISED:
+            # The same again, to know what it raises.
+            self._take_over()
+            self._end_step(STEP)
         elif answer == INVALID:
             raise unknown_shape()
         elif answer == NOT_ARMED and not self.explicit:
@@ -290,7 +281,7 @@ class Probe(Errors):
                 self.steps.number = max(0, steps_of(optimizer) - 1)
                 self._describe_first(self.steps.number + 1)
             self._take_over()
-            key = (id(optimizer), id(_first_parameter(optimizer)))
+            key = (id(optimizer), address_of_first_parameter(optimizer))
             if self.steps.event(key):
                 self._end_step(STEP)
             if self.steps.is_alone(key) and not self._due:
@@ -323,6 +314,7 @@ class Probe(Errors):
         return True
 
     def _find_devices(self):
+        self._watch.search()
         in_use = self.torch._C._cuda_hasPrimaryContext
         self.devices = tuple(it for it in self._visible if in_use(it))
         # Launchers that are libraries initialise `torch.distributed` after CUDA.
@@ -385,11 +377,3 @@ def _stop(reason="exit"):
 def _on_oom(device, tried, limit, free):
     if _current is not None:
         _current._on_oom(device, tried, limit, free)
-
-
-def _first_parameter(optimizer):
-    """Returns the first parameter after empty groups; `None` if the optimizer has none or is of an unknown kind."""
-    try:
-        return next(it for group in optimizer.param_groups for it in group["params"])
-    except Exception:
-        return None

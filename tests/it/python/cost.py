@@ -14,8 +14,6 @@ import sys
 import time
 
 import torch
-from torch.optim import optimizer as optim
-
 import gpuwatch_probe
 
 rounds, steps = int(sys.argv[1]), int(sys.argv[2])
@@ -27,16 +25,14 @@ for _ in range(300):
 probe = gpuwatch_probe._probe
 assert probe is not None and probe.native is not None and not probe.off, "the probe runs"
 assert len(probe.devices) == 1, probe.devices
-hooks = [(table, dict(table)) for table in (optim._global_optimizer_pre_hooks, optim._global_optimizer_post_hooks)]
-assert all(len(kept) == 1 for _, kept in hooks)
+assert not probe._watch._handles, "the library watches the steps"
 bare = torch._C._cuda_memoryStats
 
 
 def on(is_on):
-    for table, kept in hooks:
-        table.clear()
-        if is_on:
-            table.update(kept)
+    probe._watch.remove()
+    if is_on:
+        probe._watch_steps(probe.native.builtin)
 
 
 def with_read():

@@ -172,28 +172,26 @@ call(lambda: call(fails=True), fails=True)
 check("healed after a nested exception", call(), True)
 check("healed below an exception", call(lambda: call(fails=True)), True)
 
-if sys.argv[1:] != ["torch"]:
+if not sys.argv[1:]:
     print("steps are right without torch")
     sys.exit()
 
 import torch  # noqa: E402
-from torch.optim.optimizer import (  # noqa: E402
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim import optimizer as optim  # noqa: E402
 
-import gpuwatch_probe  # noqa: E402
-from gpuwatch_probe import _torch  # noqa: E402
+from gpuwatch_probe import _native, _torch  # noqa: E402
 
-gpuwatch_probe.start()
 probe = _torch.Probe(torch)
 rows = []
 # There is no CUDA here: this tests only the hooks, with a row that holds nothing but its step.
 probe._due = False
 probe._row = lambda devices, step, edge: rows.append(step)
 probe._arm = lambda *armed: None
-probe._hook(lambda optimizer: NOT_ARMED)
+# Where the library cannot watch, PyTorch's own hooks do.
+without = {"begin_watching": lambda *it: _native.INVALID, "watch": None, "end_watching": int}
+without["end_step"] = lambda optimizer: NOT_ARMED
+builtin = without.get if sys.argv[1] == "hooks" else _native.loaded().builtin
+probe._watch_steps(builtin)
 places = probe.steps.places
 
 
@@ -338,7 +336,7 @@ class Inner(torch.optim.SGD):
         return super().step()
 
 
-class Wrapper(Optimizer):
+class Wrapper(optim.Optimizer):
     """As accelerate's: an optimizer that calls another."""
 
     def __init__(self, inner):
@@ -372,14 +370,6 @@ def empty():
 run("an empty first group", empty, [1, 2])
 
 
-def hook_with(row):
-    probe._row = row
-    for handle in probe._handles:
-        handle.remove()
-    probe._arm = lambda *armed: None
-probe._hook(lambda optimizer: NOT_ARMED)
-
-
 def interrupted():
     """An exception that a signal handler of the job raises in the middle of a row reaches the job."""
     optimizer = sgd()
@@ -389,12 +379,12 @@ def interrupted():
         exec(raised)
 
     kept = probe._row
-    hook_with(row)
+    probe._row = row
     try:
         optimizer.step()
     except TimeoutError:
         rows.append("the job's")
-    hook_with(kept)
+    probe._row = kept
 
 
 run("a handler's exception passes", interrupted, ["the job's"])
@@ -492,5 +482,33 @@ def masked():
 
 
 run("an interrupted start", masked, ["interrupted"])
+
+
+class Called(torch.optim.SGD):
+    """Its step is an object, which cannot be watched."""
+
+    class Step:
+        def __get__(self, optimizer, kind):
+            return self if optimizer is None else lambda closure=None: self(optimizer, closure)
+
+        def __call__(self, optimizer, closure=None):
+            return torch.optim.SGD.step(optimizer, closure)
+
+    step = Step()
+
+
+def of_any_kind():
+    is_watched = sys.argv[1] == "watch"
+    check("PyTorch's hooks are not used", len(optim._global_optimizer_post_hooks), int(not is_watched))
+    made = Called(parameters(), lr=0.1), sgd()
+    for _ in range(3):
+        for optimizer in made:
+            optimizer.step()
+    check("now they are", len(optim._global_optimizer_post_hooks), 1)
+
+
+run("a step that is no function", of_any_kind, [1, 2, 3])
 check("nothing turned the probe off", probe.off, False)
+probe._turn_off()
+check("and later none", [len(it) for it in (optim._global_optimizer_pre_hooks, optim._global_optimizer_post_hooks)], [0, 0])
 print("steps are right with torch", torch.__version__)

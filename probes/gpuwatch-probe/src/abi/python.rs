@@ -1,14 +1,18 @@
-//! Reads rows directly from PyTorch's nested dictionary of counters, by a builtin function for the interpreter.
+//! Reads rows directly from PyTorch's nested dictionary of counters, by a builtin function ([`builtins`]) for the interpreter.
 //!
 //! Reading the same values in Python and packing them for a foreign call takes three times as long, mostly because the
 //! caches are cold after a training step. It uses only calls of Python's stable ABI, found in the process; the caller
-//! holds the GIL. [`step`] adds the end of a plain training step in one call.
+//! holds the GIL. [`step`] adds the end of a plain training step in one call, and
+//! [`watch`] what calls it.
 
+mod builtins;
 mod step;
+mod watch;
 
 pub(super) use step::reset;
+use watch::Calls;
 
-use super::{FAULT, INVALID, OK, local, text};
+use super::{INVALID, OK, local};
 use crate::{
     reading::Reading,
     sys,
@@ -17,9 +21,7 @@ use crate::{
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_longlong, c_void},
     mem::transmute,
-    panic::{UnwindSafe, catch_unwind},
-    ptr, slice,
-    sync::atomic::{AtomicPtr, Ordering},
+    ptr,
 };
 
 type Object = *mut c_void;
@@ -30,6 +32,7 @@ type Fault = unsafe extern "C" fn() -> Object;
 type Forget = unsafe extern "C" fn();
 type Answer = unsafe extern "C" fn(c_longlong) -> Object;
 type Attribute = unsafe extern "C" fn(Object, Object) -> Object;
+type TypeOf = unsafe extern "C" fn(Object) -> Object;
 type At = unsafe extern "C" fn(Object, isize) -> Object;
 type Call = unsafe extern "C" fn(Object, Object) -> Object;
 type Count = unsafe extern "C" fn(Object);
@@ -64,6 +67,10 @@ struct Python {
     forget: Forget,
     answer: Answer,
     attribute: Attribute,
+    own_attribute: Attribute,
+    in_class: Attribute,
+    member: Object,
+    type_of: TypeOf,
     in_list: At,
     in_tuple: At,
     call: Call,
@@ -75,6 +82,7 @@ struct Python {
     param_groups: Object,
     params: Object,
     lookups: Vec<Lookup>,
+    calls: Option<Calls>,
 }
 
 /// A key to look up in the dictionary found one level above. Small, because the caches are cold.
@@ -128,7 +136,7 @@ impl Python {
             let pool =
                 |it: &'static Counter| if let Torch::Pools(name) = it.torch { Some((name, it.place)) } else { None };
             let pools = Counters::TABLE.iter().filter_map(pool);
-            Some(Self {
+            let mut python = Self {
                 get: transmute::<Object, Get>(find(c"PyDict_GetItemWithError")?),
                 next: transmute::<Object, Next>(find(c"PyDict_Next")?),
                 integer: transmute::<Object, Integer>(find(c"PyLong_AsUnsignedLongLong")?),
@@ -136,6 +144,10 @@ impl Python {
                 forget: transmute::<Object, Forget>(find(c"PyErr_Clear")?),
                 answer: transmute::<Object, Answer>(find(c"PyLong_FromLongLong")?),
                 attribute: transmute::<Object, Attribute>(find(c"PyObject_GetAttr")?),
+                own_attribute: transmute::<Object, Attribute>(find(c"PyObject_GenericGetAttr")?),
+                in_class: transmute::<Object, Attribute>(find(c"_PyType_Lookup")?),
+                member: find(c"PyMemberDescr_Type")?,
+                type_of: transmute::<Object, TypeOf>(find(c"PyObject_Type")?),
                 in_list: transmute::<Object, At>(find(c"PyList_GetItem")?),
                 in_tuple: transmute::<Object, At>(find(c"PyTuple_GetItem")?),
                 call: transmute::<Object, Call>(find(c"PyObject_CallObject")?),
@@ -147,7 +159,10 @@ impl Python {
                 param_groups: key("param_groups")?,
                 params: key("params")?,
                 lookups: lookups(key)?,
-            })
+                calls: None,
+            };
+            python.calls = Calls::find(&python);
+            Some(python)
         }
     }
 
@@ -171,6 +186,32 @@ impl Python {
             return None;
         }
         Some(object)
+    }
+
+    /// Returns an object's type, which lives as long as the object.
+    ///
+    /// # Safety
+    /// The object is alive.
+    unsafe fn kind(&self, object: Object) -> Object {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let kind = (self.type_of)(object);
+            (self.release)(kind);
+            kind
+        }
+    }
+
+    /// Returns a new reference to an attribute that an instance itself has; `None` if code of its class would run.
+    ///
+    /// # Safety
+    /// The object is alive.
+    unsafe fn own(&self, object: Object, name: Object) -> Option<Object> {
+        // SAFETY: as the caller promises; a class holds what is found in it.
+        unsafe {
+            let in_class = (self.in_class)(self.kind(object), name);
+            let is_plain = in_class.is_null() || self.kind(in_class) == self.member;
+            if is_plain { self.found((self.own_attribute)(object, name)) } else { None }
+        }
     }
 
     /// Returns a 64-bit number; `None` for anything else, negative or larger numbers.
@@ -273,82 +314,4 @@ struct Row {
     /// Valid counters.
     mask: u64,
     pinned: [Option<u64>; 2],
-}
-
-/// Created once, by the first thread that needs it, and never freed; a forked child has the same interpreter.
-static PYTHON: AtomicPtr<Python> = AtomicPtr::new(ptr::null_mut());
-
-/// The builtin functions, by name.
-const FUNCTIONS: [(&CStr, Function); 4] =
-    [(c"push_row", push_row), (c"arm", arm), (c"disarm", disarm), (c"end_step", end_step)];
-
-unsafe extern "C" fn push_row(_module: Object, arguments: *const Object, count: isize) -> Object {
-    // SAFETY: the interpreter calls this as it is called itself.
-    unsafe { called(arguments, count, |python, it| Some(python.push_row(it))) }
-}
-
-unsafe extern "C" fn arm(_module: Object, arguments: *const Object, count: isize) -> Object {
-    // SAFETY: likewise.
-    unsafe { called(arguments, count, |python, it| Some(python.arm(it))) }
-}
-
-unsafe extern "C" fn disarm(_module: Object, arguments: *const Object, count: isize) -> Object {
-    // SAFETY: likewise.
-    unsafe { called(arguments, count, |_, _| Some(Python::disarm())) }
-}
-
-unsafe extern "C" fn end_step(_module: Object, arguments: *const Object, count: isize) -> Object {
-    // SAFETY: likewise.
-    unsafe { called(arguments, count, |python, it| python.end_step(it)) }
-}
-
-/// Calls a builtin function's implementation and converts its result; `None` raises the error that the interpreter has
-/// set.
-///
-/// # Safety
-/// The caller holds the GIL, and there are `count` live arguments.
-unsafe fn called(
-    arguments: *const Object,
-    count: isize,
-    body: impl FnOnce(&Python, &[Object]) -> Option<i64> + UnwindSafe,
-) -> Object {
-    // SAFETY: nothing can call this before the pointer was set, and it is never freed.
-    let Some(python) = (unsafe { PYTHON.load(Ordering::Acquire).as_ref() }) else { return ptr::null_mut() };
-    let answer = catch_unwind(|| {
-        let count = usize::try_from(count).unwrap_or(0);
-        // SAFETY: as the caller promises; of no arguments none needs to have an address.
-        let arguments = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(arguments, count) } };
-        body(python, arguments)
-    });
-    // SAFETY: the call makes an integer of any number; it returns null if it has set an error.
-    answer.unwrap_or(Some(FAULT.into())).map_or(ptr::null_mut(), |it| unsafe { (python.answer)(it) })
-}
-
-/// Returns a builtin function of Python by name, as a new reference. Null if the process has no Python, or if there is
-/// no such function.
-///
-/// # Safety
-/// The caller holds the GIL; `name` is a zero-terminated string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpuwatch_python(name: *const c_char) -> Object {
-    let make = || {
-        // SAFETY: as the caller promises.
-        let named = unsafe { text(name) }?;
-        let (name, function) = FUNCTIONS.into_iter().find(|(it, _)| it.to_bytes() == named.as_bytes())?;
-        let new = sys::symbol(c"PyCFunction_NewEx");
-        if new.is_null() {
-            return None;
-        }
-        if PYTHON.load(Ordering::Acquire).is_null() {
-            // The GIL lets only one thread come here.
-            PYTHON.store(Box::into_raw(Box::new(Python::find()?)), Ordering::Release);
-        }
-        let method = Method { name: name.as_ptr(), function, flags: METH_FASTCALL, doc: ptr::null() };
-        // SAFETY: the signature is that of the stable ABI; the interpreter keeps the definition, which is leaked.
-        unsafe {
-            let new = transmute::<Object, New>(new);
-            Some(new(Box::into_raw(Box::new(method)), ptr::null_mut(), ptr::null_mut()))
-        }
-    };
-    catch_unwind(make).ok().flatten().unwrap_or(ptr::null_mut())
 }

@@ -131,14 +131,15 @@ impl Python {
         Some(answer.into())
     }
 
-    /// Returns the address of an optimizer's first parameter; 0 if its first group has none.
+    /// Returns the address of an optimizer's first parameter; 0 if its first group has none, or if the optimizer's own
+    /// code would have to run.
     ///
     /// # Safety
     /// The object is alive.
     unsafe fn first_parameter(&self, optimizer: Object) -> usize {
         // SAFETY: as the caller promises; each container is alive while it is used.
         unsafe {
-            let Some(groups) = self.found((self.attribute)(optimizer, self.param_groups)) else { return 0 };
+            let Some(groups) = self.own(optimizer, self.param_groups) else { return 0 };
             let parameters = self.found((self.in_list)(groups, 0)).and_then(|it| self.item(it, self.params));
             let first = parameters.and_then(|it| self.found((self.in_list)(it, 0)));
             (self.release)(groups);
