@@ -105,11 +105,11 @@ int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
  * of the latest step that was counted here.
  *
  * begin_watching(update_wrapper, code, found, other, set_eval_frame) prepares for watch(function): from then on
- * end_step runs after each outermost call of that function, by the way that `function(*args, **kwargs)` takes through the
- * function object, and other(optimizer, answer) if it returns anything but 0 (-1000: it raised). found(wrapper, None)
+ * end_step runs after each outermost call of that function, by the way that `function(*args, **kwargs)` takes through
+ * the function object, and other(optimizer, answer) if it returns anything but 0 (-1000: it raised). found(wrapper, None)
  * runs after functools.update_wrapper has made a function with that code. The two run where neither tracers and
- * profilers (from Python 3.11 on) nor Dynamo, by its set_eval_frame, see them. end_watching() leaves all as it was. They
- * return 0, or an error where that is not possible.
+ * profilers (from Python 3.11 on) nor Dynamo, by its set_eval_frame, see them. The garbage collector is off meanwhile.
+ * After end_watching() nothing of this happens. They return 0, or an error where that is not possible.
  *
  * NULL where the process has no Python, or there is no function of that name. */
 void *gpuwatch_python(const char *name);

@@ -39,6 +39,7 @@ mod hardware;
 mod harmless;
 mod holders;
 mod idle;
+mod invisible;
 mod jobs;
 mod keyboard;
 mod launch;

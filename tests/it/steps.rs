@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::{
+    holders::pythons,
     launch::Home,
     shim::{library, script},
     torch,
@@ -32,5 +33,18 @@ fn golden_cases_hold_for_real_optimizers() {
             .env("GPUWATCH_PROBE_SO", library(&home));
         let printed = torch::stdout(&python.output().unwrap());
         assert!(printed.starts_with("steps are right with torch 2."), "{how}: {printed}");
+    }
+}
+
+/// The library writes into function objects, whose layout differs between releases.
+#[test]
+fn functions_are_watched_in_every_python() {
+    let (home, pythons) = (Home::new(), pythons());
+    assert!(!pythons.is_empty());
+    for python in pythons {
+        let mut command = Command::new(&python);
+        command.arg(script("watch.py")).env("PYTHONPATH", python_side()).env("GPUWATCH_PROBE_SO", library(&home));
+        let printed = torch::stdout(&command.output().unwrap());
+        assert_eq!(printed, "watched\n", "{}", python.display());
     }
 }

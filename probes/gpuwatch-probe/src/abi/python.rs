@@ -1,14 +1,15 @@
-//! Reads rows directly from PyTorch's nested dictionary of counters, by a builtin function ([`builtins`]) for the interpreter.
+//! Reads rows directly from PyTorch's nested dictionary of counters, by a builtin function for the interpreter.
 //!
 //! Reading the same values in Python and packing them for a foreign call takes three times as long, mostly because the
-//! caches are cold after a training step. It uses only calls of Python's stable ABI, found in the process; the caller
-//! holds the GIL. [`step`] adds the end of a plain training step in one call, and
-//! [`watch`] what calls it.
+//! caches are cold after a training step. It uses calls of Python that it finds in the process, all but one of its
+//! stable ABI (`_PyType_Lookup`); the caller holds the GIL. [`step`] adds the end of a plain training step in one call,
+//! and [`watch`] what calls it.
 
 mod builtins;
 mod step;
 mod watch;
 
+pub use builtins::gpuwatch_python;
 pub(super) use step::reset;
 use watch::Calls;
 

@@ -10,7 +10,7 @@ use super::{INVALID, Intern, OK, Object, Python, builtins::PYTHON};
 use crate::sys;
 use std::{
     cell::Cell,
-    ffi::{CStr, c_void},
+    ffi::{CStr, c_int, c_void},
     mem::{self, transmute},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr,
@@ -24,13 +24,11 @@ type CallWith = unsafe extern "C" fn(Object, ...) -> Object;
 type Current = unsafe extern "C" fn() -> Object;
 type Fetch = unsafe extern "C" fn(*mut Object, *mut Object, *mut Object);
 type Restore = unsafe extern "C" fn(Object, Object, Object);
+type Switch = unsafe extern "C" fn() -> c_int;
 type Trace = unsafe extern "C" fn(Object);
 
 /// The bit of a vectorcall's count of arguments that is none of the count.
 const OFFSET: usize = 1 << (usize::BITS - 1);
-
-/// Most functions that are watched: one for each class of optimizers.
-const MOST: usize = 1024;
 
 /// What the reading of counters raised; Python reads them again and reports it.
 const RAISED: i64 = -1000;
@@ -40,8 +38,8 @@ struct Watched {
     is_on: bool,
     /// What calls a function of Python.
     call: Option<Vectorcall>,
-    /// `functools.update_wrapper`, and the optimizers' functions.
-    functions: Vec<Object>,
+    /// `functools.update_wrapper`.
+    update: Object,
     /// The code of the functions in which PyTorch wraps steps.
     wrapper: Object,
     /// Called with such a function when there is a new one.
@@ -58,7 +56,7 @@ unsafe impl Send for Watched {}
 static WATCHED: Mutex<Watched> = Mutex::new(Watched {
     is_on: false,
     call: None,
-    functions: Vec::new(),
+    update: ptr::null_mut(),
     wrapper: ptr::null_mut(),
     found: ptr::null_mut(),
     other: ptr::null_mut(),
@@ -88,6 +86,8 @@ pub(super) struct Calls {
     fetch: Fetch,
     restore: Restore,
     none: Object,
+    /// Python 3.10 and newer has functions that turn the collector off and on.
+    collector: Option<(Switch, Switch)>,
     /// Python 3.11 and newer calls no tracer or profiler between these two.
     without_tracers: Option<(Trace, Trace)>,
 }
@@ -115,6 +115,7 @@ impl Calls {
             if size(function)? != instance || slot == 0 || slot % word != 0 || slot + word > instance {
                 return None;
             }
+            let collector = find(c"PyGC_Disable").zip(find(c"PyGC_Enable"));
             let tracing = find(c"PyThreadState_EnterTracing").zip(find(c"PyThreadState_LeaveTracing"));
             Some(Self {
                 function,
@@ -126,6 +127,8 @@ impl Calls {
                 fetch: transmute::<Object, Fetch>(find(c"PyErr_Fetch")?),
                 restore: transmute::<Object, Restore>(find(c"PyErr_Restore")?),
                 none: find(c"_Py_NoneStruct")?,
+                collector: collector
+                    .map(|(off, on)| (transmute::<Object, Switch>(off), transmute::<Object, Switch>(on))),
                 without_tracers: tracing
                     .map(|(enter, leave)| (transmute::<Object, Trace>(enter), transmute::<Object, Trace>(leave))),
             })
@@ -172,10 +175,12 @@ impl Python {
         if call as usize != usual as usize || watched().is_on {
             return INVALID.into();
         }
-        let now = Watched { is_on: true, call: Some(call), functions: vec![update], wrapper, found, other, evaluate };
+        let now = Watched { is_on: true, call: Some(call), update, wrapper, found, other, evaluate };
         // SAFETY: what is kept lives; what is released was kept here.
         unsafe {
-            arguments.iter().for_each(|it| (self.keep)(*it));
+            for it in arguments {
+                (self.keep)(*it);
+            }
             let before = mem::replace(&mut *watched(), now);
             for it in [before.wrapper, before.found, before.other, before.evaluate] {
                 if !it.is_null() {
@@ -189,45 +194,38 @@ impl Python {
 
     /// `watch(function)`: returns 0, or an error for a function that cannot be watched.
     ///
+    /// Nothing is kept of it, as it may belong to a class that the job drops. So it stays watched for as long as it
+    /// lives, and [`stepped`] does nothing more for it once watching has ended.
+    ///
     /// # Safety
     /// The arguments are alive.
     pub(super) unsafe fn watch(&self, arguments: &[Object]) -> i64 {
         let (Some(calls), &[function]) = (&self.calls, arguments) else { return INVALID.into() };
         // SAFETY: as the caller promises.
         let Some(now) = (unsafe { calls.vectorcall(self, function) }) else { return INVALID.into() };
-        {
-            let mut watched = watched();
-            if now as usize == stepped as *const () as usize {
-                return 0;
-            }
-            let is_usual = watched.call.is_some_and(|it| it as usize == now as usize);
-            if !watched.is_on || !is_usual || watched.functions.len() >= MOST {
-                return INVALID.into();
-            }
-            watched.functions.push(function);
+        if now as usize == stepped as *const () as usize {
+            return 0;
         }
-        // SAFETY: it is a function, and lives as long as it is watched.
-        unsafe {
-            (self.keep)(function);
-            calls.set(function, stepped);
+        if watched().call.is_none_or(|it| it as usize != now as usize) {
+            return INVALID.into();
         }
+        // SAFETY: it is a function.
+        unsafe { calls.set(function, stepped) };
         0
     }
 
-    /// `end_watching()`: leaves every function as it was.
+    /// `end_watching()`: from now on nothing happens after a step.
     pub(super) fn end_watching(&self) -> i64 {
-        let (functions, call) = {
+        let (update, call) = {
             let mut watched = watched();
-            watched.is_on = false;
-            (mem::take(&mut watched.functions), watched.call)
+            let is_on = mem::replace(&mut watched.is_on, false);
+            (watched.update, watched.call.filter(|_| is_on))
         };
-        for function in functions {
-            if let (Some(calls), Some(call)) = (&self.calls, call) {
-                // SAFETY: it was kept, and a step that has begun ends through code that stays.
-                unsafe {
-                    calls.set(function, call);
-                    (self.release)(function);
-                }
+        if let (Some(calls), Some(call)) = (&self.calls, call) {
+            // SAFETY: it was kept since it was watched.
+            unsafe {
+                calls.set(update, call);
+                (self.release)(update);
             }
         }
         0
@@ -348,10 +346,19 @@ unsafe fn then(result: Object, is_due: bool, body: impl FnOnce(&Python, &Calls) 
     // SAFETY: nothing is watched before the pointer was set, and it is never freed.
     let Some(python) = (unsafe { PYTHON.load(Ordering::Acquire).as_ref() }) else { return result };
     let Some(calls) = &python.calls else { return result };
-    if catch_unwind(AssertUnwindSafe(|| body(python, calls))).unwrap_or(true) {
-        return result;
+    // What is allocated here makes no collection due, so that none of the job's finalizers runs here.
+    // SAFETY: as the caller promises.
+    let was_on = calls.collector.filter(|(off, _)| unsafe { off() } != 0);
+    let is_done = catch_unwind(AssertUnwindSafe(|| body(python, calls))).unwrap_or(true);
+    // SAFETY: likewise; the result is this function's own.
+    unsafe {
+        if let Some((_, on)) = was_on {
+            on();
+        }
+        if is_done {
+            return result;
+        }
+        (python.release)(result);
     }
-    // SAFETY: the result is this function's own.
-    unsafe { (python.release)(result) };
     ptr::null_mut()
 }
