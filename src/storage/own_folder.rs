@@ -231,10 +231,10 @@ mod tests {
         symlink(path("open"), path("closed/to-open")).unwrap();
         symlink(path("closed"), path("open/to-closed")).unwrap();
         assert!(make(&path("closed/to-open/gpuwatch")).is_err());
-        // Whoever changes this link later changes nothing: the path does not have it.
+        // A later change of this link has no effect: the path does not have it.
         let made = make(&path("open/to-closed/gpuwatch")).unwrap();
         assert_eq!(made, path("closed/gpuwatch").canonicalize().unwrap());
-        // A link that leads nowhere is no place for a new folder.
+        // Below a link that leads nowhere, nothing is made.
         symlink(path("nowhere"), path("closed/dangling")).unwrap();
         assert!(make(&path("closed/dangling/gpuwatch")).unwrap_err().to_string().contains("not a directory"));
     }

@@ -141,7 +141,7 @@ fn a_recording_is_opened_by_its_name() {
     assert_eq!(by_name, [Some(7), Some(3), Some(9), None]);
 }
 
-/// A file of 30 KB whose text is 256 MiB of valid lines: each command reads a bounded part of it, and says so.
+/// A file of 30 KB whose text is 256 MiB of valid lines: each command reads a bounded part of it, and reports that.
 #[test]
 fn a_file_that_unpacks_without_end_is_read_no_further() {
     let dir = tempfile::tempdir().unwrap();
