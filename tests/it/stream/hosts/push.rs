@@ -74,7 +74,7 @@ fn a_copy_lies_where_no_other_user_can_exchange_it() {
         fs::set_permissions(machines.path("node1").join(folder), fs::Permissions::from_mode(mode)).unwrap();
     };
     // Its group may write above the first place, and anybody in the second: a sticky folder protects what is below it,
-    // but is no place itself.
+    // but cannot be the place itself.
     for (cache, tmp) in [(0o775, 0o777), (0o777, 0o770), (0o2775, 0o702)] {
         set("cache", cache);
         set("tmp", tmp);
