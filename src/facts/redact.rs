@@ -19,7 +19,8 @@ pub fn redact(fact: &mut Fact) {
         Fact::Process(it) => {
             let argv: Vec<&str> = it.argv.iter().map(Foreign::raw).collect();
             it.argv = secrets::arguments(&argv).into_iter().map(Foreign::new).collect();
-            it.environment.iter_mut().chain(&mut it.place).for_each(hide_in);
+            it.environment.iter_mut().for_each(hide_in_variable);
+            it.place.iter_mut().for_each(hide_in);
         }
         Fact::ProbeGone { why: text, .. }
         | Fact::Notice(text)
@@ -93,6 +94,12 @@ fn replayed(it: &mut Replayed) {
 fn hide_in(text: &mut Foreign) {
     if let Cow::Owned(clean) = secrets::text(text.raw()) {
         *text = Foreign::new(clean);
+    }
+}
+
+fn hide_in_variable(variable: &mut Foreign) {
+    if let Cow::Owned(clean) = secrets::variable(variable.raw()) {
+        *variable = Foreign::new(clean);
     }
 }
 

@@ -1,195 +1,270 @@
-//! Names of options, variables and fields whose values are secrets.
+//! Names of options, variables and fields: how likely their values are secrets.
 
-use super::HIDDEN;
+use super::{listed, values::Grade};
 
-/// Words that mean a secret anywhere in a name, also at the end of a longer word.
-const STRONG: [&str; 17] = [
-    "password",
-    "passwd",
-    "passphrase",
-    "passcode",
-    "pwd",
-    "secret",
-    "secrets",
-    "credential",
-    "credentials",
-    "bearer",
-    "authorization",
-    "apikey",
-    "apikeys",
-    "accesskey",
-    "secretkey",
-    "privatekey",
-    "cookie",
-];
+/// Last words of names whose values are passwords.
+const PASSWORDS: &str = "otp passcode passphrase passwd password psw pswd pw pwd totp userpass userpwd";
 
-/// Last words of names about a secret, as in `password-file` and `key-dim`.
-const ABOUT: [&str; 32] = [
-    "base64", "bits", "bytes", "column", "count", "dim", "dims", "dir", "dropout", "env", "file", "format", "heads",
-    "index", "len", "length", "max", "min", "name", "num", "path", "policy", "prefix", "prompt", "provider", "rate",
-    "ratio", "size", "std", "timeout", "ttl", "type",
-];
+/// Last words of names whose values are other secrets.
+const SECRETS: &str = "\
+    apikey apikeys auth authkey authorization basicauth bearer cookie cookies cred credential credentials \
+    creds jwt mnemonic oauth passkey pat privkey sas secret secrets";
 
-/// Words after `key` and `token` that do not make them something else.
-const STILL: [&str; 8] = ["base", "data", "id", "material", "pem", "secret", "string", "value"];
+/// Last words that are secrets in some names, as `code` in a URL of Azure.
+const SOMETIMES: &str = "code dsn hmac license phpsessid sessionid sid sig signature webhook";
 
-/// Words before `token` and `tokens` that name a piece of text.
-const PIECES: [&str; 26] = [
-    "add", "audio", "bos", "cls", "end", "eos", "eot", "extra", "first", "image", "last", "mask", "max", "min", "new",
-    "next", "num", "pad", "per", "sep", "special", "start", "stop", "total", "unk", "video",
-];
+/// What may be written before these words without a separator, as in `dbpassword` and `accesstoken`.
+const ENDINGS: &str = "\
+    cookie credential credentials key keys pass passcode passphrase passwd password pwd secret secrets \
+    signature token tokens";
+
+/// Words before `key` and `keys` that make it a secret.
+const KEYS: &str = "\
+    access account admin aes airtable algolia anthropic api app application auth aws azure bot cipher clearml \
+    client cloudflare cohere comet consumer cookie crypt crypto datadog dd decrypt decryption deepgram deepl \
+    deepseek deploy django elastic elevenlabs encrypt encryption fal fernet firebase fireworks flask gcp \
+    gemini github gitlab google gpg groq hf hmac host hub huggingface identity ingest integration jwt kaggle \
+    labelbox lambda langchain langfuse langsmith licence license llm mailgun maps master mistral modal nebius \
+    neptune newrelic ngc nvidia openai openrouter perplexity pgp pinecone priv private push qdrant read \
+    recovery replicate roboflow rsa runpod s3 scale secret security sendgrid sentry serp serper service \
+    session shared sign signature signing ssh ssl stability storage stripe subscription supabase symmetric \
+    tavily tls together twilio unseal vast vault wandb weaviate webhook wireguard write xai";
+
+/// Words before `token` and `tokens` that make it a secret, whatever its value is.
+const TOKENS: &str = "\
+    access account admin api app auth aws azure bearer bootstrap bot ci client cloudflare consul csrf \
+    databricks datadog deploy device discord do docker dropbox face figma gh git gitea github gitlab grafana \
+    heroku hf hub hugging huggingface identity influx influxdb invite jira join jupyter jwt k8s kube \
+    kubernetes linear login mapbox modelscope neptune netlify notebook notion npm oauth openai private push \
+    pypi refresh registry replicate reset runner sas secret security sentry service session slack telegram \
+    upload user vault wandb xsrf";
+
+/// Words before `token` that name a piece of text.
+const PIECES: &str = "\
+    add added answer attention audio batch begin boi bos byte class cls context control count decoder draft \
+    end eoi eos eot extra fim first forced image img input label lang language last mask max middle min new \
+    next num object output pad per pool prefix prompt register sep special start stop suffix system task text \
+    total train unk video vision";
 
 /// Words before `key` and `keys` that name a field or a place.
-const FIELDS: [&str; 34] = [
-    "batch",
-    "cache",
-    "column",
-    "data",
-    "dict",
-    "feature",
-    "foreign",
-    "group",
-    "image",
-    "index",
-    "input",
-    "join",
-    "label",
-    "map",
-    "max",
-    "metric",
-    "min",
-    "missing",
-    "monitor",
-    "n",
-    "num",
-    "output",
-    "partition",
-    "primary",
-    "query",
-    "sample",
-    "sort",
-    "state",
-    "target",
-    "text",
-    "total",
-    "unexpected",
-    "hot",
-    "value",
-];
+const FIELDS: &str = "\
+    answer attn audio batch cache caption chosen ckpt column config data dict embedding feature field foreign \
+    group hash hot id ignore image index input join json label loss map mask max metric min missing model \
+    monitor n num optimizer output param params partition primary prompt public query rejected response sample \
+    search sort state summary target task text total unexpected value video weight";
 
 /// What a `pass` that is a password belongs to.
-const PASSES: [&str; 26] = [
-    "admin", "auth", "db", "email", "ftp", "http", "https", "key", "ldap", "login", "mail", "mongo", "mysql", "pg",
-    "postgres", "proxy", "redis", "root", "smtp", "ssh", "store", "sudo", "user", "usr", "vnc", "wifi",
-];
+const PASSES: &str = "\
+    admin app auth become cert db email ftp git http https imap key ldap login mail mongo mysql pg postgres \
+    proxy rabbitmq redis registry require root sa sasl smtp ssh store sudo user usr vault vnc wifi";
 
-/// First words of switches that turn something off, and so have no value.
-const OFF: [&str; 5] = ["disable", "no", "skip", "without", "ignore"];
+/// Last words of names about a secret, as in `password-file` and `key-dim`.
+const ABOUT: &str = "\
+    agent algorithm attr attribute backend bits budget bytes class cls col column columns count cutter dataset \
+    description dim dims dir dropout embedding embeddings enabled encoding endpoint env expiry field fields \
+    file filename files format heads help helper hint host idx index jar kind label len length level lifetime \
+    limit manager map mapping max method min mode name names norm num path policy prefix prompt provider rate \
+    ratio refresh required scope server size source std suffix timeout ttl type uri url";
 
-/// The kind of value that a name has.
+/// Last words that say which of several secrets it is, or how it is written.
+const VARIANTS: &str = "\
+    b64 backup base base64 data dev encoded json live material new old pem plain primary prod production raw \
+    secondary staging str string test value";
+
+/// First words of switches, which have no value or only turn something on or off.
+const SWITCHES: &str = "\
+    allow ask check detect disable enable generate has hide ignore list mask no print redact require scan show \
+    skip validate verify without";
+
+/// How likely the value of a name is a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
-    /// Not a secret.
+    /// It is not.
     Plain,
-    /// A secret, whatever it is.
-    Strong,
-    /// A secret, unless it is a word like `true`.
-    Secret,
-    /// A secret, unless it is such a word or a number.
+    /// It is if it looks random.
     Weak,
+    /// It is, unless it is a word, a number or a path.
+    Likely,
+    /// As `Likely`, and as `Sure` for an option.
+    Token,
+    /// It is, unless it is a number, a path or a constant.
+    Sure,
+    /// It is, unless it is a path or a constant.
+    Password,
     /// `name:secret`, or a name alone.
     Login,
 }
 
 impl Class {
-    /// Returns whether an argument that begins with one dash is the next option rather than a value.
-    pub(super) fn yields_to_options(self) -> bool {
-        matches!(self, Self::Plain | Self::Weak | Self::Login)
+    /// Returns the least grade of a value of this class that is a secret; `is_option` is whether it is the value of an
+    /// option or a variable.
+    pub(super) fn least(self, is_option: bool) -> Grade {
+        match self {
+            Self::Plain | Self::Login => Grade::Never,
+            Self::Weak => Grade::Random,
+            Self::Likely => Grade::Mixed,
+            Self::Token => {
+                if is_option {
+                    Grade::Word
+                } else {
+                    Grade::Mixed
+                }
+            }
+            Self::Sure => Grade::Word,
+            Self::Password => Grade::Number,
+        }
     }
 
-    /// Returns whether a value of this kind is a secret.
-    pub(super) fn is_secret(self, value: &str) -> bool {
-        match self {
-            _ if value.is_empty() => false,
-            Self::Plain | Self::Login => false,
-            Self::Strong => true,
-            Self::Secret => !is_word(value),
-            Self::Weak => !is_word(value) && !is_numbers(value),
-        }
+    /// Returns whether values of this class are secrets unless there is reason to doubt it.
+    pub(super) fn is_likely(self) -> bool {
+        matches!(self, Self::Likely | Self::Token | Self::Sure | Self::Password)
     }
 }
 
-/// Returns the kind of value that a name has.
+/// Returns how likely the value of a name is a secret.
 pub(super) fn class(name: &str) -> Class {
-    match name {
-        "-p" => return Class::Weak,
-        "-u" | "-U" => return Class::Login,
-        _ => {}
+    if name.len() > LONGEST || name == "PWD" || name == "OLDPWD" {
+        return Class::Plain;
+    }
+    if name == "-u" || name == "-U" {
+        return Class::Login;
+    }
+    // `-DNAME=X` and `-eNAME=X` give a variable to a program.
+    let is_attached = name.starts_with('-') && !name.starts_with("--") && name.len() > 3;
+    let is_among_secrets = name
+        .split('.')
+        .rev()
+        .skip(1)
+        .any(|it| listed("credentials passwords secrets", it.trim_start_matches(['+', '-', '~'])));
+    match class_of_words(name) {
+        Class::Plain | Class::Weak if is_among_secrets => Class::Likely,
+        Class::Plain | Class::Weak if is_attached => class_of_words(name.get(2..).unwrap_or_default()),
+        it => it,
+    }
+}
+
+fn class_of_words(name: &str) -> Class {
+    if name.rsplit_once('.').is_some_and(|it| it.1 == "token") {
+        return Class::Token;
     }
     let words = words(name);
+    let mut words: &[String] = &words;
+    if name.starts_with('-') && words.first().is_some_and(|it| listed(SWITCHES, it)) {
+        return Class::Plain;
+    }
+    while let [before @ .., previous, last] = words {
+        let is_number = last.strip_prefix('v').unwrap_or(last).bytes().all(|it| it.is_ascii_digit());
+        let is_variant = is_number || (listed(VARIANTS, last) && is_name_of_secret(before, previous));
+        if !is_variant {
+            break;
+        }
+        words = &words[..words.len() - 1];
+    }
     let Some((last, before)) = words.split_last() else { return Class::Plain };
-    let (last, previous) = (last.as_str(), before.last().map_or("", String::as_str));
-    if words.first().is_some_and(|it| OFF.contains(&it.as_str())) && name.starts_with('-') {
+    of_words(before.last().map_or("", String::as_str), last, before, name)
+}
+
+/// Longer names are not read.
+const LONGEST: usize = 256;
+
+fn is_name_of_secret(before: &[String], last: &str) -> bool {
+    of_words(before.last().map_or("", String::as_str), last, before, "").is_likely()
+}
+
+/// Returns the class of a name whose last words these are.
+fn of_words(previous: &str, last: &str, before: &[String], name: &str) -> Class {
+    let is_one_of = |list: &str| listed(list, last);
+    if previous.is_empty() && ["user", "login", "username"].contains(&last) && name.starts_with('-') {
+        return Class::Login;
+    }
+    if previous == "proxy" && last == "user" {
+        return Class::Login;
+    }
+    if !before.is_empty() && is_one_of(ABOUT) {
         return Class::Plain;
     }
-    if !before.is_empty() && ABOUT.contains(&last) {
+    if last == "id" && previous == "key" && before.iter().any(|it| it == "access") {
+        return Class::Sure;
+    }
+    if last == "id" && ["secret", "token"].contains(&previous) {
+        return Class::Weak;
+    }
+    // Names of objects that hold secrets.
+    if ["existing", "pull"].contains(&previous) {
         return Class::Plain;
     }
-    if words.iter().any(|word| STRONG.iter().any(|it| word.ends_with(it))) {
-        return Class::Strong;
+    if last == "signature" && previous == "access" {
+        return Class::Sure;
     }
-    let is_of_another_kind = match last {
-        "token" => PIECES.contains(&previous),
-        "tokens" => PIECES.contains(&previous) || previous == "n",
-        "key" | "keys" => FIELDS.contains(&previous),
-        _ => false,
-    };
-    if is_of_another_kind {
-        return Class::Plain;
+    if is_one_of(PASSWORDS) {
+        return Class::Password;
     }
-    let is_pass =
-        last.strip_suffix("pass").is_some_and(|it| PASSES.contains(&if it.is_empty() { previous } else { it }));
-    let is_still = STILL.contains(&last) && (previous == "key" || (previous == "token" && last != "id"));
-    let is_secret = ["key", "auth", "oauth", "jwt", "otp"].contains(&last) || last.ends_with("token");
+    if is_one_of(SECRETS) {
+        return Class::Sure;
+    }
     match last {
-        _ if is_pass || is_secret => Class::Secret,
-        "user" | "login" | "username" if name.starts_with('-') => Class::Login,
-        _ if is_still || matches!(last, "tokens" | "keys") || (last == "pass" && before.is_empty()) => Class::Weak,
-        _ => Class::Plain,
+        "token" if previous.is_empty() => Class::Token,
+        "token" | "tokens" if listed(PIECES, previous) || before.iter().any(|it| it == "num") => Class::Plain,
+        "token" | "tokens" if listed(TOKENS, previous) => Class::Sure,
+        "token" => Class::Likely,
+        "tokens" if previous.is_empty() => Class::Likely,
+        "key" | "keys" if previous.is_empty() => Class::Weak,
+        "key" | "keys" if listed(KEYS, previous) => Class::Sure,
+        "key" | "keys" if listed(FIELDS, previous) => Class::Plain,
+        "pass" if previous.is_empty() || PASSES.split(' ').any(|it| previous.ends_with(it)) => Class::Sure,
+        "pass" if name.chars().all(|it| !it.is_lowercase()) => Class::Likely,
+        "tokens" | "key" | "keys" | "pass" => Class::Weak,
+        "pin" if previous.is_empty() => Class::Password,
+        "phrase" if ["seed", "pass", "recovery", "secret"].contains(&previous) => Class::Password,
+        "pem" if ["", "private", "key"].contains(&previous) => Class::Weak,
+        _ if is_one_of(SOMETIMES) => Class::Weak,
+        _ => of_parts(last).unwrap_or_else(|| of_others(before)),
     }
+}
+
+/// Returns the class of a word such as `dbpassword` or `authtoken`.
+fn of_parts(word: &str) -> Option<Class> {
+    let ending = ENDINGS.split(' ').find(|it| word.ends_with(it) && word.len() > it.len())?;
+    let start = word.strip_suffix(ending)?;
+    if start == "sharedaccess" {
+        return Some(Class::Sure);
+    }
+    let class = of_words(start, ending, &[start.to_owned()], "");
+    match ending {
+        "key" | "keys" => KEYS.split(' ').any(|it| start.ends_with(it)).then_some(Class::Sure),
+        "pass" => (class == Class::Sure || class == Class::Likely).then_some(class),
+        _ => Some(class),
+    }
+}
+
+/// Returns the class of a name that mentions a secret and goes on.
+fn of_others(before: &[String]) -> Class {
+    let is_secret = |it: &String| listed(PASSWORDS, it) || listed(SECRETS, it);
+    let is_key = |it: &[String]| it[1] == "key" && listed(KEYS, &it[0]);
+    if before.iter().any(is_secret) || before.windows(2).any(is_key) { Class::Weak } else { Class::Plain }
 }
 
 /// Splits a name into lower-case words: `--hub_token`, `AccessKeyId`, `APIKey` have two, three and two.
 fn words(name: &str) -> Vec<String> {
     let (mut words, mut word) = (Vec::new(), String::new());
-    let chars: Vec<char> = name.chars().collect();
-    for (at, &c) in chars.iter().enumerate() {
-        let before = at.checked_sub(1).and_then(|it| chars.get(it));
+    let mut chars = name.chars().peekable();
+    let mut before: Option<char> = None;
+    while let Some(c) = chars.next() {
         let is_hump = c.is_uppercase()
-            && (before.is_some_and(|it| it.is_lowercase() || it.is_ascii_digit())
-                || (before.is_some_and(|it| it.is_uppercase())
-                    && chars.get(at + 1).is_some_and(|it| it.is_lowercase())));
+            && before.is_some_and(|it| {
+                it.is_lowercase()
+                    || it.is_ascii_digit()
+                    || (it.is_uppercase() && chars.peek().is_some_and(|it| it.is_lowercase()))
+            });
         if !c.is_alphanumeric() || is_hump {
             words.push(std::mem::take(&mut word));
         }
         if c.is_alphanumeric() {
             word.extend(c.to_lowercase());
         }
+        before = Some(c);
     }
     words.push(word);
     words.retain(|it| !it.is_empty());
     words
-}
-
-/// Whether a value is a common word, not a secret.
-fn is_word(value: &str) -> bool {
-    ["true", "false", "none", "null", "yes", "no", "on", "off", "auto", "default", HIDDEN]
-        .iter()
-        .any(|it| value.eq_ignore_ascii_case(it))
-}
-
-/// Returns whether a value is a number, or several, as in `8080:80`.
-pub(super) fn is_numbers(value: &str) -> bool {
-    value.starts_with(|it: char| it.is_ascii_digit() || "-+.".contains(it))
-        && value.chars().all(|it| it.is_ascii_digit() || ".,:e+-/".contains(it))
 }

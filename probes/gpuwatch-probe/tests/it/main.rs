@@ -5,6 +5,7 @@
 mod abi;
 mod client;
 mod header;
+mod secrets;
 mod server;
 mod sockets;
 mod spills;
