@@ -2,7 +2,7 @@
 
 use super::{
     advisor::Advisor,
-    record::{keep, start, writer},
+    record::{header, keep, start, writer},
 };
 use crate::{
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Summary, When},
@@ -22,7 +22,7 @@ use crate::{
     storage::{
         output,
         recording::encode_alert,
-        sink::{delivery::Delivery, figures, follow::follow, record::Recorder, store::Writer},
+        sink::{delivery::Delivery, figures, follow::{LAST_SCAN, follow}, record::Recorder, store::Writer},
         traces,
     },
 };
@@ -74,8 +74,23 @@ impl Place {
         self.bounds.no_arguments
     }
 
-    /// Starts the recorder, and returns its file.
+    /// Starts the recorder, and returns its file. If the disk is full, the recording begins once it has room.
     pub(super) fn start(&self) -> Result<(Recorder, PathBuf)> {
+        self.start_now().or_else(|why| {
+            let full = why.chain().filter_map(|it| Some(it.downcast_ref::<io::Error>()?.kind()));
+            let is_full = full.into_iter().any(|it| {
+                matches!(it, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
+            });
+            let Recording { naming, .. } = &self.recording;
+            let path = naming.output.clone().or_else(|| Some(self.bounds.store()?.path(&self.writer)));
+            match path.filter(|_| is_full) {
+                Some(path) => Ok((Recorder::planned(path.clone(), &header(naming.name.as_deref()))?, path)),
+                None => Err(why),
+            }
+        })
+    }
+
+    fn start_now(&self) -> Result<(Recorder, PathBuf)> {
         let (path, file) = match &self.recording.naming.output {
             Some(path) => {
                 let file = output::open_new(path).with_context(|| format!("cannot make {}", path.display()))?;
@@ -228,7 +243,7 @@ impl Watch {
                     over.notify_one();
                 }
             };
-            follow(&mut sources, stop, receive).await;
+            follow(&mut sources, stop, LAST_SCAN, receive).await;
         });
         self.deliver_last();
         let is_summed_up = match self.summary {
@@ -306,6 +321,6 @@ impl Watch {
 /// Records that an alert was raised or resolved.
 fn keep_alert(recorder: Option<&(Recorder, PathBuf)>, now: Stamp, edge: &'static str, finding: &Finding) {
     if let Some((recorder, _)) = recorder {
-        recorder.offer_line(encode_alert(now, edge, finding.json()));
+        recorder.offer_line(now, encode_alert(now, edge, finding.json()));
     }
 }

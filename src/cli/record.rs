@@ -16,7 +16,7 @@ use crate::{
     storage::{
         output::{self, create},
         recording::{FORMAT, Header},
-        sink::{delivery::Delivery, follow::follow, record::Recorder, store::Writer},
+        sink::{delivery::Delivery, follow::{PENDING, follow}, record::Recorder, store::Writer},
     },
 };
 use anyhow::{Context, Result, bail};
@@ -26,7 +26,11 @@ use std::{
     io::{self, IsTerminal},
     path::{Path, PathBuf},
     thread,
+    time::Duration,
 };
+
+/// How long a disk may take for the end of a recording when a signal asks for it.
+const END_WITHIN: Duration = Duration::from_millis(500);
 
 pub(super) fn record(
     output: Option<PathBuf>,
@@ -52,6 +56,7 @@ pub(super) fn record(
     super::print_message(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
     let stopped = stopped(signals);
     gpuwatch_probe::socket::prepare();
+    let mut is_stopped = false;
     super::runtime()?.block_on(async {
         let mut sources =
             Sources::start(sources::Options { no_arguments: bounds.no_arguments, ..watching.sources().recorded() });
@@ -59,7 +64,6 @@ pub(super) fn record(
             stopped.await;
             Vec::new()
         };
-        let mut noted = false;
         let asks = (asking.sites == When::Auto).then(|| sources.asks.clone());
         let mut asker = asks.map(|it| (Session::default(), Delivery::new(None, Some(it))));
         let receive = |event: &Event| {
@@ -67,22 +71,24 @@ pub(super) fn record(
             if let Some((session, delivery)) = &mut asker {
                 delivery.fold(session, policy, event, |_, _| ());
             }
-            if event.fact == Fact::Second
-                && !noted
-                && let Some(trouble) = recorder.outcome().trouble
-            {
-                super::print_message(format_args!("{trouble}"));
-                noted = true;
+            if event.fact == Fact::Second {
+                let trouble = recorder.outcome().trouble;
+                match &trouble {
+                    Some(trouble) if !is_stopped => super::print_message(format_args!("{trouble}")),
+                    None if is_stopped => super::print_message(format_args!("the recording goes on")),
+                    _ => {}
+                }
+                is_stopped = trouble.is_some();
             }
         };
-        follow(&mut sources, stop, receive).await;
+        follow(&mut sources, stop, PENDING, receive).await;
         Ok::<_, io::Error>(())
     })?;
-    let outcome = recorder.finish();
-    if let Some(loss) = outcome.loss() {
-        super::print_message(format_args!("{loss}"));
+    let fault = recorder.finish_within(END_WITHIN).fault();
+    if let Some(fault) = fault.as_ref().filter(|_| !is_stopped) {
+        super::print_message(format_args!("{fault}"));
     }
-    Ok(u8::from(outcome.trouble.is_some()))
+    Ok(u8::from(fault.is_some()))
 }
 
 /// Takes over the signals that end a recording. The caller may want one ignored, as nohup does: then it stays so.

@@ -90,7 +90,7 @@ const FIGURES: [(&str, Figure); 9] = [
 ];
 
 /// Writes every sample of the recordings, set by set in order of time; counters are bytes and counts as on the wire.
-/// Returns problems with the files' ends, for the user: missing rows are otherwise invisible.
+/// Returns what recordings lack and problems with the files' ends, for the user: missing rows are otherwise invisible.
 ///
 /// # Errors
 /// Fails if `out` cannot be written.
@@ -102,7 +102,8 @@ pub fn export(recordings: &[RecordingSet], format: Format, out: &mut impl Write)
     table(&columns, format, out, |write| {
         let mut troubles = Vec::new();
         for set in recordings {
-            let endings = each_row(set, write)?;
+            let (endings, missing) = each_row(set, write)?;
+            troubles.extend(missing);
             troubles.extend(replay::troubles(set, &endings));
             // Analyses of many files at once do not show a note about one of them.
             if format == Format::Parquet && endings.iter().any(Ending::is_damaged) {
@@ -168,8 +169,11 @@ fn unwritten(error: csv::Error) -> io::Error {
 
 type Row = Vec<(&'static str, Option<Value>)>;
 
-/// Passes on the row of every sample, in order of time; returns how the files end.
-fn each_row(recordings: &RecordingSet, write: &mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<Vec<Ending>> {
+/// Passes on the row of every sample, in order of time; returns how the files end, and what they lack.
+fn each_row(
+    recordings: &RecordingSet,
+    write: &mut dyn FnMut(Row) -> io::Result<()>,
+) -> io::Result<(Vec<Ending>, Option<String>)> {
     let mut session = Session::default();
     let mut cursor = recordings.play();
     while let Some((at, event)) = cursor.next_by(Stamp(u64::MAX)) {
@@ -178,7 +182,7 @@ fn each_row(recordings: &RecordingSet, write: &mut dyn FnMut(Row) -> io::Result<
             write(row(recordings, &session, probe, sample, at))?;
         }
     }
-    Ok(cursor.endings())
+    Ok((cursor.endings(), session.losses.missing()))
 }
 
 fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sample, at: Stamp) -> Row {

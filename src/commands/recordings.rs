@@ -198,6 +198,7 @@ impl Entry {
             }
             _ => {}
         }
+        out.extend(self.verdict.run.session.losses.missing());
         let finding = |it: &Finding| {
             let cause = it.because().map_or_else(String::new, |cause| format!(" ({cause})"));
             format!("{}: {}{cause}", it.weight(), it.kind.name())
@@ -237,6 +238,7 @@ impl Entry {
             "processes": self.verdict.run.session.processes.len(),
             "steps": self.verdict.run.steps(),
             "peak_allocated": self.peak(),
+            "missing": self.verdict.run.session.losses.missing(),
             "bytes": self.bytes,
             "exit_code": job.and_then(|it| it.code),
             "signal": job.and_then(|it| it.signal),

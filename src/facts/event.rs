@@ -2,6 +2,7 @@
 //!
 //! A recording is these events written as lines; a probe's events are lines of the wire.
 
+mod gap;
 mod parts;
 /// Answers of replays.
 pub mod replayed;
@@ -18,6 +19,7 @@ use crate::facts::{
     units::{Bytes, Stamp},
 };
 use gpuwatch_probe::wire::limits;
+pub use gap::{Gap, Steps};
 pub use gpuwatch_probe::wire::{self, Line};
 pub use parts::stamp_of;
 pub use replayed::Replayed;
@@ -192,6 +194,8 @@ pub enum Fact {
         /// How many.
         count: u64,
     },
+    /// A recording lacks what happened from this event's stamp on, for a while.
+    Gap(Gap),
     /// A replay of a job's allocations has an answer, or none.
     Replayed(Box<Replayed>),
     /// The command that `gpuwatch run` started has ended.

@@ -4,7 +4,7 @@
 
 use crate::facts::{
     event::{
-        DriverState, Fact, Line, Replayed, Trouble,
+        DriverState, Fact, Gap, Line, Replayed, Trouble,
         wire::{Hello, Sites},
     },
     text::Foreign,
@@ -24,6 +24,7 @@ pub fn redact(fact: &mut Fact) {
         }
         Fact::ProbeGone { why: text, .. }
         | Fact::Notice(text)
+        | Fact::Gap(Gap { why: text, .. })
         | Fact::Driver(DriverState::Absent { why: text })
         | Fact::Memory { reading: Err(Trouble::Other(text)), .. }
         | Fact::Processes { reading: Err(Trouble::Other(text)), .. } => hide_in(text),

@@ -73,6 +73,13 @@ pub fn counted(count: u64, noun: &str) -> String {
     format!("{count} {noun}{ending}")
 }
 
+/// Formats a count with separators: `41,000`.
+pub fn separated(count: u64) -> String {
+    let digits = count.to_string();
+    let groups: Vec<&str> = digits.as_bytes().rchunks(3).rev().filter_map(|it| str::from_utf8(it).ok()).collect();
+    groups.join(",")
+}
+
 /// Formats a duration in µs: `7 s`, `3 min`, `5 h`, `9 d`.
 pub fn duration(us: u64) -> String {
     match us / 1_000_000 {

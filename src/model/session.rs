@@ -172,6 +172,7 @@ impl Session {
             }
             Fact::JobEnded { code, signal } => self.job = Some(JobEnd { at, code: *code, signal: *signal }),
             Fact::Unread { what, count } => self.losses.unread(*what, *count),
+            Fact::Gap(gap) => self.losses.gap(at, gap),
         }
     }
 

@@ -377,7 +377,7 @@ pub fn troubles(recordings: &RecordingSet, endings: &[Ending]) -> Vec<String> {
 pub fn words(ending: &Ending, has_header: bool) -> Option<String> {
     match ending {
         Ending::Closed(closed) if closed.lost > 0 => {
-            Some(format!("{} lost while recording: the disk was too slow", counted(closed.lost, "event")))
+            Some(format!("{} lost while recording", counted(closed.lost, "event")))
         }
         Ending::Closed(_) => None,
         Ending::Open => has_header.then(|| "not closed: its writer was killed here, or still writes".to_owned()),

@@ -4,11 +4,20 @@
 /// Writes data to the disk.
 mod sync;
 
-/// Recordings: the event stream on disk.
-pub mod record;
+/// A file that goes on once its disk takes bytes again.
+mod disk;
+
+/// What a recording lacks.
+mod missed;
 
 /// A recording's file and its frames.
 pub mod writing;
+
+/// A recording with its holes.
+mod journal;
+
+/// Recordings: the event stream on disk.
+pub mod record;
 
 /// Appends to closed recordings.
 pub mod append;

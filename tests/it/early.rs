@@ -1,6 +1,7 @@
 //! Events before any reader has found the probe: errors right after CUDA starts, and jobs of less than a second.
 
-use crate::{launch::Home, pty::PROGRAM, shim::script, torch};
+use crate::{launch::Home, pty::PROGRAM, record::read, shim::script, torch};
+use gpuwatch::{model::session::Session, storage::recording::Entry};
 use serde_json::Value;
 use std::{
     fs,
@@ -52,5 +53,27 @@ fn an_error_is_reported_however_early_it_comes_and_however_the_process_ends() {
             account.contains("64.00 GiB was asked for, 3.25 GiB of the device's 3.75 GiB was free"),
             "{way}: {account}"
         );
+    }
+}
+
+#[test]
+fn a_job_that_ends_at_once_is_in_its_recording_with_its_figures() {
+    let (gpu, home) = (torch::Gpu::new("NVIDIA A10:4GiB:256MiB"), Home::new());
+    let printed = torch::stdout(&run(&gpu, &home, &[torch::python().to_str().unwrap(), &script("brief.py")]));
+    let children: Vec<u64> = serde_json::from_str(&printed).unwrap();
+    let (entries, fault) = read(&recording(&home));
+    assert!(fault.is_none(), "{fault:?}");
+    let mut session = Session::default();
+    for it in entries {
+        if let Entry::Event(event) = it {
+            session.apply(&event);
+        }
+    }
+    assert_eq!(children.len(), 20);
+    for pid in children {
+        let mut own = session.processes.iter().filter(|it| it.hello.as_ref().is_some_and(|it| u64::from(it.pid) == pid));
+        let process = own.next().unwrap_or_else(|| panic!("{pid} is missing: {:?}", session.processes));
+        let allocated = process.devices.iter().filter_map(|it| it.counters.allocated).max();
+        assert!(allocated.is_some(), "{pid}: {:?}", process.devices);
     }
 }

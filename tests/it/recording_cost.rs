@@ -40,11 +40,11 @@ pub(crate) fn record(path: &Path, events: &[Event]) -> Vec<(usize, usize)> {
         while event.at.since(from) >= (second + 1) * 1_000_000 {
             second += 1;
             writing.flush(begun + Duration::from_secs(second)).unwrap();
-            flushed.push((usize::try_from(writing.file().metadata().unwrap().len()).unwrap(), place + 1));
+            flushed.push((usize::try_from(writing.file().unwrap().metadata().unwrap().len()).unwrap(), place + 1));
         }
         writing.event(event).unwrap();
     }
-    writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: 0 })).unwrap();
+    writing.line(&encode_closed(&Closed { at_us: events.last().unwrap().at, lost: 0 })).unwrap();
     writing.finish().unwrap();
     flushed
 }

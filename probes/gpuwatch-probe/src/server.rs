@@ -243,9 +243,10 @@ impl Server {
         let is_short = now_us.saturating_sub(self.started_us) < SHORT_US;
         let is_received = self.viewers.iter().any(|it| it.is_served() && !it.has_missed());
         let has_spilled = self.shared.ledger().has_spilled();
+        // A viewer that has everything need not be the recorder of the run.
         if is_received && has_spilled && !is_short {
             self.shared.ledger().drop_spill();
-        } else if has_spilled || (!is_received && is_short && self.shared.is_of_a_run()) {
+        } else if has_spilled || (is_short && self.shared.is_of_a_run()) {
             self.shared.spill();
         }
     }

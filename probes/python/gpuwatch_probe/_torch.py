@@ -121,7 +121,12 @@ class Probe(Errors):
         self._turn_off()
         try:
             if self.native is not None:
-                self.native.stop(utf8(reason))
+                try:
+                    if not self.number():
+                        # A job that ends before its first step and the timer's first second has figures as well.
+                        self._due_row(TICK)
+                finally:
+                    self.native.stop(utf8(reason))
         except Exception:
             pass
 

@@ -79,6 +79,9 @@ class Trace:
         # PyTorch's functions by name, and their replacements.
         self._watched = {}
         self._file, self._left = None, 0
+        # The end of the latest whole piece, and the first line until it is written.
+        self._whole, self._owed = 0, b""
+        self._is_full = False
         self._pieces, self._last, self._at = 0, 0, 0.0
         self._is_on = self._is_ending = self._is_over = self._is_urgent = False
         self._pid = os.getpid()
@@ -104,7 +107,7 @@ class Trace:
     def _make(self, name, limit):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file, self._left = os.open(name, flags, 0o600), limit
-        self._write(
+        self._owed = self._line(
             {
                 "gpuwatch_trace": 1,
                 "pid": self._pid,
@@ -114,6 +117,10 @@ class Trace:
                 "reserved": self._sum("reserved_bytes", "current"),
             }
         )
+        try:
+            self._append(b"")
+        except OSError as error:
+            self._pauses(error)
 
     def _start(self):
         """Starts the thread; returns once it has switched the history on."""
@@ -160,7 +167,7 @@ class Trace:
                 self._wake.acquire(True, _PACE)
                 with self._written:
                     if not self._is_over and self._is_due():
-                        self._piece()
+                        self._next_piece()
         except Exception as error:
             self._fail(error)
         finally:
@@ -220,6 +227,19 @@ class Trace:
         waited = time.monotonic() - self._at
         return self._is_urgent or new >= self._enough or not self._pieces or waited >= _PATIENCE
 
+    def _next_piece(self):
+        try:
+            self._piece()
+            self._is_full = False
+        except OSError as error:
+            # The next piece goes on; where the ring did not keep what this one lost, it begins anew.
+            self._pauses(error)
+
+    def _pauses(self, error):
+        if not self._is_full:
+            self._is_full = True
+            self._note("the trace pauses: %s" % (error,))
+
     def _piece(self):
         """Writes the ring as it is."""
         self._is_urgent = False
@@ -233,8 +253,8 @@ class Trace:
         if len(packed) + 1024 > self._left:
             self._finish("its limit of bytes is reached", False)
             return
-        self._pieces += 1
         self._write(head, packed)
+        self._pieces += 1
 
     @staticmethod
     def _packed(data):
@@ -259,15 +279,32 @@ class Trace:
     def _close(self, why):
         try:
             self._write({"end": why})
+        except OSError as error:
+            self._note("the trace has no end: %s" % (error,))
         finally:
             file, self._file = self._file, None
             os.close(file)
 
     def _write(self, head, data=b""):
-        rest = memoryview(json.dumps(head).encode() + b"\n" + data)
-        self._left -= len(rest)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        self._append(self._line(head) + data)
+
+    @staticmethod
+    def _line(head):
+        return json.dumps(head).encode() + b"\n"
+
+    def _append(self, data):
+        data = self._owed + data
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            # A part of a piece would hide all that follow.
+            os.ftruncate(self._file, self._whole)
+            raise
+        self._whole += len(data)
+        self._left -= len(data)
+        self._owed = b""
 
     def _events(self):
         """Allocations and frees since the job began: the events are as many, or a few more."""

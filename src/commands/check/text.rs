@@ -25,10 +25,12 @@ pub(super) fn report(verdict: &Verdict) -> String {
 }
 
 fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
-    let word = match verdict.outcome() {
-        Outcome::Pass => "PASS",
-        Outcome::Fail => "FAIL",
-        Outcome::Unjudged => "NOT JUDGED",
+    let word = match (verdict.outcome(), verdict.run.session.losses.missing()) {
+        (Outcome::Pass, _) => "PASS".to_owned(),
+        (Outcome::Fail, _) => "FAIL".to_owned(),
+        (Outcome::Unjudged, None) => "NOT JUDGED".to_owned(),
+        // The figures are of what is left.
+        (Outcome::Unjudged, Some(missing)) => format!("NOT JUDGED: {missing};"),
     };
     let steps = match (verdict.run.steps(), verdict.run.attached_step()) {
         (None, _) => "no steps".to_owned(),

@@ -1,13 +1,19 @@
 //! Counts what gpuwatch did not see or no longer keeps. Every view shows it, and no verdict passes on incomplete data.
 
 use super::{DEVICES, PROBES, process};
-use crate::facts::event::{DeviceId, ProbeId, Unread};
+use crate::facts::{
+    event::{DeviceId, Gap, ProbeId, Unread},
+    units::Stamp,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
 /// Names remembered, so that each counts once. Beyond that, the count is a lower bound.
 const COUNTED: usize = 4096;
+
+/// Holes in recordings that are listed one by one.
+const GAPS: usize = 16;
 
 /// Everything that was lost, counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,6 +30,8 @@ pub struct Losses {
     pub sockets: u64,
     /// The most names in socket directories that were unread at one time.
     pub names: u64,
+    /// What recordings lack, and since when: the first ones, and the rest as one.
+    pub gaps: Vec<(Stamp, Gap)>,
 }
 
 /// Counts distinct values.
@@ -69,6 +77,21 @@ impl Losses {
         }
     }
 
+    /// Adds a hole in a recording.
+    pub(super) fn gap(&mut self, at: Stamp, gap: &Gap) {
+        let is_full = self.gaps.len() >= GAPS;
+        match self.gaps.last_mut().filter(|_| is_full) {
+            Some((_, last)) => *last = std::mem::take(last).and(gap.clone()),
+            None => self.gaps.push((at, gap.clone())),
+        }
+    }
+
+    /// Describes the holes in recordings without the reasons, in a line; `None` without one.
+    pub fn missing(&self) -> Option<String> {
+        let all: Vec<_> = self.gaps.iter().map(|(since, it)| it.missing(*since)).collect();
+        (!all.is_empty()).then(|| all.join(", "))
+    }
+
     /// Returns a count for each kind of loss as JSON.
     pub fn json(&self) -> Value {
         json!({
@@ -78,6 +101,7 @@ impl Losses {
             "sockets": self.sockets,
             "names": self.names,
             "samples": self.samples,
+            "gaps": self.gaps.iter().map(gap).collect::<Vec<_>>(),
         })
     }
 
@@ -101,6 +125,11 @@ impl Losses {
                 format!("samples that were left out: {it}; gpuwatch watches up to {most} devices of a process")
             }),
         ];
-        lines.into_iter().flatten().collect()
+        let gaps = self.gaps.iter().map(|(since, it)| it.words(*since));
+        gaps.chain(lines.into_iter().flatten()).collect()
     }
+}
+
+fn gap((at_us, it): &(Stamp, Gap)) -> Value {
+    json!({"at_us": at_us, "until_us": it.until_us, "events": it.lost, "steps": it.steps, "why": it.why})
 }

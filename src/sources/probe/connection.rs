@@ -143,10 +143,8 @@ impl Reader<'_> {
         }
         // A probe without a name waits only briefly for this, perhaps before it sends its hello.
         let early = self.probes.last_at(self.socket).filter(|it| it.seq > 0);
-        if let Some(known) = early
-            && since(&stream, known).await.is_err()
-        {
-            return End::Quiet(Next::Again);
+        if let Some(known) = early {
+            since(&stream, known).await;
         }
         let mut input = BufReader::new(Input::new(Arc::clone(&stream)));
         let mut buffer = Vec::new();
@@ -164,8 +162,8 @@ impl Reader<'_> {
         };
         let lines = Lines::after(known.seq, known.probe, self.sender);
         let (_, lines) = self.lines.insert((Box::new(hello.clone()), lines));
-        if early.is_none() && hello.instance.is_some() && since(&stream, known).await.is_err() {
-            return End::Quiet(Next::Again);
+        if early.is_none() && hello.instance.is_some() {
+            since(&stream, known).await;
         }
         let _asking = AbortOnDrop(tokio::spawn(ask(stream, asks)));
         // A lower sequence number: another life of the probe in the same process.
@@ -276,8 +274,9 @@ async fn receive(
 }
 
 /// Requests the lines after the last one received.
-async fn since(socket: &UnixStream, known: Introduced) -> io::Result<()> {
-    input::send(socket, &format!("since seq={}\n", known.seq)).await
+async fn since(socket: &UnixStream, known: Introduced) {
+    // A probe that has ended takes no request any more, but its lines are still to be read.
+    let _ = input::send(socket, &format!("since seq={}\n", known.seq)).await;
 }
 
 /// Sends requests until the sender is gone.
@@ -373,6 +372,36 @@ mod tests {
                 .await;
             }
             assert!((1..500).contains(&lines.seq), "{} lines in one turn", lines.seq);
+        });
+    }
+
+    #[test]
+    fn lines_of_a_probe_that_ended_before_it_was_read_are_passed_on() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("7.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let lines = [
+            r#"{"type":"hello","protocol":1,"pid":7,"instance":"0123456789abcdef0123456789abcdef","seq":2}"#,
+            r#"{"type":"sample","seq":1,"at_us":1,"device":0}"#,
+            r#"{"type":"bye","seq":2,"at_us":2,"reason":"exit"}"#,
+        ];
+        theirs.write_all((lines.join("\n") + "\n").as_bytes()).unwrap();
+        drop(theirs);
+        runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+            let (queue, mut events) = mpsc::channel(16);
+            let (reports, _reported) = mpsc::channel(16);
+            let stream = Stream { socket: Arc::new(ours), uid: rustix::process::geteuid().as_raw(), pid: None };
+            let socket = Socket::at(path).unwrap();
+            let job = Job { socket, stream, probes: Probes::default(), run: None, whole: true };
+            job.read(EventSender { queue, no_arguments: false }, reports).await;
+            let mut came = Vec::new();
+            while let Some(event) = events.recv().await {
+                came.push(event.fact);
+            }
+            let is_bye = |it: &Fact| matches!(it, Fact::Probe { line, .. } if matches!(**line, Line::Bye(_)));
+            assert!(came.len() == 4 && is_bye(&came[3]), "{came:?}");
         });
     }
 

@@ -3,7 +3,7 @@
 
 use crate::facts::{
     event::{
-        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
+        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Gap, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
         Replayed, Trouble, Unread,
         replayed::{About, Comparison, Cost},
     },
@@ -16,7 +16,7 @@ use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 16] = [
+pub(super) const OWN_TYPES: [&str; 17] = [
     "driver",
     "device",
     "device_gone",
@@ -31,6 +31,7 @@ pub(super) const OWN_TYPES: [&str; 16] = [
     "probe_gone",
     "notice",
     "unread",
+    "gap",
     "replayed",
     "job_ended",
 ];
@@ -100,6 +101,7 @@ pub(super) enum Own {
         what: Unread,
         count: u64,
     },
+    Gap(Gap),
     Replayed {
         from: ProbeId,
         device: u32,
@@ -147,6 +149,7 @@ impl Own {
             Fact::ProbeGone { probe, why } => Self::ProbeGone { from: probe, why },
             Fact::Notice(text) => Self::Notice { text },
             Fact::Unread { what, count } => Self::Unread { what, count },
+            Fact::Gap(it) => Self::Gap(it),
             Fact::Replayed(it) => {
                 let Replayed { probe, device, finding, result, cost } = *it;
                 let (comparison, why) = split(result);
@@ -175,6 +178,7 @@ impl Own {
             Self::ProbeGone { from, why } => Fact::ProbeGone { probe: from, why },
             Self::Notice { text } => Fact::Notice(text),
             Self::Unread { what, count } => Fact::Unread { what, count },
+            Self::Gap(it) => Fact::Gap(it),
             Self::Replayed { from: probe, device, finding, comparison, why, cost } => {
                 let result = join(comparison, why)?;
                 Fact::Replayed(Box::new(Replayed { probe, device, finding, result, cost }))

@@ -156,6 +156,7 @@ impl Index {
                 Line::Oom(_) => self.troubles.push(moment("out of memory".to_owned())),
                 _ => {}
             },
+            Fact::Gap(gap) => self.troubles.push(moment(gap.words(event.at))),
             Fact::ProbeGone { why, .. } => self.troubles.push(moment(why.raw().to_owned())),
             Fact::JobEnded { code, signal } => {
                 if let Some(words) = failure(*code, *signal) {

@@ -14,5 +14,5 @@ pub fn append(path: &Path, events: &[Event]) -> io::Result<()> {
     for it in events {
         writing.event(it)?;
     }
-    writing.finish().map(drop)
+    writing.finish()
 }

@@ -14,11 +14,20 @@ use tokio::{
 /// makes gpuwatch wait that long.
 const LAST_EVENTS: Duration = Duration::from_secs(1);
 
-/// Limit for the last scan and its events on a busy machine: less than `gpuwatch run` waits.
-const LAST_SCAN: Duration = Duration::from_secs(5);
+/// Limit for the last scan and its events of a job that ended, on a busy machine: less than `gpuwatch run` waits.
+pub const LAST_SCAN: Duration = Duration::from_secs(5);
 
-/// Passes every event to `receive` until `stop` completes and all pending events have arrived.
-pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>, mut receive: impl FnMut(&Event)) {
+/// How long a recorder that is asked to end waits for what probes have already sent: their jobs go on.
+pub const PENDING: Duration = Duration::from_millis(300);
+
+/// Passes every event to `receive` until `stop` completes and all pending events have arrived, for which it waits up to
+/// `limit`.
+pub async fn follow(
+    sources: &mut Sources,
+    stop: impl Future<Output = Vec<Fact>>,
+    limit: Duration,
+    mut receive: impl FnMut(&Event),
+) {
     pin!(stop);
     // Without connected probes, there are no last events to wait for.
     let mut connected = BTreeSet::new();
@@ -26,7 +35,7 @@ pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>
         select! {
             biased;
             last = &mut stop => {
-                receive_last_events(sources, &mut connected, &mut receive).await;
+                receive_last_events(sources, &mut connected, limit, &mut receive).await;
                 for fact in last {
                     receive(&Event { at: crate::sources::now(), fact });
                 }
@@ -45,11 +54,12 @@ pub async fn follow(sources: &mut Sources, stop: impl Future<Output = Vec<Fact>>
 async fn receive_last_events(
     sources: &mut Sources,
     connected: &mut BTreeSet<ProbeId>,
+    limit: Duration,
     receive: &mut impl FnMut(&Event),
 ) {
     let last_scan = sources.last_scan();
     pin!(last_scan);
-    let end = Instant::now() + LAST_SCAN;
+    let end = Instant::now() + limit;
     let (mut quiet, mut has_scanned) = (Instant::now() + LAST_EVENTS, false);
     while !(has_scanned && connected.is_empty() && sources.events.is_empty()) {
         select! {

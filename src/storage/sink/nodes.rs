@@ -1,25 +1,30 @@
 //! Records several machines: a recording of each in one directory, with an index of them.
 //!
-//! It has no queue of its own. While the disk is slow, the links wait, and the machines' probes keep their history.
+//! It has no queue of its own. While the disk is slow, the links wait, and the machines' probes keep their history. While
+//! it is full, each recording counts what it lacks.
 
+mod index;
 mod rejoin;
 
-use super::{store, sync::Syncer, writing::Writing};
+use super::{journal::{Journal, State}, store, sync::Syncer, writing::Writing};
 use crate::{
-    facts::{event::Event, text::Foreign, units::Stamp},
+    facts::{
+        event::Event,
+        text::Foreign,
+        units::{Stamp, counted},
+    },
     model::cluster::{Greeting, Link, News, What, clock::Clock},
     storage::{
         nodes::{Head, INDEX, Line},
-        output::open_new,
-        recording::{Closed, ENDING, Header, encode_closed, encode_header},
+        recording::{ENDING, Header, encode_header},
     },
 };
 use anyhow::{Context, Result, bail};
+use index::Index;
 use rejoin::Rejoin;
 use std::{
     collections::BTreeSet,
     fs::{DirBuilder, File},
-    io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -40,22 +45,24 @@ const SAME_BOOT_US: u64 = 5_000_000;
 pub struct Nodes {
     directory: PathBuf,
     about: Header,
-    index: File,
+    index: Index,
     names: BTreeSet<String>,
     lanes: Vec<Lane>,
     syncer: Syncer,
     sync_at: Instant,
     /// What the user should know, once each.
     words: Vec<String>,
-    /// Whether a part could not be written.
-    failed: bool,
+    /// Whether the recordings that were closed lack nothing.
+    is_whole: bool,
 }
 
 /// The recording of one machine.
 struct Lane {
     host: String,
     link: Link,
-    writing: Option<Writing>,
+    journal: Option<Journal>,
+    /// Whether the user knows that it cannot be written.
+    is_reported: bool,
     /// Its wall clock less its monotonic clock.
     epoch: i128,
     rejoin: Rejoin,
@@ -78,7 +85,6 @@ impl Nodes {
         if directory.read_dir().with_context(|| format!("cannot read {shown}"))?.next().is_some() {
             bail!("{shown} is not empty, and nothing in it is written over: name another directory");
         }
-        let mut index = open_new(&directory.join(INDEX)).with_context(|| format!("cannot write in {shown}"))?;
         let head = Head {
             format: about.format,
             gpuwatch: about.gpuwatch.clone(),
@@ -87,7 +93,8 @@ impl Nodes {
             monotonic_us: about.monotonic_us,
             nodes: hosts.iter().map(|it| Foreign::new(it.as_str())).collect(),
         };
-        Line::Nodes(head).write(&mut index).with_context(|| format!("cannot write in {shown}"))?;
+        let index = Index::create(&directory.join(INDEX), &Line::Nodes(head))
+            .with_context(|| format!("cannot write in {shown}"))?;
         Ok(Self {
             directory: directory.to_owned(),
             about,
@@ -97,22 +104,19 @@ impl Nodes {
             syncer: Syncer::start()?,
             sync_at: Instant::now() + SYNC_EVERY,
             words: Vec::new(),
-            failed: false,
+            is_whole: true,
         })
     }
 
-    /// Takes news of a machine. A recording that cannot be written ends; the others continue.
+    /// Takes news of a machine.
     pub fn take(&mut self, news: News) {
         let News { node, at, what } = news;
-        let done = match what {
+        match what {
             What::Second => self.second(),
             What::Link(link) => self.link(node, at, link),
             What::Greeting(greeting) => self.begin(node, at, &greeting),
             What::Event(event) => self.event(node, event),
             What::Beat { there, unix_there, unix_here } => self.beat(node, at, (there, unix_there), unix_here),
-        };
-        if let Err(why) = done {
-            self.fail(node, &why);
         }
     }
 
@@ -125,32 +129,22 @@ impl Nodes {
     pub fn finish(mut self, at: Stamp) -> (bool, Vec<String>) {
         let mut files = Vec::new();
         for node in 0..self.lanes.len() {
-            match self.end(node) {
-                Ok(file) => files.extend(file),
-                Err(why) => self.fail(node, &why),
-            }
+            files.extend(self.end(node));
         }
-        let closed = Line::Closed { at_us: at }.write(&mut self.index);
-        files.push(self.index);
-        if let Err(why) = closed.and(self.syncer.finish(files)) {
-            self.failed = true;
+        let (index, closed) = self.index.end(&Line::Closed { at_us: at });
+        files.extend(index);
+        let synced = closed.and(self.syncer.finish(files));
+        let is_whole = self.is_whole && synced.is_ok();
+        if let Err(why) = synced {
             self.words.push(format!("the recording may be incomplete: {why}"));
         }
-        (!self.failed, self.words)
+        (is_whole, self.words)
     }
 
-    fn fail(&mut self, node: usize, why: &io::Error) {
-        self.failed = true;
+    fn link(&mut self, node: usize, at: Stamp, link: Link) {
         let Some(lane) = self.lanes.get_mut(node) else { return };
-        if lane.writing.take().is_some() {
-            self.words.push(format!("the recording of {} stopped: {why}", lane.host));
-        }
-    }
-
-    fn link(&mut self, node: usize, at: Stamp, link: Link) -> io::Result<()> {
-        let Some(lane) = self.lanes.get_mut(node) else { return Ok(()) };
         if link == Link::Connecting || link == lane.link {
-            return Ok(());
+            return;
         }
         let why = link.why().cloned();
         if let Some(why) = &why {
@@ -158,97 +152,107 @@ impl Nodes {
         }
         let changed = Line::Link { at_us: at, node, link: link.name().into(), why };
         lane.link = link;
-        changed.write(&mut self.index)
+        self.index.add(&changed);
     }
 
     /// A stream begins: it continues the recording, or begins another one if the machine has rebooted.
-    fn begin(&mut self, node: usize, at: Stamp, greeting: &Greeting) -> io::Result<()> {
-        self.link(node, at, Link::Up)?;
-        let Some(lane) = self.lanes.get_mut(node) else { return Ok(()) };
+    fn begin(&mut self, node: usize, at: Stamp, greeting: &Greeting) {
+        self.link(node, at, Link::Up);
+        let Some(lane) = self.lanes.get_mut(node) else { return };
         let epoch = i128::from(greeting.started_unix_us) - i128::from(greeting.monotonic_us);
         let is_same = epoch.abs_diff(lane.epoch) < u128::from(SAME_BOOT_US);
-        if lane.writing.is_some() && is_same {
+        if lane.journal.is_some() && is_same {
             lane.rejoin.connected();
-            return Ok(());
+            return;
         }
-        self.end(node)?;
+        drop(self.end(node));
         let name = self.name(node);
-        let file = open_new(&self.directory.join(&name))?;
         let slow = SLOW_LINES.checked_div(u32::try_from(self.lanes.len()).unwrap_or(u32::MAX)).unwrap_or_default();
-        let mut writing = Writing::new(file, Instant::now()).with_slow_lines(slow);
-        writing.line(&encode_header(&Header {
-            host: greeting.host.clone(),
-            started_unix_us: greeting.started_unix_us,
-            monotonic_us: greeting.monotonic_us,
-            ..self.about.clone()
-        }))?;
-        writing.flush(Instant::now())?;
+        let now = Instant::now();
+        let writing = Writing::planned(self.directory.join(&name), now).with_slow_lines(slow);
+        let mut journal = Journal::planned(
+            writing,
+            encode_header(&Header {
+                host: greeting.host.clone(),
+                started_unix_us: greeting.started_unix_us,
+                monotonic_us: greeting.monotonic_us,
+                ..self.about.clone()
+            }),
+        );
+        journal.flush(now);
         if let Some(lane) = self.lanes.get_mut(node) {
-            *lane = Lane { link: lane.link.clone(), writing: Some(writing), epoch, ..Lane::new(&lane.host) };
+            *lane = Lane { link: lane.link.clone(), journal: Some(journal), epoch, ..Lane::new(&lane.host) };
         }
-        Line::File { at_us: at, node, file: Foreign::new(name) }.write(&mut self.index)
+        self.index.add(&Line::File { at_us: at, node, file: Foreign::new(name) });
     }
 
     /// Returns a file name for a machine that no other has.
     fn name(&mut self, node: usize) -> String {
         let stem = self.lanes.get(node).map_or_else(String::new, |it| store::word(&it.host));
-        let names = std::iter::once(stem.clone()).chain((2..).map(|number| format!("{stem}-{number}")));
-        let mut free = names.map(|it| it + ENDING).filter(|it| !it.starts_with('.') && !self.names.contains(it));
-        let name = free.next().unwrap_or_default();
-        self.names.insert(name.clone());
+        // A hidden file would be left out by readers.
+        let stem = if stem.starts_with('.') { format!("host{stem}") } else { stem };
+        let mut name = format!("{stem}{ENDING}");
+        let mut number = 2;
+        while !self.names.insert(name.clone()) {
+            name = format!("{stem}-{number}{ENDING}");
+            number += 1;
+        }
         name
     }
 
-    fn event(&mut self, node: usize, event: Event) -> io::Result<()> {
-        let Some(Lane { writing: Some(writing), rejoin, .. }) = self.lanes.get_mut(node) else { return Ok(()) };
-        let mut done = Ok(());
-        rejoin.take(event, &mut |it| {
-            if done.is_ok() {
-                done = writing.event(&it);
-            }
-        });
-        done
+    fn event(&mut self, node: usize, event: Event) {
+        let Some(Lane { journal: Some(journal), rejoin, .. }) = self.lanes.get_mut(node) else { return };
+        rejoin.take(event, &mut |it| journal.event(&it));
     }
 
-    fn beat(&mut self, node: usize, at: Stamp, there: (Stamp, u64), unix_here: u64) -> io::Result<()> {
-        let Some(lane) = self.lanes.get_mut(node) else { return Ok(()) };
+    fn beat(&mut self, node: usize, at: Stamp, there: (Stamp, u64), unix_here: u64) {
+        let Some(lane) = self.lanes.get_mut(node) else { return };
         lane.clock.beat(there, (at, unix_here));
-        if let Some(writing) = &mut lane.writing {
-            for it in lane.rejoin.beat(there.0) {
-                writing.event(&it)?;
-            }
+        if let Some(journal) = &mut lane.journal {
+            lane.rejoin.beat(there.0).iter().for_each(|it| journal.event(it));
         }
         let here = lane.clock.here(there.0).unwrap_or(at);
         let ahead_us = i64::try_from(i128::from(here.0) - i128::from(there.0.0)).unwrap_or_default();
-        if lane.ahead_us.is_some_and(|it| it.abs_diff(ahead_us) <= CLOCK_US) {
-            return Ok(());
+        if lane.ahead_us.is_none_or(|it| it.abs_diff(ahead_us) > CLOCK_US) {
+            lane.ahead_us = Some(ahead_us);
+            self.index.add(&Line::Clock { at_us: at, node, ahead_us });
         }
-        lane.ahead_us = Some(ahead_us);
-        Line::Clock { at_us: at, node, ahead_us }.write(&mut self.index)
     }
 
-    fn second(&mut self) -> io::Result<()> {
+    fn second(&mut self) {
         let now = Instant::now();
-        for node in 0..self.lanes.len() {
-            let writing = self.lanes.get_mut(node).and_then(|it| it.writing.as_mut());
-            if let Some(Err(why)) = writing.map(|it| it.flush(now)) {
-                self.fail(node, &why);
+        for lane in &mut self.lanes {
+            let Some(journal) = &mut lane.journal else { continue };
+            journal.flush(now);
+            let trouble = journal.state().trouble;
+            if let Some(why) = trouble.as_ref().filter(|_| !lane.is_reported) {
+                self.words.push(format!("the recording of {} stopped: {why}; it goes on once that is over", lane.host));
             }
+            lane.is_reported = trouble.is_some();
         }
-        if now < self.sync_at {
-            return Ok(());
+        self.index.flush();
+        if now >= self.sync_at {
+            self.sync_at = now + SYNC_EVERY;
+            let files = self.lanes.iter().filter_map(|it| it.journal.as_ref()?.file());
+            // Without a free descriptor the disk has the files a little later.
+            let _ = self.syncer.ask(files.chain(self.index.file()));
         }
-        self.sync_at = now + SYNC_EVERY;
-        let files = self.lanes.iter().filter_map(|it| Some(it.writing.as_ref()?.file()));
-        self.syncer.ask(files.chain([&self.index]))
     }
 
     /// Closes the current recording of a machine.
-    fn end(&mut self, node: usize) -> io::Result<Option<File>> {
-        let writing = self.lanes.get_mut(node).and_then(|it| it.writing.take());
-        let Some(mut writing) = writing else { return Ok(None) };
-        writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: 0 }))?;
-        writing.finish().map(Some)
+    fn end(&mut self, node: usize) -> Option<File> {
+        let lane = self.lanes.get_mut(node)?;
+        let mut journal = lane.journal.take()?;
+        journal.end(Instant::now());
+        let state = journal.state();
+        self.is_whole &= state == State::default();
+        if let Some(why) = state.trouble {
+            self.words.push(format!("the recording of {} has no end: {why}", lane.host));
+        } else if state.lost > 0 {
+            let (lost, why) = (counted(state.lost, "event"), state.why.unwrap_or_default());
+            self.words.push(format!("the recording of {} lacks {lost}: {why}", lane.host));
+        }
+        journal.into_file()
     }
 }
 
@@ -257,7 +261,8 @@ impl Lane {
         Self {
             host: host.to_owned(),
             link: Link::default(),
-            writing: None,
+            journal: None,
+            is_reported: false,
             epoch: 0,
             rejoin: Rejoin::default(),
             clock: Clock::default(),

@@ -2,24 +2,29 @@
 
 use crate::{
     facts::{
-        event::{Event, Fact},
-        text::Foreign,
-        units::counted,
+        event::Event,
+        units::{Stamp, counted},
     },
     storage::{
-        recording::{Closed, Header, encode_closed, encode_header},
-        sink::{sync::Syncer, writing::Writing},
+        recording::{Header, encode_header},
+        sink::{
+            journal::{Journal, State, TOO_SLOW},
+            missed::Missed,
+            sync::Syncer,
+            writing::Writing,
+        },
     },
 };
 use std::{
     fs::File,
     io,
+    mem,
+    path::PathBuf,
     sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-        mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel},
+        Arc, Mutex, MutexGuard, PoisonError,
+        mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, channel, sync_channel},
     },
-    thread::{self, JoinHandle},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -27,33 +32,45 @@ const QUEUE: usize = 8192;
 const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const SYNC_EVERY: Duration = Duration::from_secs(10);
 
+/// How long a recording's end may take on a disk that does not answer. A job's end waits for it.
+const END_WITHIN: Duration = Duration::from_secs(5);
+
 /// An item of the queue.
 enum Item {
     Event(Event),
     /// A line that is not an event, with its newline; readers derive its contents themselves.
-    Line(String),
+    Line(Stamp, String),
 }
 
 /// A recording in progress.
 pub struct Recorder {
     queue: Option<SyncSender<Item>>,
-    thread: Option<JoinHandle<()>>,
-    state: Arc<State>,
+    /// Disconnects when the thread has ended.
+    ended: Receiver<()>,
+    shared: Arc<Shared>,
 }
 
 /// The result of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Events dropped because the queue was full.
+    /// Events that the recording lacks.
     pub lost: u64,
-    /// Why writing stopped, for the user.
+    /// Why it lacks them.
+    pub why: Option<String>,
+    /// Why it cannot be written now, for the user.
     pub trouble: Option<String>,
 }
 
 impl Outcome {
     /// Describes the losses; `None` without.
     pub fn loss(&self) -> Option<String> {
-        (self.lost > 0).then(|| format!("{} lost: the disk is too slow", counted(self.lost, "event")))
+        let why = self.why.as_ref()?;
+        let lost = counted(self.lost, "event");
+        let words = || match why.as_str() {
+            TOO_SLOW => format!("{lost} lost: {why}"),
+            _ => format!("the recording stopped for a while and lacks {lost}: {why}"),
+        };
+        (self.lost > 0).then(words)
     }
 
     /// Describes why the recording is incomplete; `None` if it is complete.
@@ -63,9 +80,14 @@ impl Outcome {
 }
 
 #[derive(Default)]
-struct State {
-    lost: AtomicU64,
-    trouble: Mutex<Option<String>>,
+struct Shared {
+    /// What the queue had no room for.
+    missed: Mutex<Missed>,
+    state: Mutex<State>,
+}
+
+fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Recorder {
@@ -74,14 +96,29 @@ impl Recorder {
     /// # Errors
     /// Fails if the header cannot be written, so that the user learns of a full disk before the job starts.
     pub fn start(file: File, header: &Header) -> io::Result<Self> {
-        let state = Arc::new(State::default());
+        let now = Instant::now();
+        Self::write(Journal::begin(Writing::new(file, now), encode_header(header), now)?)
+    }
+
+    /// Starts the thread, which makes the file once there is room for it.
+    ///
+    /// # Errors
+    /// Fails if no thread can be started.
+    pub fn planned(path: PathBuf, header: &Header) -> io::Result<Self> {
+        Self::write(Journal::planned(Writing::planned(path, Instant::now()), encode_header(header)))
+    }
+
+    fn write(journal: Journal) -> io::Result<Self> {
+        let shared = Arc::new(Shared::default());
         let (queue, items) = sync_channel(QUEUE);
-        let mut writing = Writing::new(file, Instant::now());
-        writing.line(&encode_header(header))?;
-        writing.flush(Instant::now())?;
-        let shared = Arc::clone(&state);
-        let thread = thread::Builder::new().name("record".into()).spawn(move || record(writing, &items, &shared))?;
-        Ok(Self { queue: Some(queue), thread: Some(thread), state })
+        let (end, ended) = channel();
+        let syncer = Syncer::start()?;
+        let of_thread = Arc::clone(&shared);
+        thread::Builder::new().name("record".into()).spawn(move || {
+            let _end = end;
+            record(journal, &items, &of_thread, syncer);
+        })?;
+        Ok(Self { queue: Some(queue), ended, shared })
     }
 
     /// Queues an event without waiting. If the queue is full, counts and records the loss.
@@ -90,61 +127,75 @@ impl Recorder {
     }
 
     /// The same for an alert's line, from [`encode_alert`](crate::storage::recording::encode_alert).
-    pub fn offer_line(&self, line: String) {
-        self.hand_over(Item::Line(line));
+    pub fn offer_line(&self, at: Stamp, line: String) {
+        self.hand_over(Item::Line(at, line));
     }
 
     fn hand_over(&self, item: Item) {
         let Some(queue) = &self.queue else { return };
-        if let Err(TrySendError::Full(_)) = queue.try_send(item) {
-            self.state.lost.fetch_add(1, Relaxed);
+        // After a loss everything is missed until the queue is empty, so that the hole has one place.
+        let mut missed = locked(&self.shared.missed);
+        let left = if missed.is_empty() { queue.try_send(item) } else { Err(TrySendError::Full(item)) };
+        if let Err(TrySendError::Full(item)) = left {
+            item.miss(&mut missed);
         }
     }
 
     /// Returns the result so far.
     pub fn outcome(&self) -> Outcome {
-        let trouble = self.state.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Outcome { lost: self.state.lost.load(Relaxed), trouble }
+        let State { lost, why, trouble } = locked(&self.shared.state).clone();
+        let lost = lost + locked(&self.shared.missed).lost();
+        Outcome { lost, why: why.or_else(|| Some(TOO_SLOW.to_owned())), trouble: trouble.map(|it| words(&it)) }
     }
 
-    /// Ends the last frame and syncs.
-    pub fn finish(mut self) -> Outcome {
-        self.end();
+    /// Closes the recording.
+    pub fn finish(self) -> Outcome {
+        self.finish_within(END_WITHIN)
+    }
+
+    /// The same if a signal asks for it: the disk may take until `patience`.
+    pub fn finish_within(mut self, patience: Duration) -> Outcome {
+        self.end(patience);
         self.outcome()
     }
 
-    fn end(&mut self) {
-        self.queue = None;
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
-            let _ = thread.join();
+    fn end(&mut self, patience: Duration) {
+        if self.queue.take().is_some() && self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+            let why = "the disk does not answer".to_owned();
+            locked(&self.shared.state).trouble = Some(why);
         }
     }
 }
 
 impl Drop for Recorder {
     fn drop(&mut self) {
-        self.end();
+        self.end(END_WITHIN);
     }
 }
 
-/// Writes until the queue ends. After a fault it continues to empty the queue without writing.
-fn record(writing: Writing, items: &Receiver<Item>, state: &State) {
-    if let Err(trouble) = write_all(writing, items, state) {
-        *state.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(words(&trouble));
-        items.iter().for_each(drop);
+impl Item {
+    fn miss(&self, missed: &mut Missed) {
+        match self {
+            Self::Event(event) => missed.event(event),
+            Self::Line(at, _) => missed.line(*at),
+        }
     }
 }
 
-fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io::Result<()> {
-    let syncer = Syncer::start()?;
-    let mut lost = 0;
+/// Writes until the queue ends.
+fn record(mut journal: Journal, items: &Receiver<Item>, shared: &Shared, syncer: Syncer) {
     let mut flush_at = Instant::now() + FLUSH_EVERY;
     let mut sync_at = Instant::now() + SYNC_EVERY;
     loop {
-        match items.recv_timeout(flush_at.saturating_duration_since(Instant::now())) {
-            Ok(Item::Event(event)) => writing.event(&event)?,
-            Ok(Item::Line(line)) => writing.line(&line)?,
+        let item = items.try_recv().or_else(|why| {
+            if why == TryRecvError::Empty {
+                take_missed(&mut journal, shared);
+            }
+            items.recv_timeout(flush_at.saturating_duration_since(Instant::now()))
+        });
+        match item {
+            Ok(Item::Event(event)) => journal.event(&event),
+            Ok(Item::Line(at, line)) => journal.line(at, &line),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -152,32 +203,33 @@ fn write_all(mut writing: Writing, items: &Receiver<Item>, state: &State) -> io:
         if now < flush_at {
             continue;
         }
-        let lost_now = state.lost.load(Relaxed);
-        if lost_now > lost {
-            let text = format!("the recording lost {} here: the disk is too slow", counted(lost_now - lost, "event"));
-            writing.event(&Event { at: writing.last(), fact: Fact::Notice(Foreign::new(text)) })?;
-            lost = lost_now;
-        }
-        writing.flush(now)?;
+        journal.flush(now);
+        *locked(&shared.state) = journal.state();
         flush_at = now + FLUSH_EVERY;
         if now >= sync_at {
-            syncer.ask([writing.file()])?;
+            // Without a free descriptor the disk has the file a little later.
+            let _ = syncer.ask(journal.file());
             sync_at = now + SYNC_EVERY;
         }
     }
-    writing.line(&encode_closed(&Closed { at_us: writing.last(), lost: state.lost.load(Relaxed) }))?;
-    let file = writing.finish()?;
-    syncer.finish(vec![file])
+    take_missed(&mut journal, shared);
+    journal.end(Instant::now());
+    let mut state = journal.state();
+    let synced = journal.into_file().map_or(Ok(()), |it| syncer.finish(vec![it]));
+    state.trouble = state.trouble.or_else(|| Some(synced.err()?.to_string()));
+    *locked(&shared.state) = state;
 }
 
-fn words(trouble: &io::Error) -> String {
-    match trouble.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            format!("the recording stopped: {trouble}; the job continues without it")
-        }
-        io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle => {
-            "the recording stopped: its file or directory is gone; the job continues without it".to_owned()
-        }
-        _ => format!("the recording stopped: {trouble}; the job continues without it"),
+/// Records what the queue had no room for.
+fn take_missed(journal: &mut Journal, shared: &Shared) {
+    let missed = mem::take(&mut *locked(&shared.missed));
+    if !missed.is_empty() {
+        journal.lose(missed);
+        journal.flush(Instant::now());
+        *locked(&shared.state) = journal.state();
     }
+}
+
+fn words(trouble: &str) -> String {
+    format!("the recording stopped: {trouble}; it goes on once that is over, and the job continues without it")
 }

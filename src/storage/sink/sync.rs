@@ -9,7 +9,7 @@ use std::{
 };
 
 /// Limit for the last sync: written data survives without it unless the machine itself crashes.
-const LAST_SYNC: Duration = Duration::from_secs(1);
+const LAST_SYNC: Duration = Duration::from_millis(500);
 
 /// The thread.
 pub(super) struct Syncer {

@@ -1,0 +1,207 @@
+//! A recording that goes on after its disk was full or its file was gone, and says what it lacks of that time.
+
+use super::{missed::Missed, writing::Writing};
+use crate::{
+    facts::{event::Event, units::Stamp},
+    storage::recording::{Closed, encode_closed},
+};
+use std::{fs::File, io, mem, time::Instant};
+
+/// The reason for losses that no error explains.
+pub(super) const TOO_SLOW: &str = "the disk is too slow";
+
+/// A recording in progress.
+pub(super) struct Journal {
+    writing: Writing,
+    /// The time of the latest event.
+    latest: Stamp,
+    header: String,
+    /// Whether the file has no header yet.
+    is_new: bool,
+    /// Everything, for a file that has to begin again.
+    all: Missed,
+    /// Since the last flush.
+    unflushed: Missed,
+    /// The writes up to then.
+    writes: u64,
+    /// What the file lacks.
+    missed: Missed,
+    /// Why it lacks that.
+    why: Option<String>,
+    /// Why the file cannot be written now.
+    trouble: Option<String>,
+    /// Events that the file lacks and says so.
+    lost: u64,
+}
+
+/// How a recording is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct State {
+    /// Events that it lacks.
+    pub lost: u64,
+    /// Why it lacks them.
+    pub why: Option<String>,
+    /// Why it cannot be written now; at its end, why it has no end.
+    pub trouble: Option<String>,
+}
+
+impl Journal {
+    /// Begins a recording with its header.
+    ///
+    /// # Errors
+    /// Fails if the header cannot be written.
+    pub(super) fn begin(mut writing: Writing, header: String, now: Instant) -> io::Result<Self> {
+        writing.line(&header)?;
+        writing.flush(now)?;
+        Ok(Self { is_new: false, ..Self::planned(writing, header) })
+    }
+
+    /// Begins a recording whose header is written once there is room.
+    pub(super) fn planned(writing: Writing, header: String) -> Self {
+        Self {
+            writing,
+            latest: Stamp(0),
+            header,
+            is_new: true,
+            all: Missed::default(),
+            unflushed: Missed::default(),
+            writes: 0,
+            missed: Missed::default(),
+            why: None,
+            trouble: None,
+            lost: 0,
+        }
+    }
+
+    /// Adds an event.
+    pub(super) fn event(&mut self, event: &Event) {
+        self.latest = self.latest.max(event.at);
+        self.all.event(event);
+        if self.is_cut() {
+            return self.missed.event(event);
+        }
+        self.unflushed.event(event);
+        let written = self.writing.event(event);
+        self.is_added(written);
+    }
+
+    /// Adds a line that readers derive themselves.
+    pub(super) fn line(&mut self, at: Stamp, line: &str) {
+        if self.is_cut() {
+            return self.missed.line(at);
+        }
+        self.unflushed.line(at);
+        let written = self.writing.line(line);
+        self.is_added(written);
+    }
+
+    /// Adds what was lost before it came here.
+    pub(super) fn lose(&mut self, missed: Missed) {
+        self.all.add(missed.clone());
+        self.missed.add(missed);
+    }
+
+    /// Writes what is not written yet, and goes on after a fault once that is possible.
+    pub(super) fn flush(&mut self, now: Instant) {
+        if self.is_cut() && self.writing.begin_again() {
+            (self.is_new, self.lost) = (true, 0);
+            self.missed = self.all.clone();
+        }
+        // Else it would go on and stop again with every few bytes.
+        let has_room = if self.trouble.is_some() { self.writing.has_room() } else { Ok(()) };
+        let written = has_room.and_then(|()| self.resume()).and_then(|()| self.writing.flush(now));
+        self.note(written);
+    }
+
+    /// Closes the recording. Without room it says at least what it lacks.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.flush(now);
+        let written = self.resume().and_then(|()| self.close());
+        self.note(written);
+        if self.trouble.is_some() {
+            // The lines that are kept may not fit.
+            self.missed.forget_lines();
+            let written = self.resume().and_then(|()| self.close());
+            self.note(written);
+        }
+    }
+
+    /// Returns how the recording is.
+    pub(super) fn state(&self) -> State {
+        let lost = self.lost + self.missed.lost();
+        let why = if lost > 0 { self.why.clone().or_else(|| Some(TOO_SLOW.to_owned())) } else { None };
+        State { lost, why, trouble: self.trouble.clone() }
+    }
+
+    /// Returns the file, if it was made already.
+    pub(super) fn file(&self) -> Option<&File> {
+        self.writing.file()
+    }
+
+    /// Returns the file, if it was made.
+    pub(super) fn into_file(self) -> Option<File> {
+        self.writing.into_file()
+    }
+
+    /// Whether events are missed, and not written.
+    fn is_cut(&self) -> bool {
+        self.is_new || self.trouble.is_some() || !self.missed.is_empty()
+    }
+
+    /// Writes the header if it is missing, and what the file lacks.
+    fn resume(&mut self) -> io::Result<()> {
+        if self.is_new {
+            self.writing.line(&self.header)?;
+        }
+        if let Some(gap) = self.missed.gap(self.why.as_deref().unwrap_or(TOO_SLOW)) {
+            self.writing.event(&gap)?;
+        }
+        self.missed.lines().try_for_each(|it| self.writing.line(it))
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        let lost = self.state().lost;
+        self.writing.line(&encode_closed(&Closed { at_us: self.latest, lost }))?;
+        self.writing.end()
+    }
+
+    /// Takes the outcome of a line, with which everything before may have been written.
+    fn is_added(&mut self, added: io::Result<()>) {
+        let writes = self.writing.writes();
+        if let Err(why) = added {
+            self.fail(&why);
+        } else if writes != self.writes {
+            self.writes = writes;
+            self.unflushed = Missed::default();
+        }
+    }
+
+    /// Takes the outcome of a write of everything.
+    fn note(&mut self, written: io::Result<()>) {
+        match written {
+            Ok(()) => {
+                self.lost += self.missed.lost();
+                self.writes = self.writing.writes();
+                (self.is_new, self.trouble) = (false, None);
+                (self.unflushed, self.missed) = (Missed::default(), Missed::default());
+            }
+            Err(why) => self.fail(&why),
+        }
+    }
+
+    fn fail(&mut self, why: &io::Error) {
+        self.writing.cut();
+        self.missed.add(mem::take(&mut self.unflushed));
+        let why = reason(why);
+        self.why = Some(why.clone());
+        self.trouble = Some(why);
+    }
+}
+
+/// Describes why a file cannot be written.
+fn reason(why: &io::Error) -> String {
+    match why.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::StaleNetworkFileHandle => "its file or directory is gone".to_owned(),
+        _ => why.to_string(),
+    }
+}
