@@ -3,6 +3,9 @@
 /// What a screen, a report or a recording needs beside what is always read.
 pub mod focus;
 
+/// Children that end with this process.
+pub mod child;
+
 /// Reads a process's environment and control groups.
 mod environment;
 

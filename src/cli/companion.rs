@@ -22,7 +22,13 @@ use crate::{
     storage::{
         output,
         recording::encode_alert,
-        sink::{delivery::Delivery, figures, follow::{LAST_SCAN, follow}, record::Recorder, store::Writer},
+        sink::{
+            delivery::Delivery,
+            figures,
+            follow::{LAST_SCAN, follow},
+            record::Recorder,
+            store::Writer,
+        },
         traces,
     },
 };

@@ -2,7 +2,10 @@
 
 use crate::{
     facts::text::Foreign,
-    jobs::fit::{self, Question, Vary},
+    jobs::{
+        fit::{self, Question, Trouble, Vary, stop},
+        launch::job,
+    },
     model::fit::{Device, Table},
     storage::{input, output},
 };
@@ -67,6 +70,7 @@ fn table(path: &str) -> Result<Table, String> {
 
 /// Answers a question, or measures this machine's GPU.
 pub(super) fn run(asked: Asked, json: bool) -> Result<u8> {
+    stop::pass_on()?;
     match asked.calibrate.clone() {
         Some(out) => calibrate(&out, &asked.command).map(|()| 0),
         None => fit(&asked.question(), json),
@@ -93,7 +97,11 @@ fn fit(question: &Question, json: bool) -> Result<u8> {
     };
     let answer = fit::answer(question, |it| show(&format!("{it} …")));
     show("");
-    let answer = answer?;
+    let answer = match answer {
+        // Its files are gone, so that it may end as any other program.
+        Err(Trouble::Interrupted(signal)) => return Ok(job::die_by(signal)),
+        answer => answer?,
+    };
     output::print(&if json { answer.json() } else { answer.text() })?;
     Ok(answer.fits().code())
 }

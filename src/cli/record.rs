@@ -16,7 +16,12 @@ use crate::{
     storage::{
         output::{self, create},
         recording::{FORMAT, Header},
-        sink::{delivery::Delivery, follow::{PENDING, follow}, record::Recorder, store::Writer},
+        sink::{
+            delivery::Delivery,
+            follow::{PENDING, follow},
+            record::Recorder,
+            store::Writer,
+        },
     },
 };
 use anyhow::{Context, Result, bail};
@@ -49,9 +54,11 @@ pub(super) fn record(
         }
         None => keep(&writer("record"), bounds)?,
     };
-    // Before anything is written: from its first line on, a recording can be closed properly.
-    let signals = signals()?;
+    // From its first line on, a recording can be closed properly. A pipe whose reader takes nothing holds up the first
+    // line, and until then a signal ends this as any other program.
+    let early = if output::is_stdout(&path) { None } else { Some(signals()?) };
     let recorder = start(&path, file, None).context("cannot write the recording")?;
+    let signals = early.map_or_else(signals, Ok)?;
     let name = if output::is_stdout(&path) { "standard output".into() } else { path.to_string_lossy() };
     super::print_message(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
     let stopped = stopped(signals);

@@ -18,8 +18,8 @@ use crate::facts::{
     text::Foreign,
     units::{Bytes, Stamp},
 };
-use gpuwatch_probe::wire::limits;
 pub use gap::{Gap, Steps};
+use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
 pub use parts::stamp_of;
 pub use replayed::Replayed;

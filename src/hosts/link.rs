@@ -11,7 +11,7 @@ use super::{
 use crate::{
     facts::remote::Answer,
     model::cluster::{Link, News, What},
-    sources::{now, unix_us},
+    sources::{child, now, unix_us},
 };
 use gpuwatch_probe::wire::LINE_MAX;
 use std::{
@@ -253,6 +253,7 @@ fn spawn(command: &[String]) -> std::io::Result<Child> {
     let (program, arguments) = command.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    child::ends_with_us(command.as_std_mut());
     command.process_group(0).kill_on_drop(true).spawn()
 }
 

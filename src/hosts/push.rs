@@ -5,7 +5,7 @@
 //! name after its hash was verified there, and no existing file is written over.
 
 use super::{plan, transport::Transport};
-use crate::facts::text::Foreign;
+use crate::{facts::text::Foreign, sources::child};
 use anyhow::{Context, Result, bail};
 use std::{
     ffi::OsStr,
@@ -232,6 +232,7 @@ async fn run(transport: &Transport, host: &str, words: &[&str], input: Input) ->
     let (program, arguments) = words.split_first().context("the transport is empty")?;
     let mut command = Remote::new(OsStr::new(program));
     command.args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0).kill_on_drop(true);
+    child::ends_with_us(command.as_std_mut());
     match &input {
         Input::Text(_) => command.stdin(Stdio::piped()),
         Input::Own => command.stdin(File::open(OWN)?),

@@ -8,6 +8,9 @@
 //! asked for, once with the most and once with the least that lies outside: an allocator that is short of memory gives
 //! its cache back before it fails.
 
+/// Passes a request to end on to the job.
+pub mod stop;
+
 /// Reads the account of a process.
 mod account;
 /// Measures on a real GPU.

@@ -9,6 +9,7 @@ mod backends;
 mod book;
 mod browser;
 mod check;
+mod clocks;
 mod config;
 mod corpus;
 mod cost;

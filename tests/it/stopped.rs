@@ -4,6 +4,7 @@ use crate::{
     check::{HEALTHY, lines_of, write},
     launch::Home,
     pty::{PROGRAM, Terminal, until},
+    torch,
 };
 use gpuwatch_probe::{Description, Probe, wire::Hello};
 use rustix::process::{Pid, Signal, kill_process};
@@ -52,16 +53,16 @@ const LONG: &[(&[&str], Waits, i32)] = &[
     (&["env"], ForItsReader, KILLED),
     (&["demo"], OnTerminal("demo"), 143),
     (&["record", "--no-nvml", "-o", "NEW"], AfterMessage, 0),
-    (&["record", "--no-nvml", "-o", "-"], AfterMessage, 1),
+    (&["record", "--no-nvml", "-o", "-"], ForItsReader, KILLED),
     (&["record", "--hosts", ".x,..,../../x", "--transport", "SLEEPS", "-o", "NEW"], ForAChild, 0),
     (&["record", "--hosts", ".x,..,../../x", "--transport", "STREAM", "-o", "NEW"], ForAChild, 0),
-    (&["replay", "FILE"], OnTerminal("replay"), 143),
+    (&["replay", "FILE"], OnTerminal("Space play"), 143),
     (&["check", "-"], ForInput, KILLED),
     (&["check", "FILE"], ForItsReader, KILLED),
     (&["sites", "OWN", "--timeout", "5m"], AfterMessage, KILLED),
     (&["snapshot", "SNAPSHOT", "--text"], ForItsReader, KILLED),
-    (&["whatif", "SNAPSHOT", "--torch", "SLEEPS"], ForAChild, KILLED),
-    (&["fit", "--gpu", "16GiB", "--", "SLEEPS"], ForAChild, KILLED),
+    (&["whatif", "SNAPSHOT", "--torch", "TORCH"], ForAChild, KILLED),
+    (&["fit", "--gpu", "16GiB", "--", "TORCH", "-c", "import time; time.sleep(1000)"], ForAChild, KILLED),
     (&["recordings", "."], ForItsReader, KILLED),
     (&["export", "-"], ForInput, KILLED),
     (&["export", "FILE"], ForItsReader, KILLED),
@@ -69,7 +70,7 @@ const LONG: &[(&[&str], Waits, i32)] = &[
     (&["diff", "FILE", "FILE"], ForItsReader, KILLED),
     (&["once"], ForItsReader, KILLED),
     (&["once", "--hosts", "a,b", "--transport", "SLEEPS"], ForAChild, KILLED),
-    (&["serve", "--listen", "127.0.0.1:0"], AfterMessage, 0),
+    (&["serve", "--metrics", "127.0.0.1:0"], AfterMessage, 0),
     (&["stream"], AfterLine, KILLED),
     (&["explain"], ForItsReader, KILLED),
     (&["generate", "config"], ForItsReader, KILLED),
@@ -114,6 +115,7 @@ impl Place {
             "FILE" => within("a.jsonl.zst"),
             "SNAPSHOT" => within("h200.pickle.gz"),
             "SLEEPS" => within("sleeps"),
+            "TORCH" => torch::python().to_str().unwrap().to_owned(),
             "STREAM" => within("stream"),
             "SOCKETS" => within("sockets"),
             "NEW" => within(&format!("new-{number}")),
@@ -136,7 +138,8 @@ fn commands() -> BTreeSet<String> {
     let help = Command::new(PROGRAM).arg("--help").output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     let (list, _) = help.split_once("Commands:\n").unwrap().1.split_once("\n\n").unwrap();
-    let name = |it: &str| it.strip_prefix("  ").filter(|rest| !rest.starts_with(' '))?.split(' ').next().map(str::to_owned);
+    let name =
+        |it: &str| it.strip_prefix("  ").filter(|rest| !rest.starts_with(' '))?.split(' ').next().map(str::to_owned);
     let listed = list.lines().filter_map(name).filter(|it| it != "help");
     listed.chain(["replay-job", "demo-job"].map(str::to_owned)).collect()
 }
@@ -169,7 +172,8 @@ fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i3
     let variables = place.home.variables().map(|(name, path)| (name, path.to_str().unwrap().to_owned()));
     if let OnTerminal(phrase) = waits {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let own: Vec<(&str, &str)> = variables.iter().map(|it| (it.0, it.1.as_str())).chain([(MARK, mark.as_str())]).collect();
+        let own: Vec<(&str, &str)> =
+            variables.iter().map(|it| (it.0, it.1.as_str())).chain([(MARK, mark.as_str())]).collect();
         let mut terminal = Terminal::start(&words, &own);
         terminal.shows(phrase);
         terminal.signal(Signal::TERM);
@@ -179,7 +183,12 @@ fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i3
     }
     let (reader, writer) = std::io::pipe().unwrap();
     let mut command = Command::new(PROGRAM);
-    command.args(&words).envs(variables).env("GPUWATCH_NO_NVML", "1").env("GPUWATCH_CONFIG", "/dev/null").env(MARK, &mark);
+    command
+        .args(&words)
+        .envs(variables)
+        .env("GPUWATCH_NO_NVML", "1")
+        .env("GPUWATCH_CONFIG", "/dev/null")
+        .env(MARK, &mark);
     command.current_dir(place.home.0.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     if matches!(waits, ForItsReader) || words.last().is_some_and(|it| it == "-") && matches!(waits, AfterMessage) {
         rustix::io::ioctl_fionbio(&writer, true).unwrap();
@@ -208,7 +217,10 @@ fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i3
     if !is_there || !is_running {
         let _ = child.kill();
         let output = child.wait_with_output().unwrap();
-        return Err(format!("{arguments:?} does not wait {waits:?}: {line}{}", String::from_utf8_lossy(&output.stderr)));
+        return Err(format!(
+            "{arguments:?} does not wait {waits:?}: {line}{}",
+            String::from_utf8_lossy(&output.stderr)
+        ));
     }
     kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
     let has_ended = until(PATIENCE, || child.try_wait().unwrap().is_some());
@@ -239,7 +251,8 @@ fn sigterm_ends_every_command_and_its_children() {
     let missing: Vec<_> = commands().into_iter().filter(|it| !tested.contains(it)).collect();
     assert!(missing.is_empty(), "a command needs a state that lasts: {missing:?}");
     let all = LONG.iter().enumerate();
-    let faults: Vec<String> =
-        all.filter_map(|(number, (arguments, waits, code))| ends(&place, number, arguments, *waits, *code).err()).collect();
+    let faults: Vec<String> = all
+        .filter_map(|(number, (arguments, waits, code))| ends(&place, number, arguments, *waits, *code).err())
+        .collect();
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }

@@ -1,11 +1,11 @@
 //! Measures on a real GPU what lies outside the allocator, with a Python that has the job's PyTorch.
 
-use super::Trouble;
+use super::{Trouble, stop};
 use crate::{jobs::simulated::Scratch, model::fit::Table};
 use std::{
     ffi::{OsStr, OsString},
     fs,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 const PROGRAM: &str = include_str!("calibrate.py");
@@ -23,8 +23,9 @@ pub fn calibrate(command: &[OsString]) -> Result<String, Trouble> {
     let script = scratch.path().join("calibrate.py");
     fs::write(&script, PROGRAM)?;
     let mut program = Command::new(python);
-    program.arg(script).stdin(Stdio::null());
-    let done = program.output().map_err(|e| Trouble::Unmeasured(format!("{}: {e}", python.to_string_lossy())))?;
+    program.arg(script).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let done = program.spawn().and_then(|it| stop::wait(it, Child::wait_with_output));
+    let done = done.map_err(|e| Trouble::Unmeasured(format!("{}: {e}", python.to_string_lossy())))?;
     let last = |bytes: &[u8]| {
         let text = String::from_utf8_lossy(bytes).into_owned();
         text.lines().rfind(|it| !it.trim().is_empty()).map(str::to_owned)

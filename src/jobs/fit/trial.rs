@@ -1,6 +1,6 @@
 //! One run of the job on a simulated machine.
 
-use super::{Question, Trouble, account::Account, failure};
+use super::{Question, Trouble, account::Account, failure, stop};
 use crate::{
     jobs::simulated::{self, Scratch},
     model::fit::{Device, Need},
@@ -139,7 +139,8 @@ impl Bench {
         command.envs(self.steps.map(|it| ("GPUWATCH_FIT_STEPS", it.to_string())));
         command.envs(is_main.then_some(("GPUWATCH_FIT_TRACE", "1")));
         command.envs(self.set.clone());
-        let status = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).status()?;
+        let job = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
+        let status = stop::wait(job, |mut it| it.wait())?;
         if let Some(signal) = status.signal().filter(|it| [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(it)) {
             return Err(Trouble::Interrupted(signal));
         }

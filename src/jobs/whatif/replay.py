@@ -173,6 +173,8 @@ def main():
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         pid = os.fork()
         if pid == 0:
+            # Nobody takes the answer of a server that was killed (PR_SET_PDEATHSIG).
+            ctypes.CDLL(None).prctl(1, signal.SIGKILL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
             try:
                 child(torch, request)

@@ -182,3 +182,30 @@ impl Disk {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As after a file system was mounted again, where the earlier descriptor is stale.
+    #[test]
+    fn a_file_is_opened_again_if_it_is_the_same() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("r");
+        let mut disk = Disk::of(open_new(&path).unwrap());
+        disk.append(b"first ").unwrap();
+        let replace = |text: &str| {
+            fs::write(home.path().join("new"), text).unwrap();
+            fs::rename(home.path().join("new"), &path).unwrap();
+        };
+        replace("first ");
+        assert!(disk.open_again().unwrap());
+        disk.append(b"second").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "first second");
+        replace("another's file");
+        assert!(!disk.open_again().unwrap());
+        replace("");
+        assert!(disk.open_again().is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "", "nothing is written over");
+    }
+}

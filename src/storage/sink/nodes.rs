@@ -1,12 +1,17 @@
 //! Records several machines: a recording of each in one directory, with an index of them.
 //!
-//! It has no queue of its own. While the disk is slow, the links wait, and the machines' probes keep their history. While
-//! it is full, each recording counts what it lacks.
+//! It has no queue of its own. While the disk is slow, the links wait, and the machines' probes keep their history.
+//! While it is full, each recording counts what it lacks.
 
 mod index;
 mod rejoin;
 
-use super::{journal::{Journal, State}, store, sync::Syncer, writing::Writing};
+use super::{
+    journal::{Journal, State},
+    store,
+    sync::Syncer,
+    writing::Writing,
+};
 use crate::{
     facts::{
         event::Event,

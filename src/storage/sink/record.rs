@@ -17,8 +17,7 @@ use crate::{
 };
 use std::{
     fs::File,
-    io,
-    mem,
+    io, mem,
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
