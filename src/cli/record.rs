@@ -82,7 +82,7 @@ pub(super) fn record(
                 let trouble = recorder.outcome().trouble;
                 match &trouble {
                     Some(trouble) if !is_stopped => super::print_message(format_args!("{trouble}")),
-                    None if is_stopped => super::print_message(format_args!("the recording goes on")),
+                    None if is_stopped => super::print_message(format_args!("the recording continues")),
                     _ => {}
                 }
                 is_stopped = trouble.is_some();

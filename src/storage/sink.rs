@@ -4,7 +4,7 @@
 /// Writes data to the disk.
 mod sync;
 
-/// A file that goes on once its disk takes bytes again.
+/// A file that continues once its disk takes bytes again.
 mod disk;
 
 /// What a recording lacks.

@@ -72,9 +72,9 @@ fn a_job_that_ends_at_once_is_in_its_recording_with_its_figures() {
     assert_eq!(children.len(), 20);
     for pid in children {
         let mut own =
-            session.processes.iter().filter(|it| it.hello.as_ref().is_some_and(|it| u64::from(it.pid) == pid));
+            session.processes.iter().filter(|it| it.hello.as_ref().is_some_and(|hello| u64::from(hello.pid) == pid));
         let process = own.next().unwrap_or_else(|| panic!("{pid} is missing: {:?}", session.processes));
-        let allocated = process.devices.iter().filter_map(|it| it.counters.allocated).max();
+        let allocated = process.devices.iter().filter_map(|on| on.counters.allocated).max();
         assert!(allocated.is_some(), "{pid}: {:?}", process.devices);
     }
 }

@@ -1,4 +1,4 @@
-//! Disks that are full, and have room again: what a recording says of the time between.
+//! Disks that are full, and have room again: what a recording lacks of the time between.
 
 use crate::{
     namespaces::can,
@@ -54,7 +54,7 @@ impl OnSmallDisk {
     }
 
     /// Returns the next line on standard error, while the job makes steps.
-    fn says(&mut self, words: &str) -> String {
+    fn shows(&mut self, words: &str) -> String {
         let Self { probe, step, printed, .. } = self;
         let is_read = std::sync::atomic::AtomicBool::new(false);
         let line = std::thread::scope(|scope| {
@@ -91,7 +91,7 @@ impl OnSmallDisk {
     }
 
     /// Makes steps until one more than those now is in the file.
-    fn goes_on(&mut self) {
+    fn continues(&mut self) {
         let before = self.step;
         assert!(until(PATIENCE, || {
             push(&self.probe, &mut self.step);
@@ -154,16 +154,16 @@ fn text(output: &Output) -> String {
 const RECORD: &str = "exec \"$0\" record --no-nvml -o \"$1/r.jsonl.zst\"";
 
 #[test]
-fn a_recording_goes_on_after_a_full_disk_and_every_command_names_the_missing_steps() {
+fn a_recording_continues_after_a_full_disk_and_every_command_names_the_missing_steps() {
     needs_mount!();
     let mut it = OnSmallDisk::start(RECORD);
-    it.says("recording to");
-    it.goes_on();
+    it.shows("recording to");
+    it.continues();
     it.fill();
-    it.says("the recording stopped: No space left on device");
+    it.shows("the recording stopped: No space left on device");
     it.free();
-    it.says("the recording goes on");
-    it.goes_on();
+    it.shows("the recording continues");
+    it.continues();
     let path = it.end();
     let (entries, fault) = read(&path);
     assert!(fault.is_none() && matches!(entries.last(), Some(Entry::Closed(_))), "{fault:?}");
@@ -196,10 +196,10 @@ fn a_recording_goes_on_after_a_full_disk_and_every_command_names_the_missing_ste
 fn a_disk_that_stays_full_has_room_for_the_end_of_a_recording() {
     needs_mount!();
     let mut it = OnSmallDisk::start(RECORD);
-    it.says("recording to");
-    it.goes_on();
+    it.shows("recording to");
+    it.continues();
     it.fill();
-    it.says("the recording stopped: No space left on device");
+    it.shows("the recording stopped: No space left on device");
     let last = it.steps().last().copied().unwrap();
     let path = it.end();
     let (entries, fault) = read(&path);
@@ -212,15 +212,15 @@ fn a_disk_that_stays_full_has_room_for_the_end_of_a_recording() {
 }
 
 #[test]
-fn a_removed_recording_begins_again_and_says_what_it_lacks() {
+fn a_removed_recording_begins_again_and_names_what_it_lacks() {
     needs_mount!();
     let mut it = OnSmallDisk::start(RECORD);
-    it.says("recording to");
-    it.goes_on();
+    it.shows("recording to");
+    it.continues();
     fs::remove_file(it.disk().join("r.jsonl.zst")).unwrap();
-    it.says("the recording stopped: its file or directory is gone");
-    it.says("the recording goes on");
-    it.goes_on();
+    it.shows("the recording stopped: its file or directory is gone");
+    it.shows("the recording continues");
+    it.continues();
     let path = it.end();
     let (entries, fault) = read(&path);
     assert!(fault.is_none() && matches!(entries.first(), Some(Entry::Header(_))), "{fault:?}");
@@ -233,18 +233,18 @@ fn a_removed_recording_begins_again_and_says_what_it_lacks() {
 fn a_replaced_recording_is_left_alone() {
     needs_mount!();
     let mut it = OnSmallDisk::start(RECORD);
-    it.says("recording to");
-    it.goes_on();
+    it.shows("recording to");
+    it.continues();
     let path = it.disk().join("r.jsonl.zst");
     fs::write(it.disk().join("mine"), "mine").unwrap();
     fs::rename(it.disk().join("mine"), &path).unwrap();
-    it.says("the recording stopped: its file or directory is gone");
+    it.shows("the recording stopped: its file or directory is gone");
     let kept = it.end();
     assert_eq!(fs::read_to_string(kept).unwrap(), "mine");
 }
 
 #[test]
-fn a_recording_of_several_machines_goes_on_after_a_full_disk() {
+fn a_recording_of_several_machines_continues_after_a_full_disk() {
     needs_mount!();
     let stream = "exec \"$0\" record --hosts .a,..,../../b --transport \"$1/../there\" -o \"$1/d\"";
     // Names of hosts are names of files that no listing hides, and stay in the directory.
@@ -254,13 +254,13 @@ fn a_recording_of_several_machines_goes_on_after_a_full_disk() {
         if path.exists() { read(&path).0 } else { Vec::new() }
     };
     let mut it = OnSmallDisk::start(stream);
-    it.says("recording 3 machines");
+    it.shows("recording 3 machines");
     assert!(until(PATIENCE, || {
         push(&it.probe, &mut it.step);
         names.iter().all(|name| !steps(&entries(&it, name)).is_empty())
     }));
     it.fill();
-    it.says("stopped: No space left on device");
+    it.shows("stopped: No space left on device");
     it.free();
     assert!(until(PATIENCE, || {
         push(&it.probe, &mut it.step);
@@ -283,7 +283,7 @@ fn a_recording_begins_once_a_disk_has_room_for_its_first_byte() {
     let job = "echo running >&2; exec sleep 1000";
     let run = format!("{fill}; exec \"$0\" run -o \"$1/r.jsonl.zst\" --summary always -- /bin/sh -c '{job}'");
     let mut it = OnSmallDisk::start(&run);
-    it.says("running");
+    it.shows("running");
     it.free();
     let path = it.disk().join("r.jsonl.zst");
     assert!(until(PATIENCE, || path.exists() && !read(&path).0.is_empty()), "the recording begins");

@@ -149,7 +149,7 @@ fn left(mark: &str) -> Vec<String> {
     let wanted = format!("{MARK}={mark}");
     let has_mark = |it: &Path| {
         let of = fs::read(it.join("environ")).unwrap_or_default();
-        of.split(|it| *it == 0).any(|it| it == wanted.as_bytes())
+        of.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
     };
     let all = fs::read_dir("/proc").unwrap().flatten().map(|it| it.path()).filter(|it| has_mark(it));
     all.map(|it| fs::read_to_string(it.join("cmdline")).unwrap_or_default().replace('\0', " ")).collect()
@@ -162,9 +162,10 @@ fn is_in(pid: u32, calls: &[&str]) -> bool {
     in_calls.any(|it| calls.iter().any(|call| it.starts_with(call)))
 }
 
-/// Numbers and first arguments of calls, as the kernel shows them.
-const WRITES: [&str; 4] = ["1 0x1 ", "1 0x2 ", "20 0x1 ", "20 0x2 "];
-const READS: [&str; 1] = ["0 0x0 "];
+/// Numbers and first arguments of calls, as the kernel shows them on x86-64: `write` and `writev`, `read` and `poll`. A
+/// command may have a descriptor of its own for the stream.
+const WRITES: [&str; 6] = ["1 0x1 ", "1 0x2 ", "1 0x3 ", "1 0x4 ", "20 0x1 ", "20 0x2 "];
+const READS: [&str; 5] = ["0 0x0 ", "0 0x3 ", "0 0x4 ", "7 0x", "271 0x"];
 
 fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i32) -> Result<(), String> {
     let words: Vec<String> = arguments.iter().map(|it| place.word(it, number)).collect();

@@ -232,7 +232,7 @@ class Trace:
             self._piece()
             self._is_full = False
         except OSError as error:
-            # The next piece goes on; where the ring did not keep what this one lost, it begins anew.
+            # The next piece continues; where the ring did not keep what this one lost, the trace begins there.
             self._pauses(error)
 
     def _pauses(self, error):

@@ -173,7 +173,7 @@ def main():
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         pid = os.fork()
         if pid == 0:
-            # Nobody takes the answer of a server that was killed (PR_SET_PDEATHSIG).
+            # The child of a server that was killed would work for no reader (PR_SET_PDEATHSIG).
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCHLD])
             try:

@@ -1,7 +1,7 @@
-//! A file that goes on once its disk takes bytes again.
+//! A file that continues once its disk takes bytes again.
 //!
 //! It keeps room on the disk beyond its end, so that the last lines of a recording can be written although the disk is
-//! full: they say what is missing.
+//! full: they describe what is missing.
 
 use crate::storage::output::open_new;
 use rustix::{
@@ -22,7 +22,7 @@ use std::{
 /// Room kept beyond the end, in bytes.
 const RESERVE: u64 = 16 << 10;
 
-/// Room that a disk must have again before the file goes on, in bytes: enough for a while.
+/// Room that a disk must have again before the file continues, in bytes: enough for a while.
 const AGAIN: u64 = 256 << 10;
 
 /// A file recognises itself by its first bytes.

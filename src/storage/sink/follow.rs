@@ -17,7 +17,7 @@ const LAST_EVENTS: Duration = Duration::from_secs(1);
 /// Limit for the last scan and its events of a job that ended, on a busy machine: less than `gpuwatch run` waits.
 pub const LAST_SCAN: Duration = Duration::from_secs(5);
 
-/// How long a recorder that is asked to end waits for what probes have already sent: their jobs go on.
+/// How long a recorder that a signal ends waits for what probes have already sent: their jobs continue.
 pub const PENDING: Duration = Duration::from_millis(300);
 
 /// Passes every event to `receive` until `stop` completes and all pending events have arrived, for which it waits up to

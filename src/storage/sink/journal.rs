@@ -1,4 +1,4 @@
-//! A recording that goes on after its disk was full or its file was gone, and says what it lacks of that time.
+//! A recording that continues after its disk was full or its file was gone, with a description of what it lacks.
 
 use super::{missed::Missed, writing::Writing};
 use crate::{
@@ -30,7 +30,7 @@ pub(super) struct Journal {
     why: Option<String>,
     /// Why the file cannot be written now.
     trouble: Option<String>,
-    /// Events that the file lacks and says so.
+    /// Events that the file lacks, and describes.
     lost: u64,
 }
 
@@ -101,19 +101,19 @@ impl Journal {
         self.missed.add(missed);
     }
 
-    /// Writes what is not written yet, and goes on after a fault once that is possible.
+    /// Writes what is not written yet, and continues after a fault once that is possible.
     pub(super) fn flush(&mut self, now: Instant) {
         if self.is_cut() && self.writing.begin_again() {
             (self.is_new, self.lost) = (true, 0);
             self.missed = self.all.clone();
         }
-        // Else it would go on and stop again with every few bytes.
+        // Else it would continue and stop again with every few bytes.
         let has_room = if self.trouble.is_some() { self.writing.has_room() } else { Ok(()) };
         let written = has_room.and_then(|()| self.resume()).and_then(|()| self.writing.flush(now));
         self.note(written);
     }
 
-    /// Closes the recording. Without room it says at least what it lacks.
+    /// Closes the recording. Without room it describes at least what it lacks.
     pub(super) fn end(&mut self, now: Instant) {
         self.flush(now);
         let written = self.resume().and_then(|()| self.close());

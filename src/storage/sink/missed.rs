@@ -1,4 +1,4 @@
-//! What a recording lacks: how many events, since when, which steps. It keeps those without which later lines say
+//! What a recording lacks: how many events, since when, which steps. It keeps those without which later lines mean
 //! little, and which are rare: devices, processes, probes, errors, ends.
 
 use crate::{
@@ -114,7 +114,7 @@ impl Missed {
         self.lines.values().map(String::as_str)
     }
 
-    /// Counts the kept lines as lost, but for how the job ended.
+    /// Counts the kept lines as lost, except for how the job ended.
     pub(super) fn forget_lines(&mut self) {
         let job = self.lines.remove(&Kept::Job);
         let (forgotten, at) = (mem::take(&mut self.lines).len(), self.gap.as_ref().map_or(Stamp(0), |it| it.0));

@@ -231,7 +231,8 @@ impl Nodes {
             journal.flush(now);
             let trouble = journal.state().trouble;
             if let Some(why) = trouble.as_ref().filter(|_| !lane.is_reported) {
-                self.words.push(format!("the recording of {} stopped: {why}; it goes on once that is over", lane.host));
+                self.words
+                    .push(format!("the recording of {} stopped: {why}; it continues once that is over", lane.host));
             }
             lane.is_reported = trouble.is_some();
         }

@@ -230,5 +230,5 @@ fn take_missed(journal: &mut Journal, shared: &Shared) {
 }
 
 fn words(trouble: &str) -> String {
-    format!("the recording stopped: {trouble}; it goes on once that is over, and the job continues without it")
+    format!("the recording stopped: {trouble}; it continues once that is over, and the job continues without it")
 }
