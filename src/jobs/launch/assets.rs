@@ -10,7 +10,7 @@ use std::{
     io::{self, Read, Write},
     os::{
         fd::{AsRawFd, OwnedFd},
-        unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt},
+        unix::fs::{OpenOptionsExt, PermissionsExt},
     },
     path::{Path, PathBuf},
 };
