@@ -131,6 +131,28 @@ struct gpuwatch_blocks {
 int32_t gpuwatch_oom(uint32_t device, uint64_t step, uint64_t tried, uint64_t device_free, uint64_t limit,
                      const char *message, const struct gpuwatch_blocks *blocks);
 
+/* A call: its file, its line from 1, its function. */
+struct gpuwatch_frame {
+    const char *file;
+    uint64_t line;
+    const char *function;
+};
+
+/* What asked for the memory that an allocation did not get. */
+struct gpuwatch_request {
+    const struct gpuwatch_frame *frames; /* the call stack, from the innermost frame of the user's code outwards */
+    uint32_t count;                      /* its frames; 12 are kept at most */
+    uint32_t has_library;                /* 1: one more frame follows, the library's innermost one that the user called */
+    const char *phase;                   /* "forward", "backward", "optimizer", "inference"; NULL: unknown */
+    uint64_t again_bytes; /* if the job handles an error that keeps memory: bytes of live blocks that were live at the
+                           * error before as well; 0 otherwise */
+};
+
+/* Reports the same, and what asked for the memory. */
+int32_t gpuwatch_oom_of(uint32_t device, uint64_t step, uint64_t tried, uint64_t device_free, uint64_t limit,
+                        const char *message, const struct gpuwatch_blocks *blocks,
+                        const struct gpuwatch_request *request);
+
 /* Reports the framework's message for the latest failure on a device, if it exists only after the failure. */
 int32_t gpuwatch_oom_message(uint32_t device, const char *message);
 

@@ -4,6 +4,7 @@
 #![expect(unsafe_code, reason = "names without mangling, and pointers from C")]
 
 pub mod latest;
+pub mod oom;
 pub mod python;
 pub mod window;
 
@@ -13,7 +14,7 @@ use crate::{
     reading::{Reading, SLOTS},
     shared::Refusal,
     socket, sys,
-    wire::{Counters, Device, Edge, GROUPS_MAX, LINE_MAX, Oom},
+    wire::{Counters, Device, Edge, LINE_MAX},
 };
 use std::{
     ffi::{CStr, c_char},
@@ -42,16 +43,6 @@ pub struct GpuwatchSample {
     device: u32,
     edge: u32,
     values: [u64; SLOTS],
-}
-
-/// `struct gpuwatch_blocks`.
-#[repr(C)]
-pub struct GpuwatchBlocks {
-    largest_free: u64,
-    other_blocks: u64,
-    other_bytes: u64,
-    groups: u64,
-    group: [[u64; 2]; GROUPS_MAX],
 }
 
 /// The state of one process. A forked child creates its own and leaves the parent's alone.
@@ -261,37 +252,6 @@ pub unsafe extern "C" fn gpuwatch_mark(name: *const c_char, value: i64, has_valu
     })
 }
 
-/// Reports an allocation that failed for good; zeros are unknown.
-///
-/// # Safety
-/// `message` is null or a zero-terminated string; `blocks` is null or points to one.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpuwatch_oom(
-    device: u32,
-    step: u64,
-    tried: u64,
-    device_free: u64,
-    limit: u64,
-    message: *const c_char,
-    blocks: *const GpuwatchBlocks,
-) -> i32 {
-    guarded(|| {
-        // SAFETY: as the caller promises.
-        let (message, blocks) = unsafe { (text(message), blocks.as_ref()) };
-        let known = |value: u64| Some(value).filter(|it| *it > 0);
-        let (step, tried, limit) = (known(step), known(tried), known(limit));
-        let mut oom = Oom { device, step, tried, device_free: known(device_free), limit, message, ..Oom::default() };
-        if let Some(it) = blocks {
-            let groups = usize::try_from(it.groups).unwrap_or(GROUPS_MAX);
-            oom.blocks = it.group.iter().take(groups).map(|[size, count]| (*size, *count)).collect();
-            oom.largest_free = Some(it.largest_free);
-            oom.other_blocks = Some(it.other_blocks);
-            oom.other_bytes = Some(it.other_bytes);
-        }
-        local().with_probe(|probe| probe.oom(oom))
-    })
-}
-
 /// Returns the open request for sites: steps in the low 32 bits, above them a bit for a collector run and one for
 /// growth that a viewer saw; 0 without a request.
 #[unsafe(no_mangle)]
@@ -320,19 +280,6 @@ pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char, is_answer: i32) -
         let fields = fields.filter(|it| it.len() <= SITES_BYTES_MAX && it.bytes().all(|byte| byte >= b' '));
         let Some(fields) = fields.filter(|it| !it.is_empty()) else { return INVALID };
         local().with_probe(|probe| probe.sites_as_written(fields, is_answer != 0))
-    })
-}
-
-/// Sends the framework's message about the latest failure on a device.
-///
-/// # Safety
-/// `message` is null or a zero-terminated string.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn gpuwatch_oom_message(device: u32, message: *const c_char) -> i32 {
-    guarded(|| {
-        // SAFETY: as the caller promises.
-        let Some(message) = (unsafe { text(message) }) else { return INVALID };
-        local().with_probe(|probe| probe.oom_message(device, &message))
     })
 }
 

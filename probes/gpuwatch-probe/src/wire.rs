@@ -231,6 +231,9 @@ pub struct Mark {
 /// Most groups of equal blocks in an [`Oom`].
 pub const GROUPS_MAX: usize = 32;
 
+/// Most frames in an [`Oom`].
+pub const FRAMES_MAX: usize = 12;
+
 /// An allocation failed for good.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]
@@ -268,6 +271,20 @@ pub struct Oom {
     /// Their total bytes.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub other_bytes: Option<u64>,
+    /// The call stack of the request, from the innermost frame of user code outwards; at most [`FRAMES_MAX`].
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, FRAMES_MAX>"))]
+    pub frames: Vec<Frame>,
+    /// The innermost library frame that the first of them called, if any.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub library: Option<Frame>,
+    /// What the job was doing: `forward`, `backward`, `optimizer`, or `inference` if no gradients are recorded.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
+    pub phase: Option<String>,
+    /// If the job handles an error that keeps memory: bytes of live blocks that were live at the error before as well.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub again_bytes: Option<u64>,
     /// The framework's message, if known.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::MESSAGE_MAX }>"))]

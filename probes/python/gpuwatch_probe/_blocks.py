@@ -18,15 +18,13 @@ class Blocks(ctypes.Structure):
     ]
 
 
-def blocks(torch, device, is_ours=False):
-    """Returns the account of one device; `None` if it would cost too much."""
+def snapshot(torch, device, is_ours=False):
+    """Returns the allocator's segments; `None` if that would cost too much, or be mixed with the job's own history."""
     stats = torch._C._cuda_memoryStats(device)
     if stats["allocation"]["all"]["current"] + stats["inactive_split"]["all"]["current"] > _MOST:
         return None
     with Resting():
-        held = segments(torch, is_ours)
-    # An empty allocator has an account too.
-    return None if held is None else grouped(held, device)
+        return segments(torch, is_ours)
 
 
 def grouped(segments, device):

@@ -97,7 +97,8 @@ class Capture:
         self.made.clear()
 
 
-def _stack(frames, names):
+def stack_of(frames, names):
+    """Returns a stack as `(file, line, function)`; `names` has the frames of the same snapshot that are known already."""
     stack = []
     for frame in frames:
         named = names.get(id(frame))
@@ -134,7 +135,7 @@ def _group(frames, device, places, names):
     key = (device, *map(id, frames))
     group = places.get(key)
     if group is None:
-        group = places[key] = (device, _stack(frames, names))
+        group = places[key] = (device, stack_of(frames, names))
     return group
 
 

@@ -7,11 +7,31 @@ import ctypes
 import os
 import time
 
-from ._blocks import blocks
-from ._native import TICK, utf8
+from ._blocks import grouped, snapshot
+from ._cells import cell
+from ._live import bytes_of, groups
+from ._native import TICK, Frame, FailedRequest, utf8
+from ._request import Request, keeps_tensors
 
-# Seconds from one account of live blocks to the next.
+# Seconds from the account of one burst of errors to the next.
 _BETWEEN_ACCOUNTS = 10
+
+# Accounts of one burst: that of the first error, of the first retry, and of the first retry within an `except` block.
+_IN_A_BURST = 3
+
+# Blocks to remember from one account to the next: how large at least, and how many.
+_LARGE, _MOST = 1 << 16, 20_000
+
+
+class Burst:
+    """The accounts of a burst of errors: when it began, how many there are, and whether an error was handled then.
+
+    `live` are the large blocks at the latest account, by device.
+    """
+
+    def __init__(self, now, live):
+        self.begun, self.live = now, live
+        self.accounts, self.was_handled = 0, False
 
 
 class Errors:
@@ -23,12 +43,13 @@ class Errors:
             if self.native is None or self.off:
                 return
             self._row((device,), self.number(), TICK)
-            account = self._blocks(device)
-            self.native.oom(device, self.number(), tried, free, limit, None, account)
+            account, live, again = self._account(device)
+            request = self._request(again)
+            self.native.oom_of(device, self.number(), tried, free, limit, None, account, request)
             if self._tracing() is not None:
                 self._tracing().hurry()
-            elif account is not None:
-                self._sites.at_oom(device, self.number())
+            elif live:
+                self._sites.at_oom(device, self.number(), live)
             self._words.listen(device, self.number())
         except Exception as error:
             if not self._fault(error):
@@ -62,21 +83,49 @@ class Errors:
             if not self._fault(error):
                 raise
 
-    def _blocks(self, device):
-        """Live blocks by size, for the first of several errors: jobs that retry run into one after the other."""
-        now = time.monotonic()
-        if self._accounted is not None and now - self._accounted < _BETWEEN_ACCOUNTS:
-            return None
-        self._accounted = now
+    def _account(self, device):
+        """Returns live blocks by size, and by group for the search of their holders, for the first errors of a burst:
+        jobs that retry run into one after the other. Also returns the bytes of blocks that were live at the error before
+        as well, if the job handles one that keeps tensors; 0 without one."""
+        now, burst = time.monotonic(), self._burst
+        if burst is None or now - burst.begun >= _BETWEEN_ACCOUNTS:
+            burst = self._burst = Burst(now, {} if burst is None else burst.live)
         try:
-            account = blocks(self.torch, device, self._sites.is_recording or self._tracing() is not None)
+            handled = burst.accounts < _IN_A_BURST and keeps_tensors(self.torch)
+            if burst.accounts >= _IN_A_BURST - 1 and (burst.was_handled or not handled):
+                return None, None, 0
+            burst.accounts += 1
+            burst.was_handled |= handled
+            held = snapshot(self.torch, device, self._sites.is_recording or self._tracing() is not None)
+            if held is None:
+                return None, None, 0
+            live = groups(held, device)
+            large = [it for of in live.values() for it in of if it[1] >= _LARGE][:_MOST]
+            before = burst.live.get(device, ())
+            burst.live[device] = frozenset(large)
+            again = bytes_of(burst.live[device].intersection(before)) if handled else 0
+            return ctypes.byref(grouped(held, device)), live, again
         except Exception as error:
             if not is_ours(error):
                 raise
             # Report the error itself nevertheless.
             self._note("live blocks could not be counted: %r" % (error,))
+            return None, None, 0
+
+    def _request(self, again):
+        """Returns the lines that ask for memory, in the library's form; `None` if they are unreadable."""
+        try:
+            request = Request(self.torch)
+            lines, library = request.lines(self._sites.stacks)
+            frames = [Frame(utf8(cell(it[0]) or it[0]), it[1], utf8(it[2])) for it in lines + [library or ("", 0, "")]]
+            frames = (Frame * len(frames))(*frames)
+            phase = utf8(request.phase)
+            return ctypes.byref(FailedRequest(frames, len(lines), library is not None, phase, again))
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            self._note("the failing line could not be read: %r" % (error,))
             return None
-        return None if account is None else ctypes.byref(account)
 
 
 def is_ours(error):

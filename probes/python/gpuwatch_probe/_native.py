@@ -24,6 +24,24 @@ def loaded():
     return _loaded[at]
 
 
+class Frame(ctypes.Structure):
+    """`struct gpuwatch_frame` (gpuwatch_probe.h)."""
+
+    _fields_ = [("file", ctypes.c_char_p), ("line", ctypes.c_uint64), ("function", ctypes.c_char_p)]
+
+
+class FailedRequest(ctypes.Structure):
+    """`struct gpuwatch_request` (gpuwatch_probe.h)."""
+
+    _fields_ = [
+        ("frames", ctypes.POINTER(Frame)),
+        ("count", ctypes.c_uint32),
+        ("has_library", ctypes.c_uint32),
+        ("phase", ctypes.c_char_p),
+        ("again_bytes", ctypes.c_uint64),
+    ]
+
+
 class Native:
     """The loaded library. Its functions keep the GIL: releasing it would cost milliseconds to get it back."""
 
@@ -39,6 +57,7 @@ class Native:
             ("start", ()),
             ("mark", (text, ctypes.c_int64, ctypes.c_int32)),
             ("oom", (ctypes.c_uint32, number, number, number, number, text, ctypes.c_void_p)),
+            ("oom_of", (ctypes.c_uint32, number, number, number, number, text, ctypes.c_void_p, ctypes.c_void_p)),
             ("oom_message", (ctypes.c_uint32, text)),
             ("stop", (text,)),
             ("reset", ()),

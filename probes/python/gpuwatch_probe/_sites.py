@@ -8,9 +8,10 @@ this recording on for a limited number of steps, and never while the job records
 import _thread
 import time
 
-from ._answer import Answer, older, send, site, size_of
-from ._captures import Capture, Resting, blocks_of, grown, is_recorded, segments
+from ._answer import Answer, older, send
+from ._captures import NOWHERE, Capture, Resting, blocks_of, grown, segments
 from ._history import History
+from ._live import bytes_of, sites as holding
 from ._plan import plan
 from ._source import Sources
 from ._stacks import Stacks
@@ -30,8 +31,6 @@ _SLOW = 0.012
 
 # The most blocks to compare: each takes about a microsecond.
 _MOST_BLOCKS = 40_000
-
-_SITES = 16
 
 # Comparisons that an answer needs if the job ends before the last one.
 _FEWEST_CAPTURES = 4
@@ -135,23 +134,21 @@ class Sites:
         while self._answer is not None:
             self._go_on(time.perf_counter())
 
-    def at_oom(self, device, step):
-        """Sends a device's live blocks by line, if stacks are recorded; called while an allocation fails."""
-        if not (self._history.is_ours or is_recorded(self._torch)):
-            return
+    @property
+    def stacks(self):
+        """What distinguishes the user's frames from others."""
+        return self._stacks
+
+    def at_oom(self, device, step, live):
+        """Sends a device's live blocks by line, or by size, with their holders; called while an allocation fails."""
         with Resting():
             begun = time.perf_counter()
-            held = segments(self._torch, self._history.is_ours)
-            if held is None:
-                return
-            capture = Capture(it for it in held if it["device"] == device)
-            live = {group: (size_of(it), sum(it.values())) for group, it in capture.groups.items() if group[1]}
-            most = sorted(live, key=lambda it: -live[it][0])[:_SITES]
-            sources = Sources(self._since)
-            sites = [site(self._stacks, sources, group, live[group], capture.groups[group]) for group in most]
-            held_us = _us(begun)
-            report = {"why": "oom", "step": step, "steps": 0, "sites": sites, "held_us": held_us, "longest_us": held_us}
-            send(self._native, dict(report, **older(capture)), is_answer=0)
+            sites, searched = holding(self._torch, self._stacks, live, device, self._since)
+            report = {"why": "oom", "step": step, "steps": 0, "sites": sites, "holders_us": searched}
+            bare = [of for (stack, _), of in live.items() if stack == NOWHERE]
+            report["older_blocks"], report["older_bytes"] = sum(map(len, bare)), sum(map(bytes_of, bare))
+            report["held_us"] = report["longest_us"] = max(0, _us(begun) - searched)
+            send(self._native, report, is_answer=0)
 
     def _turn(self, step, begun):
         word = self._native.sites_asked()

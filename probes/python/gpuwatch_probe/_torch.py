@@ -58,7 +58,7 @@ class Probe(Errors):
         self._handles = []
         self._wake = _thread.allocate_lock()
         self._due = True
-        self._accounted = None
+        self._burst = None
         self._words = None
         self._trace = None
         self._windows = None

@@ -162,6 +162,13 @@ impl Trail {
         (!distances.is_empty()).then(|| *distances.select_nth_unstable(middle).1)
     }
 
+    /// Returns the live bytes at each kept step, oldest first, and the highest peak of live bytes among these steps.
+    pub fn live(&self) -> (Vec<(u64, u64)>, Option<u64>) {
+        let rows = self.rows(0, u64::MAX);
+        let live = rows.iter().filter_map(|it| Some((it.step, it.get(Kept::Allocated)?))).collect();
+        (live, rows.iter().filter_map(|it| it.get(Kept::Peak)).max())
+    }
+
     /// The signature from one step to another, both included.
     fn over(&self, since: u64, last: u64) -> Signature {
         let rows = self.rows(since, last);

@@ -1,11 +1,12 @@
 """Groups live blocks by size, without torch; and an account that fails takes nothing else with it."""
 
 from gpuwatch_probe import _torch
-from gpuwatch_probe._blocks import GROUPS, blocks, grouped
+from gpuwatch_probe._blocks import GROUPS, grouped, snapshot
 
 
 def segment(device, *sizes):
-    return {"device": device, "blocks": [{"size": size, "state": state} for size, state in sizes]}
+    blocks = [{"size": size, "state": it, "address": 1 + at, "frames": []} for at, (size, it) in enumerate(sizes)]
+    return {"device": device, "blocks": blocks}
 
 
 live, free, pending = "active_allocated", "inactive", "active_pending_free"
@@ -33,7 +34,7 @@ class Torch:
         """The error that it raises."""
 
     def __init__(self, allocated):
-        self._C, self.cuda, self.allocated = self, self, allocated
+        self._C, self.cuda, self.allocated, self.TensorBase = self, self, allocated, ()
 
     def _cuda_memoryStats(self, device):
         return {"allocation": {"all": {"current": self.allocated}}, "inactive_split": {"all": {"current": 0}}}
@@ -46,16 +47,17 @@ class Torch:
         raise AssertionError("not through here")
 
 
-assert blocks(Torch(1), 0).groups == 1
-assert blocks(Torch(1 << 20), 0) is None, "it would take too long"
+assert len(snapshot(Torch(1), 0)) == 1
+assert snapshot(Torch(1 << 20), 0) is None, "it would take too long"
 
 class NoSites:
     """Stacks that are not recorded."""
 
     is_recording = False
+    stacks = None
 
-    def at_oom(self, device, step):
-        calls.append("sites")
+    def at_oom(self, device, step, live):
+        calls.append(live)
 
 
 calls = []
@@ -63,16 +65,19 @@ probe = _torch.Probe(Torch(1))
 probe._sites, probe._words = NoSites(), _torch.Words(Torch.OutOfMemoryError, probe._on_words)
 probe.native = probe
 probe._row = lambda *_: None
-probe.oom = lambda *row: calls.append(row)
+probe._request = lambda again: again
+probe.oom_of = lambda *row: calls.append(row)
 probe.log = lambda line: calls.append(line) or 0
 probe._on_oom(0, 7, 9, 1)
 assert calls[0][:6] == (0, 0, 7, 1, 9, None) and calls[0][6] is not None
-assert calls[1] == "sites"
+assert calls[1] == {((), 512): [(1, 512)]}
 probe._on_oom(0, 7, 9, 1)
-assert calls[2][6] is None and len(calls) == 3, "errors in a row are accounted for once"
+assert calls[2][6] is not None and len(calls) == 4, "the first retry tells whether the attempt before is still live"
+probe._on_oom(0, 7, 9, 1)
+assert calls[4][6] is None and len(calls) == 5, "further errors in a row are not accounted for"
 
 calls.clear()
-probe.torch, probe._accounted = Torch(1), None
+probe.torch, probe._burst = Torch(1), None
 # As a function that is not Python's raises: without a frame of its own.
 probe.torch._cuda_memorySnapshot = {}.__getitem__
 probe._on_oom(0, 7, 9, 1)

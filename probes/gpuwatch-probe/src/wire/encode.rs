@@ -4,9 +4,9 @@
 //! limit, the command line has a total one, and the sum of all, with everything escaped, fits.
 
 use super::{
-    Counters, Device, Edge, Hello, Line,
-    json::{Object, digits, quoted},
-    limits::{ARGUMENTS_MAX, ARGV_MAX, DEVICE_TEXT_MAX, DEVICES_MAX, MESSAGE_MAX, NAME_MAX, TEXT_MAX},
+    Counters, Device, Edge, FRAMES_MAX, Hello, Line, Oom,
+    json::{List, Object, digits, quoted},
+    limits::{ARGUMENTS_MAX, ARGV_MAX, DEVICE_TEXT_MAX, DEVICES_MAX, MESSAGE_MAX, NAME_MAX, SITE_TEXT_MAX, TEXT_MAX},
     sites,
 };
 
@@ -25,20 +25,7 @@ pub fn encode(line: &Line, out: &mut String) {
             .text("name", &it.name, NAME_MAX)
             .signed("value", it.value)
             .close(),
-        Line::Oom(it) => Object::open(out, "oom")
-            .some("seq", it.seq)
-            .number("at_us", it.at_us)
-            .number("device", it.device.into())
-            .some("step", it.step)
-            .some("tried", it.tried)
-            .some("device_free", it.device_free)
-            .some("limit", it.limit)
-            .some("largest_free", it.largest_free)
-            .pairs("blocks", &it.blocks)
-            .some("other_blocks", it.other_blocks)
-            .some("other_bytes", it.other_bytes)
-            .some_text("message", it.message.as_deref(), MESSAGE_MAX)
-            .close(),
+        Line::Oom(it) => oom(it, out),
         Line::OomMessage(it) => Object::open(out, "oom_message")
             .some("seq", it.seq)
             .number("at_us", it.at_us)
@@ -66,6 +53,33 @@ pub fn encode(line: &Line, out: &mut String) {
         Line::Refused(it) => Object::open(out, "refused").text("reason", &it.reason, NAME_MAX).close(),
         Line::Unknown => Object::open(out, "unknown").close(),
     }
+}
+
+fn oom(it: &Oom, out: &mut String) {
+    let mut object = Object::open(out, "oom")
+        .some("seq", it.seq)
+        .number("at_us", it.at_us)
+        .number("device", it.device.into())
+        .some("step", it.step)
+        .some("tried", it.tried)
+        .some("device_free", it.device_free)
+        .some("limit", it.limit)
+        .some("largest_free", it.largest_free)
+        .pairs("blocks", &it.blocks)
+        .some("other_blocks", it.other_blocks)
+        .some("other_bytes", it.other_bytes);
+    if !it.frames.is_empty() {
+        object = object.list("frames", it.frames.iter().take(FRAMES_MAX), sites::frame);
+    }
+    if let Some(library) = &it.library {
+        object.name("library");
+        sites::frame(library, List { out: object.out });
+    }
+    object
+        .some_text("phase", it.phase.as_deref(), SITE_TEXT_MAX)
+        .some("again_bytes", it.again_bytes)
+        .some_text("message", it.message.as_deref(), MESSAGE_MAX)
+        .close();
 }
 
 /// Appends a `sites` line whose fields are already encoded, such as `"why":"asked",…`.

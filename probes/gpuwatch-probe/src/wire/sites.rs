@@ -301,7 +301,7 @@ fn site(it: &Site, list: List<'_>) {
     object.end();
 }
 
-fn frame(it: &Frame, list: List<'_>) {
+pub(super) fn frame(it: &Frame, list: List<'_>) {
     list.object("file", &it.file, TEXT_MAX).number("line", it.line).text("function", &it.function, TEXT_MAX).end();
 }
 

@@ -2,7 +2,10 @@
 
 use crate::abi::{HERE, built, run};
 use gpuwatch_probe::{
-    abi::{GpuwatchBlocks, GpuwatchSample},
+    abi::{
+        GpuwatchSample,
+        oom::{GpuwatchBlocks, GpuwatchFrame, GpuwatchRequest},
+    },
     wire::Counters,
 };
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
@@ -47,7 +50,7 @@ fn snake(name: &str) -> String {
 
 /// Generates a line of C for each call from the Rust source.
 fn generated() -> BTreeSet<String> {
-    let sources = ["src/abi.rs", "src/abi/latest.rs", "src/abi/python.rs", "src/abi/window.rs"]
+    let sources = ["src/abi.rs", "src/abi/latest.rs", "src/abi/oom.rs", "src/abi/python.rs", "src/abi/window.rs"]
         .map(|it| fs::read_to_string(Path::new(HERE).join(it)).unwrap());
     let mut calls = BTreeSet::new();
     for text in sources.iter().flat_map(|it| it.split("extern \"C\" fn gpuwatch_").skip(1)) {
@@ -86,10 +89,15 @@ fn the_places_of_values_are_the_names_on_the_wire() {
 
 #[test]
 fn structures_have_the_sizes_that_c_gives_them() {
-    let sizes = [("sample", size_of::<GpuwatchSample>()), ("blocks", size_of::<GpuwatchBlocks>())];
-    let [sample, blocks] =
+    let sizes = [
+        ("sample", size_of::<GpuwatchSample>()),
+        ("blocks", size_of::<GpuwatchBlocks>()),
+        ("frame", size_of::<GpuwatchFrame>()),
+        ("request", size_of::<GpuwatchRequest>()),
+    ];
+    let checks =
         sizes.map(|(name, size)| format!("_Static_assert(sizeof(struct gpuwatch_{name}) == {size}, \"{name}\");\n"));
-    let source = format!("#include \"gpuwatch_probe.h\"\n{sample}{blocks}");
+    let source = format!("#include \"gpuwatch_probe.h\"\n{}", checks.concat());
     let file = tempfile::Builder::new().suffix(".c").tempfile().unwrap();
     fs::write(file.path(), source).unwrap();
     run(Command::new("cc").args(["-fsyntax-only", "-I."]).arg(file.path()));

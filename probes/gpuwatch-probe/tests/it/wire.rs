@@ -20,6 +20,20 @@ fn oom() -> Oom {
         other_blocks: Some(3),
         other_bytes: Some(1536),
         message: Some("CUDA out of memory.\n\tTried \"1 GiB\"\u{1}\u{7f}\u{2028}🦀".into()),
+        ..Oom::default()
+    }
+}
+
+/// What later releases add to it.
+fn oom_of_lines() -> Oom {
+    let frame = |file: &str, line| Frame { file: file.into(), line, function: "Trainer.fit".into() };
+    Oom {
+        at_us: 5_000_800,
+        frames: vec![frame("/home/ada/train.py", 40), frame("/home/ada/main.py", 7)],
+        library: Some(frame("/usr/lib/python3/dist-packages/library.py", 9)),
+        phase: Some("inference".into()),
+        again_bytes: Some(20 << 30),
+        ..Oom::default()
     }
 }
 
@@ -164,6 +178,7 @@ fn lines() -> Vec<Line> {
         Line::Hello(Hello { attached_us: Some(1_700_000_000_000_000), attached_step: Some(1204), ..Hello::default() }),
         Line::Lost(Lost { at_us: 5_000_700, failures: Some(40), ..Lost::default() }),
         Line::Hello(Hello { master: text("node01:29500"), ..Hello::default() }),
+        Line::Oom(oom_of_lines()),
     ]
 }
 
@@ -227,7 +242,9 @@ fn no_line_is_longer_than_a_line_may_be() {
         };
         let full = Hello { argv: vec![long.clone(); 100], ..hello.clone() };
         let mark = Mark { name: long.clone(), ..Mark::default() };
-        let oom = Oom { message: some(), blocks: vec![(u64::MAX, u64::MAX); 99], ..Oom::default() };
+        let frame = Frame { file: long.clone(), line: u64::MAX, function: long.clone() };
+        let oom = Oom { message: some(), blocks: vec![(u64::MAX, u64::MAX); 99], phase: some(), ..Oom::default() };
+        let oom = Oom { frames: vec![frame.clone(); 99], library: Some(frame), ..oom };
         let bye = Bye { reason: long.clone(), ..Bye::default() };
         let text: String = long.chars().take(1000).collect();
         let part = || Place { file: text.clone(), line: u64::MAX, text: text.clone(), library: true };

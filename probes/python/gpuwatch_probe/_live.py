@@ -1,0 +1,66 @@
+"""Groups what is live when an allocation fails, and searches for what holds the largest groups.
+
+Blocks with a recorded stack are grouped by it, the others by their size. The search ends after `_SEARCH_S`, finished or
+not: the job waits for its error.
+"""
+
+import time
+
+from ._answer import site
+from ._captures import NOWHERE, stack_of
+from ._holders import Search
+from ._source import Sources
+
+_SEARCH_S = 0.3
+
+# Groups to report, groups whose holders are searched, the part of all live bytes from which a group is worth that, and
+# blocks of each that are searched.
+_GROUPS, _SEARCHED, _SHARE, _SAMPLES = 16, 6, 0.02, 16
+
+
+def groups(segments, device):
+    """Returns `{(stack, size or None): [(address, size), …]}` of one device, the largest group first."""
+    found, names = {}, {}
+    for segment in segments:
+        if segment["device"] != device:
+            continue
+        for block in segment["blocks"]:
+            if block["state"] != "inactive":
+                frames, size = block["frames"], block["size"]
+                key = (stack_of(frames, names), None) if frames else (NOWHERE, size)
+                found.setdefault(key, []).append((block["address"], size))
+    return dict(sorted(found.items(), key=lambda it: -bytes_of(it[1])))
+
+
+def bytes_of(blocks):
+    """Returns the total bytes of `(address, size)`."""
+    return sum(it[1] for it in blocks)
+
+
+def sites(torch, stacks, live, device, since):
+    """Returns the sites of the largest groups, with their holders where the search found some, and its duration."""
+    begun = time.monotonic()
+    most = list(live.items())[:_GROUPS]
+    all_bytes = sum(map(bytes_of, live.values()))
+    wanted = [of for _, of in most if bytes_of(of) >= _SHARE * all_bytes][:_SEARCHED]
+    search = Search(torch, [_sample(of) for of in wanted], stacks.rank)
+    while not search.slice() and time.monotonic() - begun < _SEARCH_S:
+        pass
+    held = search.result()
+    sources, found = Sources(since), []
+    for at, ((stack, _), of) in enumerate(most):
+        counts = {}
+        for _, size in of:
+            counts[size] = counts.get(size, 0) + 1
+        answer = held[at] if at < len(held) else None
+        one = site(stacks, sources, (device, stack), (bytes_of(of), len(of)), counts, answer)
+        # Which of several statements ran, one moment does not show.
+        if one.pop("kept_or", None):
+            one.pop("kept", None)
+        found.append(one)
+    return found, int(1e6 * (time.monotonic() - begun))
+
+
+def _sample(blocks):
+    stride = max(1, len(blocks) // _SAMPLES)
+    return blocks[::stride][:_SAMPLES]
