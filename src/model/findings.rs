@@ -8,7 +8,9 @@ mod follow;
 mod idle;
 mod json;
 mod replayed;
+mod search;
 mod steps;
+mod try_fit;
 mod words;
 
 use crate::{

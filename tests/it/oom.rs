@@ -30,7 +30,7 @@ use std::{
 const GIB: u64 = 1 << 30;
 
 /// A machine with 4 GiB, of which this process, a stranger to the job, has so much.
-fn machine(strangers: u64) -> Gpu {
+pub(crate) fn machine(strangers: u64) -> Gpu {
     let gpu = Gpu::new("NVIDIA A10:4GiB:256MiB");
     if strangers > 0 {
         gpu.machine.occupy(0, std::process::id(), strangers).unwrap();

@@ -13,6 +13,9 @@ from ._source import Sources
 
 _SEARCH_S = 0.3
 
+# Steps of a path that any number of tensors may share.
+_ANY = ("traceback", "graph", "cycle", "generator")
+
 # Groups to report, groups whose holders are searched, the part of all live bytes from which a group is worth that, and
 # blocks of each that are searched.
 _GROUPS, _SEARCHED, _SHARE, _SAMPLES = 16, 6, 0.02, 16
@@ -53,12 +56,25 @@ def sites(torch, stacks, live, device, since):
         for _, size in of:
             counts[size] = counts.get(size, 0) + 1
         answer = held[at] if at < len(held) else None
+        if answer and not _can_hold(answer["holders"], len(of)):
+            answer = dict(answer, holders=[])
         one = site(stacks, sources, (device, stack), (bytes_of(of), len(of)), counts, answer)
         # Which of several statements ran, one moment does not show.
         if one.pop("kept_or", None):
             one.pop("kept", None)
         found.append(one)
     return found, int(1e6 * (time.monotonic() - begun))
+
+
+def _can_hold(holders, blocks):
+    """Returns whether a path leads to at least half of so many blocks, and not only to the one that was searched."""
+    room = 1
+    for it in holders:
+        # A traceback, a graph and a network (`encoder.0.weight`) hold any number.
+        if it["by"] in _ANY or (it["by"] == "attribute" and "." in (it["name"] or ".")):
+            return True
+        room *= max(1, it["items"] or 1)
+    return 2 * room >= blocks
 
 
 def _sample(blocks):

@@ -21,12 +21,14 @@ class Request:
     """The call stack of a failing allocation, innermost frame first, and the phase of the job.
 
     `frames` are `(file, line, function)`. If autograd's own thread asks, they are those of the thread that waits for it.
-    `phase` is `backward`, `optimizer`, `inference` (no gradients are recorded) or `forward`.
+    `phase` is `backward`, `optimizer`, `placement` (a module is moved), `inference` (no gradients are recorded) or
+    `forward`.
     """
 
     def __init__(self, torch):
         home = os.path.dirname(torch.__file__)
         autograd, optim = (os.path.join(home, it, "") for it in ("autograd", "optim"))
+        module = os.path.join(home, "nn", "modules", "module.py")
         own = _frames(sys._getframe(1))
         waiting = [] if own else _waiting(autograd)
         self.frames = [(it.f_code.co_filename, it.f_lineno, function_name(it.f_code)) for it in own + waiting]
@@ -35,6 +37,8 @@ class Request:
             self.phase = "backward"
         elif any(it.startswith(optim) for it in files):
             self.phase = "optimizer"
+        elif any(it.f_code.co_name == "_apply" and it.f_code.co_filename == module for it in own):
+            self.phase = "placement"
         else:
             self.phase = "forward" if torch.is_grad_enabled() else "inference"
 

@@ -47,6 +47,12 @@ pub enum Cause {
     ExtraContext,
     /// A request larger than the device can serve.
     Oom,
+    /// The traceback of a handled error keeps what the failed attempt allocated.
+    FailedAttempt,
+    /// Memory that is gathered between two optimizer steps, as by an evaluation that keeps its outputs.
+    OutputsGathered,
+    /// Errors of a search for the largest size that fits.
+    SizeSearch,
     /// The device is so hot that it lowers its clocks.
     ThermalThrottling,
     /// The power limit holds the clocks far below the highest.

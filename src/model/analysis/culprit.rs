@@ -23,6 +23,7 @@ mod advice;
 mod cause;
 mod held;
 mod json;
+mod live;
 mod words;
 
 use super::cause::Cause;
@@ -30,7 +31,8 @@ use crate::facts::{
     event::wire::{Frame, Place, Site, Sites},
     text::Foreign,
 };
-pub use words::{cost, live};
+pub use live::{LiveHolder, live_holder, of_tracebacks};
+pub use words::{cost, held, live};
 
 /// Most characters kept of a text from outside.
 const TEXT: usize = 240;
@@ -271,6 +273,11 @@ impl Culprit {
 }
 
 impl Spot {
+    /// The line of a frame.
+    pub fn of(it: &Frame) -> Self {
+        frame(it)
+    }
+
     /// Formats as `train.py:41`, the file by its name alone.
     pub fn place(&self) -> String {
         held::place(self.file.raw(), self.line)

@@ -13,6 +13,7 @@
 //! private pools serve no other requests.
 
 mod account;
+pub mod reason;
 
 use super::{
     cause::Cause,
@@ -62,6 +63,9 @@ const ROUNDING: u64 = 32 * MIB;
 /// Free memory inside the allocator matters from this share of its memory on. Less is the usual loss to rounding, and
 /// the next request would have failed without it.
 const MATTERS: f64 = 0.04;
+
+/// Other processes matter from this share of the device on.
+const NEIGHBOUR: f64 = 0.08;
 
 /// Parses the figures in a message and ignores unknown text. An empty message has no figures.
 pub fn parse(message: &str) -> OomFigures {
@@ -153,13 +157,19 @@ impl OomFigures {
     /// Returns why the request did not fit: what would have made the most room for it, or the request itself.
     pub fn cause(&self) -> Cause {
         // If the device had room, other processes were not in the way.
-        let others = self.others.filter(|it| *it > 0 && !self.is_limited() && self.would_fit_with(*it));
+        let others = self.others.filter(|it| self.is_share(*it) && !self.is_limited() && self.would_fit_with(*it));
         match (self.fragmented(), others) {
             (Some(free), Some(others)) if others > free => Cause::OtherProcess,
             (Some(_), _) => Cause::Fragmentation,
             (None, Some(_)) => Cause::OtherProcess,
             (None, None) => Cause::Oom,
         }
+    }
+
+    /// Whether these bytes are a share of the device that matters. A job that fills the rest runs out with or without a
+    /// small neighbour.
+    fn is_share(&self, bytes: u64) -> bool {
+        bytes > 0 && self.total.is_none_or(|total| bytes as f64 >= NEIGHBOUR * total as f64)
     }
 
     /// Whether the request failed, but would have fitted with this many more free bytes.

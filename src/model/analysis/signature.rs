@@ -169,6 +169,11 @@ impl Trail {
         (live, rows.iter().filter_map(|it| it.get(Kept::Peak)).max())
     }
 
+    /// Returns when the latest step ended.
+    pub fn latest_at(&self) -> Option<Stamp> {
+        self.times.back().map(|it| it.1)
+    }
+
     /// The signature from one step to another, both included.
     fn over(&self, since: u64, last: u64) -> Signature {
         let rows = self.rows(since, last);

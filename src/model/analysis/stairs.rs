@@ -5,6 +5,8 @@
 //! evaluation takes and gives back leaves no trace in it. Rises of neighbouring rows are one, because a new model and its
 //! optimizer's state arrive one after the other; so a steady leak is a single long rise, and no staircase.
 
+use serde::{Deserialize, Serialize};
+
 /// Rises closer than this many rows are one.
 const NEAR: usize = 3;
 
@@ -15,7 +17,7 @@ const UNLIKE: u64 = 2;
 const MOST: f64 = 0.75;
 
 /// A staircase in the course of live memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stairs {
     /// Number of rises.
     pub count: u64,

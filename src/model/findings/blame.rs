@@ -1,17 +1,24 @@
-//! Explains an out-of-memory error in one sentence: growth of the job, its neighbours, or the request itself.
+//! Explains an out-of-memory error in one sentence: growth of the job, what it keeps otherwise, its neighbours, or the
+//! request itself.
 
 use super::{
     derive::Place,
     finding::{Finding, Kind},
+    search::{self, Stage},
+    try_fit,
 };
 use crate::{
     facts::units::{Bytes, Stamp},
     model::{
         analysis::{
             cause::Cause,
-            culprit::Culprit,
+            culprit::{self, Culprit, LiveHolder},
             episode::{Episode, Resource},
-            oom::OomFigures,
+            evidence::{Evidence, Unit},
+            oom::{
+                OomFigures,
+                reason::{self, Reason},
+            },
             severity::Severity,
         },
         session::oom::OutOfMemory,
@@ -24,24 +31,93 @@ const ALONE: f64 = 0.9;
 /// If nothing else explains the error, growth leads if it took this share of the device.
 const MATTERS: f64 = 0.04;
 
+/// Live memory whose growth was noticed is a staircase as well if the stairs are this part of the growth.
+const STAIRS: f64 = 0.75;
+
 impl Place<'_> {
-    /// The finding for an out-of-memory error. If steps follow, the program caught the error, and it no longer ends the
-    /// run.
-    pub(super) fn oom(&self, it: &OutOfMemory) -> Finding {
+    /// The finding for an out-of-memory error; `None` for all but the last error of a search for a size that fits. If
+    /// steps follow, the program caught the error, and it no longer ends the run.
+    pub(super) fn oom(&self, it: &OutOfMemory) -> Option<Finding> {
         let figures = &it.figures;
         let step = it.reported.step.unwrap_or(0);
-        let found = self.finding(Kind::Oom, figures.cause(), figures.evidence(), (step, Stamp(it.reported.at_us)));
-        let is_caught = self.on.step.is_some_and(|it| it > step + 1);
-        let severity = if is_caught { Severity::Warning } else { Severity::Critical };
-        let found = Finding { severity, ends_us: 0, account: it.account(self.process.lines_at(it)), ..found };
-        let (why, found) = match self.growth_into(it) {
-            Some((growth, gained)) => (grown(&growth, gained), led_by(growth, found)),
-            None => (unexplained_by_growth(figures, found.cause), found),
-        };
-        Finding {
-            sentence: Some(format!("Out of memory: {why}{}", also_used_by_others(figures, found.cause))),
-            ..found
+        let stage = search::stage(self.process, self.on, it, self.session.now);
+        if let Stage::Fitted { attempts, last } = stage {
+            return last.then(|| self.searched(it, attempts));
         }
+        let sites = self.process.lines_at(it);
+        let is_caught = self.on.step.is_some_and(|it| it > step + 1);
+        let severity = match stage {
+            Stage::Open => Severity::Info,
+            _ if is_caught => Severity::Warning,
+            _ => Severity::Critical,
+        };
+        let found = self.finding(Kind::Oom, figures.cause(), figures.evidence(), (step, Stamp(it.reported.at_us)));
+        let found = Finding { severity, ends_us: 0, account: it.account(sites), ..found };
+        let (seen, growth) = (it.seen(sites), self.growth_into(it));
+        let reason = Reason::of(figures, &seen).filter(|it| leads(it, growth.as_ref(), figures));
+        let (why, found) = match (reason, growth) {
+            (Some(reason), _) => self.explained(&reason, it, found),
+            (None, Some((growth, gained))) => (grown(&growth, gained), led_by(growth, found)),
+            (None, None) => match Reason::left(figures, &seen).filter(|_| is_unexplained(figures)) {
+                Some(reason) => self.explained(&reason, it, found),
+                None => (unexplained_by_growth(figures, found.cause), found),
+            },
+        };
+        let at = it.line().map_or_else(String::new, |it| format!(" at {it}"));
+        let others = also_used_by_others(figures, found.cause);
+        Some(Finding { sentence: Some(format!("Out of memory{at}: {why}{others}")), ..found })
+    }
+
+    /// The finding of a search for a size that fits: all its errors in one.
+    fn searched(&self, it: &OutOfMemory, attempts: u64) -> Finding {
+        let mut evidence = Evidence::default();
+        evidence.add("attempts", attempts as f64, Unit::Count);
+        let (step, at) = (it.reported.step.unwrap_or(0), Stamp(it.reported.at_us));
+        let failed = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
+        let line = it.line().map_or_else(String::new, |it| format!(" at {it}"));
+        let sentence =
+            format!("{failed} ran out of memory{line} before the first step that fitted; no error came after it.");
+        Finding {
+            sentence: Some(sentence),
+            resolved_step: Some(step + 1),
+            resolved_at: Some(at),
+            ..self.finding(Kind::Oom, Cause::SizeSearch, evidence, (step, at))
+        }
+    }
+
+    /// Adds a reason of the job's own to the finding of an error; returns the sentence as well.
+    fn explained(&self, reason: &Reason, it: &OutOfMemory, found: Finding) -> (String, Finding) {
+        let cause = reason.cause();
+        let sites = self.process.lines_at(it);
+        let holder = sites.and_then(|sites| culprit::live_holder(sites, it.reported.device));
+        // The parameters of a network are held by it, which explains nothing.
+        let kept = holder.filter(|it| (it.items.is_some() || it.is_local) && matters(it, reason));
+        let held = match reason {
+            Reason::SinceStep(..) | Reason::Stairs(_) | Reason::Equal(..) => {
+                kept.as_ref().map_or_else(String::new, |it| format!(", held by {}", it.path))
+            }
+            _ => String::new(),
+        };
+        let sentence = format!("{}{held}.", reason.sentence(&it.figures, &it.before, |step| found.place(step)));
+        let switch = matches!(reason, Reason::SinceStep(..) | Reason::Equal(..)).then(|| {
+            let frames = it.reported.library.iter().chain(&it.reported.frames).map(|it| &*it.file);
+            let holders = sites.into_iter().flat_map(|it| &it.sites).flat_map(|it| &it.holders);
+            reason::switch(frames.chain(holders.filter_map(|it| it.file.as_deref())))
+        });
+        let own = match reason {
+            Reason::Equal(..) => kept.map(|it| it.advice),
+            _ => reason.remedy().map(str::to_owned),
+        };
+        let own_remedy = switch.flatten().map(str::to_owned).or(own);
+        let mut found = Finding { cause, advice: cause.advice(), own_remedy, ..found };
+        if reason.bytes() > 0 {
+            found.evidence.add("explained", reason.bytes() as f64, Unit::Bytes);
+        }
+        if matches!(reason, Reason::Larger(_) | Reason::First | Reason::Model) {
+            let varies = *reason != Reason::Model;
+            found.account.extend(self.process.hello.as_deref().and_then(|it| try_fit::words(&it.argv, varies)));
+        }
+        (sentence, found)
     }
 
     /// Returns the growth that explains an error, with the bytes it had taken by then. It explains the error if the
@@ -54,6 +130,32 @@ impl Place<'_> {
         let now = self.on.growth.episodes().find(is_same).unwrap_or(then);
         explains(then.gained, &oom.figures).then(|| (self.growth(now), Bytes(then.gained)))
     }
+}
+
+/// Whether a reason comes before growth that was noticed, and before what is in pieces or of other processes.
+fn leads(reason: &Reason, growth: Option<&(Finding, Bytes)>, figures: &OomFigures) -> bool {
+    let bytes = reason.bytes();
+    let elsewhere = match figures.cause() {
+        Cause::OtherProcess => figures.others,
+        Cause::Fragmentation => figures.stuck.or(figures.unallocated()),
+        _ => None,
+    };
+    let by_growth = growth.is_none_or(|(found, gained)| match reason {
+        Reason::Stairs(_) => found.culprit.is_none() && bytes as f64 >= STAIRS * gained.0 as f64,
+        _ => bytes > gained.0,
+    });
+    by_growth && elsewhere.is_none_or(|it| bytes > it)
+}
+
+/// Whether neither the figures nor a limit of the job explain an error.
+fn is_unexplained(figures: &OomFigures) -> bool {
+    let is_too_much = figures.total.is_some_and(|total| figures.tried > Some(total));
+    figures.cause() == Cause::Oom && figures.own_limit().is_none() && !is_too_much
+}
+
+/// Whether the holder has a large part of what a reason explains.
+fn matters(it: &LiveHolder, reason: &Reason) -> bool {
+    it.bytes.saturating_mul(4) >= reason.bytes()
 }
 
 /// Whether growth by these bytes explains an error.

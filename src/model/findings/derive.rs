@@ -49,7 +49,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             out.extend(on.growth.episodes().filter(|it| place.reports(it.resource)).map(|it| place.growth(it)));
             out.extend(Resource::ALL.iter().filter(|it| place.reports(**it)).filter_map(|it| place.sawtooth(*it)));
             let ooms = process.ooms.iter().filter(|it| it.reported.device == on.ordinal);
-            out.extend(ooms.map(|it| place.oom(it)));
+            out.extend(ooms.filter_map(|it| place.oom(it)));
             out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
             out.extend(on.pace.slowdowns().iter().map(|it| place.slowdown(it)));
             out.extend(place.stalls());

@@ -150,6 +150,8 @@ pub struct Finding {
     pub cause: Cause,
     /// The remedy for its cause, in one line.
     pub advice: &'static str,
+    /// The remedy for this very case, if more is known than its cause.
+    pub own_remedy: Option<String>,
     /// The resource that grows; `None` for kinds without one.
     pub resource: Option<Resource>,
     /// The device; `None` for host memory.
@@ -213,6 +215,7 @@ impl Finding {
             standing: Standing::Usual,
             cause,
             advice: cause.advice(),
+            own_remedy: None,
             resource: None,
             device: None,
             ordinal: None,
@@ -285,8 +288,11 @@ impl Finding {
         self.kind == Kind::Growth && self.resource != Some(Resource::Device)
     }
 
-    /// Returns the remedy in one line: the culprit's, if it has the same cause or keeps the graph.
+    /// Returns the remedy in one line: its own; the culprit's, if it has the same cause or keeps the graph; its cause's.
     pub fn remedy(&self) -> &str {
+        if let Some(own) = &self.own_remedy {
+            return own;
+        }
         let of_graph = |it: &Culprit| self.cause == Cause::GraphRetained && it.grad;
         let culprit = self.culprit.as_ref().filter(|it| it.cause == self.cause || of_graph(it));
         culprit.map_or(self.advice, |it| &it.advice)

@@ -4,6 +4,7 @@ use super::{Finding, Identity, Kind, Standing};
 use crate::{
     facts::units,
     model::analysis::{
+        cause::Cause,
         episode::{Axis, Resource},
         growth,
     },
@@ -74,6 +75,7 @@ impl Finding {
         });
         let who = self.rank.map_or_else(String::new, |it| format!(" (rank {it})"));
         let what = match (self.kind, self.resource) {
+            (Kind::Oom, _) if self.cause == Cause::SizeSearch => self.cause.entry().title.to_owned(),
             (Kind::Oom, _) => format!("out of memory at {}", self.place(self.first_alert_step)),
             (Kind::Growth, Some(Resource::Host)) => format!("host memory grows{rate}"),
             (Kind::Growth, Some(Resource::Pinned)) => format!("pinned host memory grows{rate}"),

@@ -7,9 +7,14 @@ use crate::{
         units::Bytes,
     },
     model::analysis::{
-        culprit,
+        culprit::{self, Spot},
         episode::Episode,
-        oom::{self, Blocks, OomFigures, Tenant},
+        oom::{
+            self, Blocks, OomFigures, Tenant,
+            reason::{Before, Seen},
+        },
+        signature::Trail,
+        stairs,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -32,6 +37,29 @@ pub struct OutOfMemory {
     pub tenants: Vec<Tenant>,
     /// The process's growth on the device then.
     pub growing: Vec<Episode>,
+    /// The course of live memory up to then.
+    pub before: Before,
+}
+
+/// Rises of fewer bytes are no stairs.
+const SMALLEST_RISE: u64 = 1 << 20;
+
+/// Two rises show a staircase if memory has run out.
+const RISES: u64 = 2;
+
+/// Returns the course of live memory up to an error of a job that counts steps.
+pub(super) fn before(trail: &Trail, oom: &Oom) -> Before {
+    let Some(step) = oom.step.filter(|it| *it > 0) else { return Before::default() };
+    let (live, peak) = trail.live();
+    let live: Vec<(u64, u64)> = live.into_iter().filter(|it| it.0 <= step).collect();
+    Before {
+        live: live.last().map(|it| it.1),
+        peak,
+        step: Some(step),
+        since_us: trail.latest_at().map_or(0, |it| oom.at_us.saturating_sub(it.0)),
+        step_us: trail.step_us(),
+        stairs: stairs::stairs(&live, RISES, SMALLEST_RISE),
+    }
 }
 
 /// The processes with memory on a device, as the driver lists them.
@@ -75,7 +103,7 @@ impl OutOfMemory {
         let message = reported.message.take();
         let mut tenants = tenancy.unwrap_or_default().others;
         tenants.truncate(TENANTS);
-        let mut it = Self { reported, figures, tenants, growing: Vec::new() };
+        let mut it = Self { reported, figures, tenants, growing: Vec::new(), before: Before::default() };
         if let Some(message) = message {
             it.worded(&message, pid);
         }
@@ -118,11 +146,43 @@ impl OutOfMemory {
         sum.map(|it| it.0)
     }
 
-    /// Explains the failure, a line each; with live memory by line if stacks were recorded.
+    /// Returns what is known of it apart from the figures, with the live blocks and their holders at that moment.
+    pub fn seen<'a>(&'a self, lines: Option<&Sites>) -> Seen<'a> {
+        let device = self.reported.device;
+        Seen {
+            phase: self.reported.phase.as_deref(),
+            again: self.reported.again_bytes,
+            of_tracebacks: lines.map_or(0, |it| culprit::of_tracebacks(it, device)),
+            items: lines.and_then(|it| culprit::live_holder(it, device)?.items),
+            blocks: &self.reported.blocks,
+            before: self.before,
+        }
+    }
+
+    /// Returns the line that asked for the memory: `train.py:40 in main()`; `None` if the probe did not report it.
+    pub fn line(&self) -> Option<String> {
+        self.reported.frames.first().map(|it| Spot::of(it).call())
+    }
+
+    /// Explains the failure, a line each; with live memory by line and by holder.
     pub fn account(&self, lines: Option<&Sites>) -> Vec<String> {
         let blocks = Blocks { groups: &self.reported.blocks, others: self.reported.other_blocks };
         let mut account = self.figures.account(blocks, &self.tenants);
-        account.extend(lines.and_then(|it| culprit::live(it, self.reported.device)));
+        if let Some(line) = self.line() {
+            let inside = self.reported.library.as_ref().map(|it| format!(", inside of {}", Spot::of(it).call()));
+            let phase = match self.reported.phase.as_deref() {
+                Some("forward") => ", in the forward pass",
+                Some("backward") => ", in the backward pass",
+                Some("optimizer") => ", in the optimizer's step",
+                Some("inference") => ", while no gradients are recorded",
+                Some("placement") => ", while a module is moved to the device",
+                _ => "",
+            };
+            account.insert(0, format!("the request came from {line}{}{phase}", inside.unwrap_or_default()));
+        }
+        let device = self.reported.device;
+        account.extend(lines.and_then(|it| culprit::live(it, device)));
+        account.extend(lines.into_iter().flat_map(|it| culprit::held(it, device)));
         account
     }
 }

@@ -4,7 +4,7 @@ use super::{
     carried::DriverUse,
     contexts::Contexts,
     history::Latest,
-    oom::{OutOfMemory, Tenancy},
+    oom::{self, OutOfMemory, Tenancy},
     peers::Peers,
     timeline::Timeline,
 };
@@ -253,6 +253,7 @@ impl Process {
             let expandable = self.settings(oom.device).expandable;
             let mut error = OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid);
             let on = self.devices.iter().find(|it| it.ordinal == oom.device);
+            error.before = on.map(|it| oom::before(&it.trail, oom)).unwrap_or_default();
             let episodes = on.into_iter().flat_map(|it| it.growth.episodes());
             let is_open = |it: &&Episode| it.resolved.is_none() && it.first_alert_at.0 <= oom.at_us;
             error.growing = episodes.filter(is_open).copied().collect();

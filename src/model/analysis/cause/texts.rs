@@ -6,6 +6,8 @@
 mod hardware;
 /// Those of memory that processes hold and do not use.
 mod idle;
+/// Those of requests that did not fit.
+mod oom;
 /// Those of the time of steps.
 mod pace;
 /// Those of steps that stop, and of ranks that are slow.
@@ -13,7 +15,7 @@ mod stall;
 
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 34] = [
+pub(super) static ENTRIES: [Entry; 37] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -326,21 +328,10 @@ set_device(); a library that picks device 0; barrier() without device_ids.
 Remedy: torch.cuda.set_device(local_rank) first; map_location=f\"cuda:{local_rank}\"; or one visible device
 for each rank.",
     },
-    Entry {
-        cause: Cause::Oom,
-        id: "oom",
-        title: "out of memory: the request is too large for the device",
-        advice: "the request does not fit beside what is live: smaller batch or sequence, activation checkpointing, or sharding",
-        text: "\
-An allocation failed for good, and what is live is what fills the device: neither fragmentation nor another
-process explains it.
-
-Remedy: see what grew before it (the other findings), and which request failed (the evidence names its
-size). Without growth the job is simply too large: see pressure.
-
-After an out-of-memory error that is caught, let go of the exception (its traceback keeps every tensor of
-the failed step) before trying again.",
-    },
+    oom::OOM,
+    oom::FAILED_ATTEMPT,
+    oom::OUTPUTS_GATHERED,
+    oom::SIZE_SEARCH,
     hardware::THERMAL_THROTTLING,
     hardware::POWER_THROTTLING,
     hardware::POWER_BRAKE,

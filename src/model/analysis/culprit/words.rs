@@ -14,6 +14,9 @@ use crate::facts::{
 /// Most lines listed individually at an out-of-memory error.
 const LISTED: usize = 4;
 
+/// Most groups at an out-of-memory error whose holders are listed.
+const HELD: usize = 3;
+
 /// Most further lines that allocate blocks kept by one line.
 const ALSO: usize = 3;
 
@@ -162,18 +165,44 @@ fn ms(us: u64) -> String {
 }
 
 /// Lists the live memory on a device at one capture by the line that allocated it: `live blocks, by line: train.py:40
-/// 1.20 GiB in 96 blocks, …`; `None` if the capture has none.
+/// 1.20 GiB in 96 blocks, …`; `None` if no stacks were recorded.
 pub fn live(sites: &Sites, device: u32) -> Option<String> {
-    let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
-    let one = |it: &&Site| {
-        let file = Some(&*it.file).filter(|file| !file.is_empty());
-        let place = file.map_or_else(|| "no Python line".to_owned(), |file| held::place(file, it.line));
-        format!("{place} {} in {} block{}", Bytes(it.bytes), grouped(it.blocks), if it.blocks == 1 { "" } else { "s" })
-    };
+    let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device && !it.frames.is_empty()).collect();
+    let one = |it: &&Site| format!("{} {}", place_of(it), size(it));
     let lines: Vec<String> = own.iter().take(LISTED).map(one).collect();
     let more = own.len().saturating_sub(LISTED);
     let more = if more > 0 { format!(", {more} more line{}", if more == 1 { "" } else { "s" }) } else { String::new() };
     let older = sites.older_bytes.filter(|it| *it > 0);
     let older = older.map_or_else(String::new, |it| format!(", {} that predate the capture", Bytes(it)));
     (!lines.is_empty()).then(|| format!("live blocks, by line: {}{more}{older}", lines.join(", ")))
+}
+
+/// Lists what holds the largest groups of live blocks: `1.20 GiB in 96 blocks of 12.80 MiB are held by list …`.
+pub fn held(sites: &Sites, device: u32) -> Vec<String> {
+    let own = sites.sites.iter().filter(|it| it.device == device && !it.holders.is_empty());
+    let one = |it: &Site| {
+        let of = match it.sizes.as_slice() {
+            [(size, _)] => format!(" of {}", Bytes(*size)),
+            _ => String::new(),
+        };
+        let from = if it.frames.is_empty() { String::new() } else { format!(", allocated at {}", place_of(it)) };
+        let is = if it.blocks == 1 { "is" } else { "are" };
+        let kept = it.kept.as_ref().filter(|it| !it.file.is_empty() && !it.library).map_or_else(String::new, |kept| {
+            let text = Foreign::new(kept.text.trim());
+            format!(" (stored at {} `{text}`)", held::place(&kept.file, kept.line))
+        });
+        format!("{}{of}{from} {is} held by {}{kept}", size(it), held::path(&it.holders).join(", held by "))
+    };
+    own.take(HELD).map(one).collect()
+}
+
+/// `train.py:40`
+fn place_of(it: &Site) -> String {
+    let file = Some(&*it.file).filter(|file| !file.is_empty());
+    file.map_or_else(|| "no Python line".to_owned(), |file| held::place(file, it.line))
+}
+
+/// `1.20 GiB in 96 blocks`
+fn size(it: &Site) -> String {
+    format!("{} in {} block{}", Bytes(it.bytes), grouped(it.blocks), if it.blocks == 1 { "" } else { "s" })
 }
