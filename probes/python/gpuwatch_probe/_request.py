@@ -13,6 +13,9 @@ from ._stacks import LIBRARY, MACHINERY, OWN
 # The most frames to send, errors of one chain, frames of one traceback, and values of one container to read.
 _FRAMES, _CHAIN, _TRACEBACK, _VALUES = 12, 8, 200, 64
 
+# The fields of an error, whatever its class overrides.
+_TRACE, _CAUSE, _CONTEXT = (BaseException.__dict__["__%s__" % it].__get__ for it in ("traceback", "cause", "context"))
+
 # Seconds after which the search of a traceback's frames ends.
 _SEARCH_S = 0.02
 
@@ -76,7 +79,7 @@ def keeps_tensors(torch):
         return False
     alive = {id(it) for it in running()}
     for error in errors:
-        trace, left = error.__traceback__, _TRACEBACK
+        trace, left = _TRACE(error), _TRACEBACK
         while trace is not None and left and time.monotonic() < until:
             left -= 1
             if id(trace.tb_frame) not in alive and any(_has_tensor(it, base) for _, it in values(trace.tb_frame)):
@@ -93,9 +96,10 @@ def _handled():
     found.append(sys.exc_info()[1])
     chain = []
     for error in found:
-        while isinstance(error, BaseException) and len(chain) < _CHAIN and not any(it is error for it in chain):
+        while error is not None and len(chain) < _CHAIN and not any(it is error for it in chain):
             chain.append(error)
-            error = error.__cause__ or error.__context__
+            cause = _CAUSE(error)
+            error = _CONTEXT(error) if cause is None else cause
     return chain
 
 

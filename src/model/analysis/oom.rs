@@ -157,7 +157,7 @@ impl OomFigures {
     /// Returns why the request did not fit: what would have made the most room for it, or the request itself.
     pub fn cause(&self) -> Cause {
         // If the device had room, other processes were not in the way.
-        let others = self.others.filter(|it| self.is_share(*it) && !self.is_limited() && self.would_fit_with(*it));
+        let others = self.others.filter(|it| *it > 0 && !self.is_limited() && self.would_fit_with(*it));
         match (self.fragmented(), others) {
             (Some(free), Some(others)) if others > free => Cause::OtherProcess,
             (Some(_), _) => Cause::Fragmentation,
@@ -166,10 +166,11 @@ impl OomFigures {
         }
     }
 
-    /// Whether these bytes are a share of the device that matters. A job that fills the rest runs out with or without a
-    /// small neighbour.
-    fn is_share(&self, bytes: u64) -> bool {
-        bytes > 0 && self.total.is_none_or(|total| bytes as f64 >= NEIGHBOUR * total as f64)
+    /// Whether other processes hold a large share of the device. A job that needs more than ever before runs out with or
+    /// without a small neighbour.
+    pub fn has_large_neighbours(&self) -> bool {
+        let share = |total: u64| self.others.is_some_and(|it| it as f64 >= NEIGHBOUR * total as f64);
+        self.total.is_none_or(share)
     }
 
     /// Whether the request failed, but would have fitted with this many more free bytes.

@@ -147,10 +147,15 @@ fn leads(reason: &Reason, growth: Option<&(Finding, Bytes)>, figures: &OomFigure
     by_growth && elsewhere.is_none_or(|it| bytes > it)
 }
 
-/// Whether neither the figures nor a limit of the job explain an error.
+/// Whether neither the figures nor a limit of the job explain an error. A small neighbour does not.
 fn is_unexplained(figures: &OomFigures) -> bool {
     let is_too_much = figures.total.is_some_and(|total| figures.tried > Some(total));
-    figures.cause() == Cause::Oom && figures.own_limit().is_none() && !is_too_much
+    let is_own = match figures.cause() {
+        Cause::Oom => true,
+        Cause::OtherProcess => !figures.has_large_neighbours(),
+        _ => false,
+    };
+    is_own && figures.own_limit().is_none() && !is_too_much
 }
 
 /// Whether the holder has a large part of what a reason explains.

@@ -285,8 +285,8 @@ fn at_an_error_live_memory_is_listed_by_line() {
         vec![live_at(40, 96, 1229 * MIB), stackless, live_at(50, 1, MIB), live_at(51, 2, 512), live_at(52, 1, 512)];
     sites.extend(vec![Site { device: 1, ..site() }]);
     let at_error = Sites { steps: 0, why: "oom".into(), older_bytes: Some(MIB), ..captured(sites) };
-    let words = "live blocks, by line: train.py:40 1.20 GiB in 96 blocks, no Python line 9.00 MiB in 2 blocks, train.py:50 \
-                 1.00 MiB in 1 block, train.py:51 512 B in 2 blocks, 1 more line, 1.00 MiB that predate the capture";
+    let words = "live blocks, by line: train.py:40 1.20 GiB in 96 blocks, train.py:50 1.00 MiB in 1 block, train.py:51 \
+                 512 B in 2 blocks, train.py:52 512 B in 1 block, 1.00 MiB that predate the capture";
     assert_eq!(live(&at_error, 0).as_deref(), Some(words));
     assert_eq!(live(&at_error, 7), None);
     assert!(account(&at_error, 0).culprits.is_empty(), "live memory at one moment does not show growth");

@@ -167,7 +167,7 @@ fn ms(us: u64) -> String {
 /// Lists the live memory on a device at one capture by the line that allocated it: `live blocks, by line: train.py:40
 /// 1.20 GiB in 96 blocks, …`; `None` if no stacks were recorded.
 pub fn live(sites: &Sites, device: u32) -> Option<String> {
-    let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device && !it.frames.is_empty()).collect();
+    let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device && !it.file.is_empty()).collect();
     let one = |it: &&Site| format!("{} {}", place_of(it), size(it));
     let lines: Vec<String> = own.iter().take(LISTED).map(one).collect();
     let more = own.len().saturating_sub(LISTED);
@@ -185,7 +185,7 @@ pub fn held(sites: &Sites, device: u32) -> Vec<String> {
             [(size, _)] => format!(" of {}", Bytes(*size)),
             _ => String::new(),
         };
-        let from = if it.frames.is_empty() { String::new() } else { format!(", allocated at {}", place_of(it)) };
+        let from = if it.file.is_empty() { String::new() } else { format!(", allocated at {}", place_of(it)) };
         let is = if it.blocks == 1 { "is" } else { "are" };
         let kept = it.kept.as_ref().filter(|it| !it.file.is_empty() && !it.library).map_or_else(String::new, |kept| {
             let text = Foreign::new(kept.text.trim());
