@@ -144,7 +144,7 @@ struct gpuwatch_request {
     uint32_t count;                      /* its frames; 12 are kept at most */
     uint32_t has_library;                /* 1: one more frame follows, the library's innermost one that the user called */
     const char *phase;                   /* "forward", "backward", "optimizer", "placement", "inference"; NULL: unknown */
-    uint64_t again_bytes; /* if the job handles an error that keeps memory: bytes of live blocks that were live at the
+    uint64_t again_bytes; /* if the job handles or keeps an error that keeps memory: bytes of live blocks that were live at the
                            * error before as well; 0 otherwise */
 };
 

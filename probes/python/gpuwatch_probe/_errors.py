@@ -86,12 +86,12 @@ class Errors:
     def _account(self, device):
         """Returns live blocks by size, and by group for the search of their holders, for the first errors of a burst:
         jobs that retry run into one after the other. Also returns the bytes of blocks that were live at the error before
-        as well, if the job handles one that keeps tensors; 0 without one."""
+        as well, if the job keeps an error that keeps tensors; 0 without one."""
         now, burst = time.monotonic(), self._burst
         if burst is None or now - burst.begun >= _BETWEEN_ACCOUNTS:
             burst = self._burst = Burst(now, {} if burst is None else burst.live)
         try:
-            handled = burst.accounts < _IN_A_BURST and keeps_tensors(self.torch)
+            handled = burst.accounts < _IN_A_BURST and keeps_tensors(self.torch, self._words.alive())
             if burst.accounts >= _IN_A_BURST - 1 and (burst.was_handled or not handled):
                 return None, None, 0
             burst.accounts += 1

@@ -70,11 +70,11 @@ def _waiting(autograd):
     return _frames(tops[0]) if len(tops) == 1 else []
 
 
-def keeps_tensors(torch):
-    """Returns whether an error that the job handles right now keeps tensors: in the variables of calls that have ended,
-    which its traceback keeps."""
+def keeps_tensors(torch, alive):
+    """Returns whether an error that the job handles right now, or one of `alive`, which it keeps otherwise, keeps tensors:
+    in the variables of calls that have ended, which its traceback keeps."""
     until = time.monotonic() + _SEARCH_S
-    base, errors = torch._C.TensorBase, _handled()
+    base, errors = torch._C.TensorBase, _handled() + alive
     if not errors:
         return False
     alive = {id(it) for it in running()}

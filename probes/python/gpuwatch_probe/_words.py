@@ -16,9 +16,13 @@ runs, and the message is the only information about the error.
 """
 
 from _thread import RLock
+from _weakref import ref
 
 # The start of an error of an allocator without observers; the device number follows.
 _ALONE = "Allocation on device "
+
+# The latest errors to look for again.
+_ERRORS = 4
 
 # Seconds for which a message is awaited at least, and at most if the job ends no step.
 _SECONDS, _MOST_SECONDS = 2, 60
@@ -37,11 +41,13 @@ class Words:
         # Held while the class changes: another thread may raise an error meanwhile, and so may a signal handler in
         # this thread.
         self._lock = RLock()
+        # The latest errors, which the probe does not keep alive.
+        self._errors = []
         receive = self._receive
 
         def __init__(error, *args, **named):
             super(kind, error).__init__(*args, **named)
-            receive(args)
+            receive(args, error)
 
         self._listener = __init__
 
@@ -91,10 +97,15 @@ class Words:
             return
         del self._kind.__init__
 
-    def _receive(self, args):
+    def alive(self):
+        """Returns those of the latest errors that something still keeps."""
+        return [it for it in [weak() for weak in self._errors] if it is not None]
+
+    def _receive(self, args, error):
         text = args[0] if args else None
         if not isinstance(text, str):
             return
+        self._errors = self._errors[1 - _ERRORS :] + [ref(error)]
         with self._lock:
             awaited = list(self._awaited)
             named = [it for it in awaited if "GPU %d has" % it in text]

@@ -3,8 +3,8 @@
 //! Each reason has the bytes that it explains, and the one that explains most is reported (`findings::blame`), if the
 //! request would have fitted without them, or if they are a large part of the device:
 //!
-//! - `FailedAttempt`: the job handles an error whose traceback keeps tensors, and blocks that were live at the error
-//!   before are live still; or an error that is kept elsewhere holds them.
+//! - `FailedAttempt`: the job handles or keeps an error whose traceback keeps tensors, and blocks that were live at the
+//!   error before are live still; or a traceback was found among the holders of the largest blocks.
 //! - `SinceStep`: live memory rose since the last optimizer step while no gradients were recorded, or for several times
 //!   as long as a step takes, into a long container.
 //! - `Stairs`: live memory rose rarely and for good.
