@@ -41,7 +41,7 @@ fn reported(stranger: u64, jobs: &[&str]) -> (BTreeMap<String, Vec<Value>>, i32)
     (errors.collect(), judged.status.code().unwrap())
 }
 
-/// Everything that a finding says.
+/// All text of a finding.
 fn text(it: &Value) -> String {
     let account = it["account"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
     let all = [it["sentence"].as_str().unwrap_or_default()].into_iter().chain(account);

@@ -283,7 +283,8 @@ pub struct Oom {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub phase: Option<String>,
-    /// If the job handles or keeps an error that keeps memory: bytes of live blocks that were live at the error before as well.
+    /// If the job handles or keeps an error that keeps memory: bytes of live blocks that were live at the error before
+    /// as well.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub again_bytes: Option<u64>,
     /// The framework's message, if known.

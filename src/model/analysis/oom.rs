@@ -166,8 +166,8 @@ impl OomFigures {
         }
     }
 
-    /// Whether other processes hold a large share of the device. A job that needs more than ever before runs out with or
-    /// without a small neighbour.
+    /// Whether other processes hold a large share of the device. A job that needs more than ever before runs out with
+    /// or without a small neighbour.
     pub fn has_large_neighbours(&self) -> bool {
         let share = |total: u64| self.others.is_some_and(|it| it as f64 >= NEIGHBOUR * total as f64);
         self.total.is_none_or(share)

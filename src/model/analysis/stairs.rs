@@ -1,9 +1,9 @@
 //! Finds staircases: memory that rises rarely, by about as much each time, and never falls again.
 //!
 //! A job that keeps something once in an epoch, a fold or an evaluation is flat between two rises. The floor of the
-//! course (at each position the least value from there on) rises exactly where memory rises for good: what a step or an
-//! evaluation takes and gives back leaves no trace in it. Rises of neighbouring rows are one, because a new model and its
-//! optimizer's state arrive one after the other; so a steady leak is a single long rise, and no staircase.
+//! course (at each position the least value from there on) rises exactly where memory rises for good: what a step or
+//! an evaluation takes and gives back leaves no trace in it. Rises of neighbouring rows are one, because a new model and
+//! its optimizer's state arrive one after the other; so a steady leak is a single long rise, and not a staircase.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +33,8 @@ pub struct Stairs {
     pub gained: u64,
 }
 
-/// Finds the staircase in `(step, bytes)`, in the order of steps; `None` if there are fewer than `at_least` rises (two at
-/// the least) of at least `smallest` bytes, or if they do not explain most of the gain.
+/// Finds the staircase in `(step, bytes)`, in the order of steps; `None` if there are fewer than `at_least` rises (two
+/// at the least) of at least `smallest` bytes, or if they do not explain most of the gain.
 pub fn stairs(points: &[(u64, u64)], at_least: u64, smallest: u64) -> Option<Stairs> {
     let rises = rises(points);
     let all: u64 = rises.iter().map(|it| it.bytes).sum();

@@ -288,7 +288,8 @@ impl Finding {
         self.kind == Kind::Growth && self.resource != Some(Resource::Device)
     }
 
-    /// Returns the remedy in one line: its own; the culprit's, if it has the same cause or keeps the graph; its cause's.
+    /// Returns the remedy in one line: its own; the culprit's, if it has the same cause or keeps the graph; otherwise
+    /// its cause's.
     pub fn remedy(&self) -> &str {
         if let Some(own) = &self.own_remedy {
             return own;

@@ -41,7 +41,7 @@ pub struct OutOfMemory {
     pub before: Before,
 }
 
-/// Rises of fewer bytes are no stairs.
+/// Smaller rises are noise, in bytes.
 const SMALLEST_RISE: u64 = 1 << 20;
 
 /// Two rises show a staircase if memory has run out.

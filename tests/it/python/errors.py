@@ -89,7 +89,7 @@ def retry_after():
 
 
 class Judge:
-    """An evaluation that keeps what the network says of each batch."""
+    """An evaluation that keeps the outputs of each batch."""
 
     def __init__(self):
         self.answers = {"scores": []}

@@ -53,8 +53,8 @@ pub unsafe extern "C" fn gpuwatch_oom(
 /// Reports the same, and what asked for the memory.
 ///
 /// # Safety
-/// As for [`gpuwatch_oom`]; `request` is null or points to one, whose texts are null or zero-terminated strings and whose
-/// frames are as many as it says.
+/// As for [`gpuwatch_oom`]; `request` is null or points to one, whose texts are null or zero-terminated strings, and
+/// which has as many frames as it counts.
 #[unsafe(no_mangle)]
 #[expect(clippy::too_many_arguments, reason = "those of the C function")]
 pub unsafe extern "C" fn gpuwatch_oom_of(
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn gpuwatch_oom_of(
 
 impl GpuwatchRequest {
     /// # Safety
-    /// The frames are as many as it says, and their texts are null or zero-terminated strings.
+    /// It has as many frames as it counts, and their texts are null or zero-terminated strings.
     unsafe fn all(&self) -> &[GpuwatchFrame] {
         let count = usize::try_from(self.count).unwrap_or(0).saturating_add(usize::from(self.has_library != 0));
         if self.frames.is_null() {

@@ -31,6 +31,7 @@ pub fn live_holder(sites: &Sites, device: u32) -> Option<LiveHolder> {
 
 /// Returns the bytes of the groups on a device that the traceback of some error holds.
 pub fn of_tracebacks(sites: &Sites, device: u32) -> u64 {
-    let is_of_one = |it: &&Site| it.device == device && it.holders.iter().any(|it| it.by == "traceback");
-    sites.sites.iter().filter(is_of_one).fold(0, |sum, it| it.bytes.saturating_add(sum))
+    let is_held = |site: &Site| site.holders.iter().any(|it| it.by == "traceback");
+    let own = sites.sites.iter().filter(|it| it.device == device);
+    own.filter(|it| is_held(it)).fold(0, |sum, it| it.bytes.saturating_add(sum))
 }

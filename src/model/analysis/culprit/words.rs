@@ -187,7 +187,8 @@ pub fn held(sites: &Sites, device: u32) -> Vec<String> {
         };
         let from = if it.file.is_empty() { String::new() } else { format!(", allocated at {}", place_of(it)) };
         let is = if it.blocks == 1 { "is" } else { "are" };
-        let kept = it.kept.as_ref().filter(|it| !it.file.is_empty() && !it.library).map_or_else(String::new, |kept| {
+        let kept = it.kept.as_ref().filter(|kept| !kept.file.is_empty() && !kept.library);
+        let kept = kept.map_or_else(String::new, |kept| {
             let text = Foreign::new(kept.text.trim());
             format!(" (stored at {} `{text}`)", held::place(&kept.file, kept.line))
         });

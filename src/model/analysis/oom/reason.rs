@@ -22,7 +22,7 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Bytes that are less than this part of the device are no reason, unless the request would have fitted without them.
+/// Fewer bytes than this part of the device explain nothing, unless the request would have fitted without them.
 const MATTERS: f64 = 0.1;
 
 /// Between two steps this many times as long as a step takes, the job does something other than a step.
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_came_since_a_step_explains_an_evaluation_and_no_long_batch() {
+    fn memory_since_a_step_explains_an_evaluation_and_not_a_long_batch() {
         let seen = Seen { phase: Some("inference"), before: before(), ..Seen::default() };
         assert_eq!(reason(&seen), Some(Reason::SinceStep(20 * GIB, 100, true)));
         let forward = Seen { phase: Some("forward"), ..seen };
