@@ -94,8 +94,8 @@ int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
 
 /* For Python jobs, with the interpreter's lock held: a new reference to a builtin function, by its name.
  *
- * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved]) picks a row out of the dictionary that
- * torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask, are unknown. It
+ * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved[, joined, joined_blocks]]) picks a row out of the
+ * dictionary that torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask, are unknown. It
  * returns one of the codes above, or 1: taken, and a viewer requests sites. It never raises.
  *
  * end_step(optimizer) counts a step and pushes a row for each device, if it is armed for that optimizer and its first

@@ -3,8 +3,10 @@
 from ._native import ASKED, INVALID
 
 
-def taker(push, stats, host, mask):
+def taker(push, stats, host, mask, joined):
     """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
+
+    `joined(device)` returns the bytes and blocks of parameters that joined an optimizer.
 
     `mask` has a bit for each valid counter. `push` leaves out counters that this PyTorch does not have.
     `take` returns true if a viewer requests sites.
@@ -14,7 +16,7 @@ def taker(push, stats, host, mask):
         code = 0
         for device in devices:
             if with_pinned:
-                code = push(stats(device), device, step, edge, mask, *pinned(host))
+                code = push(stats(device), device, step, edge, mask, *pinned(host), *joined(device))
             else:
                 code = push(stats(device), device, step, edge, mask)
             if code == INVALID:
@@ -32,10 +34,10 @@ def unknown_shape():
 def pinned(host):
     """Pinned bytes in use and held; the keys were renamed in PyTorch 2.10, before 2.7 there is nothing."""
     if host is None:
-        return ()
+        return None, None
     now = host()
     if "active_bytes" in now:
         return now["active_bytes"]["current"], now["allocated_bytes"]["current"]
     if "reserved_bytes" in now:
         return now["allocated_bytes"]["current"], now["reserved_bytes"]["current"]
-    return ()
+    return None, None

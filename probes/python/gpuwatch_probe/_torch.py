@@ -14,6 +14,7 @@ import sys
 from ._errors import Errors, is_ours
 from ._history import refusal
 from ._captures import Resting
+from ._joined import Joined
 from ._loops import Places
 from ._native import ASKED, CALL, INVALID, NOT_ARMED, RAISED, STEP, TICK, cure, loaded, log, path, utf8
 from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
@@ -62,6 +63,7 @@ class Probe(Errors):
         self._words = None
         self._trace = None
         self._windows = None
+        self._joined = Joined(torch)
         self._has_rank = False
         # Once the library is loaded: the builtin functions that begin and end what `end_step` does without Python, the
         # mask of counters, and the function that reads them.
@@ -239,7 +241,7 @@ class Probe(Errors):
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
         mask = native.torch_counters(utf8(backend))
-        self._row = taker(native.builtin("push_row"), stats, host, mask)
+        self._row = taker(native.builtin("push_row"), stats, host, mask, self._joined.on)
         self._arm, self._disarm = native.builtin("arm"), native.builtin("disarm")
         self._counters = mask, stats
         self._watch_steps(native.builtin)
@@ -286,6 +288,8 @@ class Probe(Errors):
                 self.steps.number = max(0, steps_of(optimizer) - 1)
                 self._describe_first(self.steps.number + 1)
             self._take_over()
+            if self._due:
+                self._joined.see(optimizer)
             key = (id(optimizer), address_of_first_parameter(optimizer))
             if self.steps.event(key):
                 self._end_step(STEP)

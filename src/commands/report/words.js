@@ -49,6 +49,9 @@ const place = it => [known(it.rank) ? "rank " + it.rank : known(it.pid) ? "pid "
 const unit = it => it.axis === "seconds" ? "second" : "step";
 function rate(it) {
   if (!known(it.bytes_per_step)) return "";
+  const evidence = it.evidence || {};
+  if (known(evidence.bytes_per_stair))
+    return (it.approximate ? "≈" : "") + "+" + bytes(evidence.bytes_per_stair) + " every " + evidence.from_stair_to_stair + (it.axis === "seconds" ? " s" : " steps");
   return (it.approximate ? "≈" : "") + (it.bytes_per_step < 0 ? "-" : "+") + bytes(Math.abs(it.bytes_per_step)) + (it.axis === "seconds" ? "/s" : "/step");
 }
 const title = it => it.kind + (it.resource ? " of " + data.resources[it.resource] : "") + (rate(it) ? ", " + rate(it) : "");

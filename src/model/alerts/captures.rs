@@ -9,7 +9,7 @@ use crate::{
     model::{
         analysis::{
             cause::Cause,
-            episode::{Axis, Episode, Resource},
+            episode::{Axis, Episode, Resource, Stairs},
         },
         findings::{Finding, Findings, Identity, Kind, Standing},
         session::{
@@ -90,7 +90,8 @@ fn can_be_asked<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, 
 pub fn question(probe: ProbeId, on: &OnDevice) -> Ask {
     let ask = Ask { probe, steps: STEPS, rises: None, growth: false, collect: false };
     let Some(episode) = growing(on) else { return ask };
-    let rises = on.trail.cadence(episode);
+    let of_stairs = |it: Stairs| Rises { every: it.every, last: it.last, slack: it.slack };
+    let rises = episode.stairs.map(of_stairs).or_else(|| on.trail.cadence(episode));
     let apart = rises.map_or_else(|| spacing(on, episode), |it| it.every);
     Ask {
         steps: steps(episode.blocks_per_step, apart),

@@ -152,6 +152,11 @@ fn evidence(episode: &Episode, signature: &Signature) -> Evidence {
     out.add("interval_low", low, rate);
     out.add("interval_high", high, rate);
     out.add("gained", episode.gained as f64, Unit::Bytes);
+    if let Some(it) = episode.stairs {
+        out.add("bytes_per_stair", it.bytes as f64, Unit::Bytes);
+        out.add("blocks_per_stair", it.blocks as f64, Unit::PerStep);
+        out.add("from_stair_to_stair", it.every as f64, Unit::Count);
+    }
     let is_torch = matches!(episode.resource, Resource::Allocated | Resource::Reserved);
     if !is_torch {
         return out;

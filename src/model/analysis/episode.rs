@@ -81,6 +81,24 @@ pub struct Episode {
     pub blocks_per_step: Option<f64>,
     /// Bytes gained since `since_step`.
     pub gained: u64,
+    /// Its stairs, if it rises by about the same at about the same distance.
+    #[serde(default)]
+    pub stairs: Option<Stairs>,
+}
+
+/// Rises of about the same height at about the same distance: what an epoch, a fold or an evaluation leaves behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stairs {
+    /// Bytes of a rise.
+    pub bytes: u64,
+    /// Live blocks of a rise.
+    pub blocks: u64,
+    /// From one rise to the next, on the axis.
+    pub every: u64,
+    /// Where the latest rise was.
+    pub last: u64,
+    /// How much earlier or later a rise may come.
+    pub slack: u64,
 }
 
 /// The end of a span of growth.

@@ -46,11 +46,12 @@ pub enum Unit {
 }
 
 /// The phrase for each figure, by its name; `{}` is the figure. An unlisted one reads `name figure`.
-const WORDS: [(&str, &str); 42] = [
+const WORDS: [(&str, &str); 43] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),
     ("bytes_per_block", "{} per block"),
     ("requested_per_block", "{} requested per block"),
+    ("blocks_per_stair", "{} per rise"),
     ("blocks_per_rise", "{} blocks per rise"),
     ("time_of_a_step_with_a_rise", "a step with a rise takes {} the usual time"),
     ("releases", "released {} times"),
@@ -94,6 +95,10 @@ const WORDS: [(&str, &str); 42] = [
 /// The bounds of a 95 % confidence interval.
 const ENDS: [&str; 2] = ["interval_low", "interval_high"];
 
+/// The figures of growth by stairs that its slope has already, and those that mean nothing beside them.
+const OF_STAIRS: [&str; 5] =
+    ["bytes_per_stair", "from_stair_to_stair", "blocks_per_step", "blocks_per_rise", "allocated_per_step"];
+
 impl Evidence {
     /// Adds a figure; leaves out NaN and infinity, which stand for unknown.
     pub fn add(&mut self, name: &'static str, value: f64, unit: Unit) {
@@ -110,8 +115,11 @@ impl Evidence {
     /// Describes the figures: `between 3.98 and 4.02 MiB/step (95 % confidence)`, `2.70 GiB gained`.
     pub fn words(&self) -> Vec<String> {
         let figure = |name| self.figures.iter().find(|it| it.name == name);
-        let interval = figure(ENDS[0]).zip(figure(ENDS[1])).map(|(low, high)| between(low, high));
-        let others = self.figures.iter().filter(|it| !ENDS.contains(&it.name)).map(Figure::words);
+        let is_stairs = figure(OF_STAIRS[0]).is_some();
+        let ends = figure(ENDS[0]).zip(figure(ENDS[1])).filter(|_| !is_stairs);
+        let interval = ends.map(|(low, high)| between(low, high));
+        let is_said = |it: &&Figure| ENDS.contains(&it.name) || is_stairs && OF_STAIRS.contains(&it.name);
+        let others = self.figures.iter().filter(|it| !is_said(it)).map(Figure::words);
         interval.into_iter().chain(others).collect()
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! Each resource has a [`watch`](self::watch). It keeps the lowest values of stretches of 1, 2, 4, … samples
 //! (`horizons`) and finds runs of new highs among them that chance does not explain (`climb`). It does the same with
-//! the remainder after whole multiples of the lengths' unit (`grid`). Once it finds such a run, it fits a line to the
+//! the remainder after whole multiples of the lengths' unit (`grid`), and looks for regular rises that are rarer
+//! (`stairs`). Once it finds such a run, it fits a line to the
 //! samples (`line`) and to the count of blocks (`per_block`), and under a sawtooth compares each tooth with the one
 //! before (`season`).
 //!
@@ -25,6 +26,9 @@
 //! 3. **Teeth.** Under a sawtooth of any period, the lowest count after each fall is a separate series (`teeth`). Three
 //!    consecutive rises of it are growth if the last two have about the same pace. A tooth has at least four rises; the
 //!    outputs that an evaluation leaves until the next one are a level.
+//!    Three lasting rises of the count are a staircase if they are about equal, about equally far apart and the count
+//!    is level in between (`stairs`): what an epoch, a fold or an evaluation leaves behind. The episode then has the
+//!    height and the distance of its stairs.
 //! 4. **Units.** Memory that follows a batch's length has a fixed number of bytes per token. Once a few changes of the
 //!    requested bytes have a common divisor (Euclid) larger than rounding, the remainder is a separate series. Lengths,
 //!    curricula, evaluation leftovers and most teeth are whole multiples, so a tensor that grows as well shows at its
@@ -61,6 +65,9 @@
 //!    step count. If a longer horizon rises three times and released nothing, only a phase ended, and growth is
 //!    followed there. After a plateau the next run needs more evidence, so a slow fill-up raises one alert.
 //!
+//! Layers that are unfrozen one after the other look like a leak, step by step or stair by stair. The probe counts the
+//! gradients and the optimizer's state of parameters that joined an optimizer after its first step; they are left out.
+//!
 //! Reserved memory is not raised while allocated memory grows, which explains it. Only host memory has floors in bytes
 //! (4 MiB, a page per step): an interpreter's heap creeps by less. Work per step is constant on average and logarithmic
 //! at most; memory is a few hundred rises per resource, whatever the run's length. `tests/it/corpus.rs` judges all of
@@ -79,6 +86,7 @@ mod moves;
 mod per_block;
 mod point;
 mod season;
+mod stairs;
 mod teeth;
 mod trend;
 mod watch;
@@ -114,6 +122,9 @@ pub struct Observation {
     pub blocks: Option<u64>,
     /// The peak of live allocations so far, within steps too.
     pub peak: Option<u64>,
+    /// Bytes and blocks of live allocations that are bounded: gradients and optimizer's state of parameters that joined
+    /// their optimizer late.
+    pub bounded: Option<(u64, u64)>,
     /// Bytes that the allocator reserved from the driver.
     pub reserved: Option<u64>,
     /// Bytes that the driver charges to the process beyond `reserved`.
@@ -160,9 +171,19 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
         };
         if let Some(value) = value {
             state.curves.entry(resource).or_default().push(place, value);
-            let of_live = Seen { bytes: value, requested: seen.requested, blocks: seen.blocks, peak: seen.peak };
-            let is_live = resource == Resource::Allocated;
-            state.watch(resource, seen.at, if is_live { of_live } else { Seen { bytes: value, ..Seen::default() } });
+            let (bytes, blocks) = seen.bounded.unwrap_or_default();
+            let beyond = |it: u64| it.saturating_sub(bytes);
+            let seen_of = match resource {
+                Resource::Allocated => Seen {
+                    bytes: beyond(value),
+                    requested: seen.requested.map(beyond),
+                    blocks: seen.blocks.map(|it| it.saturating_sub(blocks)),
+                    peak: seen.peak,
+                },
+                Resource::Reserved => Seen { bytes: beyond(value), ..Seen::default() },
+                _ => Seen { bytes: value, ..Seen::default() },
+            };
+            state.watch(resource, seen.at, seen_of);
         }
     }
     state
@@ -266,3 +287,6 @@ impl Growth {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -120,6 +120,7 @@ impl Place<'_> {
             resolved_at: it.resolved.map(|it| it.at),
             bytes_per_step: Some(it.bytes_per_step),
             blocks_per_step: it.blocks_per_step,
+            stairs: it.stairs,
             full_in_steps: full.in_steps.filter(|_| it.axis == Axis::Steps),
             full_in_us: full.in_us,
             ends_us: ends,

@@ -9,7 +9,7 @@ use crate::{
         analysis::{
             cause::Cause,
             culprit::Culprit,
-            episode::{Axis, Resource},
+            episode::{Axis, Resource, Stairs},
             evidence::Evidence,
             severity::Severity,
         },
@@ -182,6 +182,8 @@ pub struct Finding {
     pub bytes_per_step: Option<f64>,
     /// Growth in live blocks a step; `None` where they are not counted.
     pub blocks_per_step: Option<f64>,
+    /// The stairs by which it grows, if it does.
+    pub stairs: Option<Stairs>,
     /// Steps until the device is full; `None` if it does not grow or the limit is unknown.
     pub full_in_steps: Option<u64>,
     /// The same in µs, if the duration of a step is known.
@@ -231,6 +233,7 @@ impl Finding {
             resolved_at: None,
             bytes_per_step: None,
             blocks_per_step: None,
+            stairs: None,
             full_in_steps: None,
             full_in_us: None,
             evidence,

@@ -28,12 +28,15 @@ impl Finding {
         }
     }
 
-    /// Returns its slope: `+4.00 MiB/step`, `/s` if the job counts no steps, with `≈` if samples are missing.
+    /// Returns its slope: `+4.00 MiB/step`, `/s` if the job counts no steps, `+40.00 MiB every 60 steps` for stairs,
+    /// with `≈` if samples are missing.
     pub fn slope(&self) -> Option<String> {
         let rate = units::per_step(self.bytes_per_step?);
-        let rate = match self.axis {
-            Axis::Steps => rate,
-            Axis::Seconds => rate.replace("/step", "/s"),
+        let rate = match (self.stairs, self.axis) {
+            (Some(it), Axis::Steps) => format!("+{} every {} steps", units::Bytes(it.bytes), it.every),
+            (Some(it), Axis::Seconds) => format!("+{} every {} s", units::Bytes(it.bytes), it.every),
+            (None, Axis::Steps) => rate,
+            (None, Axis::Seconds) => rate.replace("/step", "/s"),
         };
         Some(format!("{}{rate}", if self.approximate { "≈" } else { "" }))
     }

@@ -34,6 +34,7 @@ impl Peers {
             requested: it.requested,
             blocks: it.blocks,
             peak: it.allocated_peak,
+            bounded: None,
             reserved: it.reserved,
             driver: None,
             device: outside(),

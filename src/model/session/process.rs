@@ -322,7 +322,10 @@ impl OnDevice {
         let at = Stamp(sample.at_us);
         self.first = Some(self.first.map_or(at, |it| it.min(at)));
         let boundary = sample.step.filter(|_| matches!(sample.edge, Edge::Step | Edge::Call));
-        self.observe(&peers.seen(sample, boundary));
+        // Few samples have it.
+        let bounded = sample.counters.joined.or(self.counters.joined);
+        let bounded = bounded.zip(sample.counters.joined_blocks.or(self.counters.joined_blocks));
+        self.observe(&Observation { bounded, ..peers.seen(sample, boundary) });
         if let Some(step) = boundary {
             self.pace.step(step, at, sample.counters.allocated_peak);
             self.skew.step(step, at);

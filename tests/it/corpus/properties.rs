@@ -55,6 +55,7 @@ prop_compose! {
                     requested: counts.then_some(bytes - 7),
                     blocks: counts.then_some(blocks),
                     peak: counts.then_some(bytes + (step << 9)),
+                    bounded: None,
                     reserved: Some(bytes.next_multiple_of(2 << 20)),
                     driver: Some(noise(9, step, breath + 1)),
                     device: Some(leaked << 20),
@@ -89,9 +90,10 @@ prop_compose! {
         step in prop_oneof![Just(None), any_bytes(), (0..99_u64).prop_map(Some)],
         at in prop_oneof![any::<u64>(), 0..99_u64, Just(u64::MAX)],
         values in prop::array::uniform9(any_bytes()),
+        bounded in prop::option::of((any::<u64>(), any::<u64>())),
     ) -> Observation {
         let [allocated, requested, blocks, peak, reserved, driver, device, pinned, host] = values;
-        Observation { step, at: Stamp(at), allocated, requested, blocks, peak, reserved, driver, device, pinned, host }
+        Observation { step, at: Stamp(at), allocated, requested, blocks, peak, bounded, reserved, driver, device, pinned, host }
     }
 }
 

@@ -57,7 +57,12 @@ const ASKED: i32 = 1;
 const METH_FASTCALL: c_int = 0x80;
 
 /// Places of the counters that `push_row` gets in addition to the dictionary.
-const PINNED: [usize; 2] = [Counters::place("pinned_active"), Counters::place("pinned_reserved")];
+const BESIDE: [usize; 4] = [
+    Counters::place("pinned_active"),
+    Counters::place("pinned_reserved"),
+    Counters::place("joined"),
+    Counters::place("joined_blocks"),
+];
 
 /// The interpreter's functions and the keys, which live as long as the process.
 struct Python {
@@ -270,7 +275,8 @@ impl Python {
         Some(sum)
     }
 
-    /// Pushes one row: counters, device, step, edge, mask of valid counters, and pinned bytes in use and held.
+    /// Pushes one row: counters, device, step, edge, mask of valid counters, pinned bytes in use and held, and bytes
+    /// and blocks of parameters that joined an optimizer.
     ///
     /// # Safety
     /// The arguments are alive.
@@ -282,7 +288,7 @@ impl Python {
             return INVALID.into();
         };
         let (Ok(device), Some(edge)) = (u32::try_from(device), super::edge(edge)) else { return INVALID.into() };
-        let row = Row { device, edge, steps, mask, pinned: [number(4), number(5)] };
+        let row = Row { device, edge, steps, mask, beside: [number(4), number(5), number(6), number(7)] };
         // SAFETY: as the caller promises.
         unsafe { self.push(*stats, &row) }.into()
     }
@@ -298,7 +304,7 @@ impl Python {
             return INVALID;
         }
         reading.present &= row.mask;
-        for (place, value) in PINNED.into_iter().zip(row.pinned) {
+        for (place, value) in BESIDE.into_iter().zip(row.beside) {
             put(&mut reading, place, value);
         }
         let local = local();
@@ -314,5 +320,6 @@ struct Row {
     steps: u64,
     /// Valid counters.
     mask: u64,
-    pinned: [Option<u64>; 2],
+    /// What is not in the dictionary.
+    beside: [Option<u64>; BESIDE.len()],
 }

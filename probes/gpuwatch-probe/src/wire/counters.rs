@@ -280,6 +280,23 @@ counters! {
         torch: Torch::None,
         is_async: false,
     }
+    /// Gradients and optimizer's state of parameters that joined an optimizer after its first step, in bytes; the probe
+    /// adds it once a second.
+    joined = 19 {
+        group: Group::Live,
+        unit: Unit::Bytes,
+        label: Label::IfKnown("of unfrozen"),
+        torch: Torch::None,
+        is_async: false,
+    }
+    /// The live blocks of them.
+    joined_blocks = 20 {
+        group: Group::Number,
+        unit: Unit::Count,
+        label: Label::None,
+        torch: Torch::None,
+        is_async: false,
+    }
 }
 
 impl Counters {

@@ -94,13 +94,19 @@ fn lead(it: &Spot) -> String {
     if text.is_empty() { it.call() } else { format!("{} {}", it.place(), quoted(text)) }
 }
 
-/// `3 blocks a step (12.60 MiB)`, `5 blocks in 8 steps (2.00 MiB a step)`
+/// Blocks that come once in so many steps are counted by rises, not by steps.
+const RARE: u64 = 16;
+
+/// `3 blocks a step (12.60 MiB)`, `5 blocks in 8 steps (2.00 MiB a step)`, `1 block in 60 steps (40.00 MiB)`
 fn amount(blocks: u64, steps: u64, bytes: Bytes) -> String {
     let plural = |count: u64, of: &str| format!("{} {of}{}", grouped(count), if count == 1 { "" } else { "s" });
     if blocks.is_multiple_of(steps) {
         format!("{} a step ({bytes})", plural(blocks / steps, "block"))
     } else if blocks > steps {
         format!("{:.1} blocks a step ({bytes})", blocks as f64 / steps as f64)
+    } else if blocks.saturating_mul(RARE) <= steps {
+        let all = Bytes(bytes.0.saturating_mul(steps));
+        format!("{} in {} ({all})", plural(blocks, "block"), plural(steps, "step"))
     } else {
         format!("{} in {} ({bytes} a step)", plural(blocks, "block"), plural(steps, "step"))
     }

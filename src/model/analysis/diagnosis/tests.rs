@@ -18,6 +18,7 @@ fn episode(resource: Resource, bytes_per_step: f64, blocks_per_step: Option<f64>
         interval: (bytes_per_step, bytes_per_step),
         blocks_per_step,
         gained: 0,
+        stairs: None,
     }
 }
 

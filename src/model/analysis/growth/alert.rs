@@ -8,7 +8,7 @@ use super::{
     point::Point,
     season::Season,
 };
-use crate::model::analysis::episode::End;
+use crate::model::analysis::episode::{End, Stairs};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -46,6 +46,9 @@ const DISAGREE: f64 = 4.0;
 /// Allocators round every block up to at least this.
 const LEAST_BLOCK: f64 = 512.0;
 
+/// Stairs that a line measures better than their own heights and distances.
+const MANY_STAIRS: u64 = 8;
+
 /// The figures of lasting growth.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Figures {
@@ -54,6 +57,7 @@ pub(super) struct Figures {
     pub(super) interval: (f64, f64),
     pub(super) blocks_per_step: Option<f64>,
     pub(super) gained: u64,
+    pub(super) stairs: Option<Stairs>,
 }
 
 /// The series that showed the growth.
@@ -63,6 +67,8 @@ pub(super) enum Found {
     Blocks,
     /// Lowest counts of blocks, from one fall to the next.
     Teeth,
+    /// Levels of the count of blocks.
+    Stairs,
     /// Lowest bytes.
     Bytes,
     /// Lowest bytes of the remainder after the lengths of batches.
@@ -73,7 +79,7 @@ pub(super) enum Found {
 
 impl Found {
     fn is_count(self) -> bool {
-        matches!(self, Self::Blocks | Self::Teeth)
+        matches!(self, Self::Blocks | Self::Teeth | Self::Stairs)
     }
 }
 
@@ -196,7 +202,7 @@ impl Alert {
         let lifted = if matches!(self.found, Found::Bytes | Found::Means) { self.lifted } else { 0.0 };
         let point = Point { bytes: point.bytes - lifted, ..point };
         let value = match self.found {
-            Found::Blocks | Found::Teeth => point.blocks,
+            Found::Blocks | Found::Teeth | Found::Stairs => point.blocks,
             Found::Beside => point.beside,
             Found::Bytes | Found::Means => None,
         };
@@ -351,15 +357,26 @@ impl Alert {
         (slope.max(least), half)
     }
 
+    /// Returns the figures, with the shape of the latest stairs.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
-    pub(super) fn figures(&self, point: Point) -> Figures {
-        let (per_step, half) = self.slope();
+    pub(super) fn figures(&self, point: Point, shape: Option<Stairs>) -> Figures {
+        let shape = shape.filter(|it| self.found.is_count() && it.last >= self.since);
+        // A line through a few stairs depends on where the samples begin and end.
+        let is_short = |it: &Stairs| point.at.saturating_sub(self.since) < MANY_STAIRS * it.every;
+        let short = shape.filter(|it| self.found == Found::Stairs && is_short(it));
+        let own = short.filter(|it| it.bytes > 0);
+        let of_stairs = |it: Stairs| {
+            let rate = it.bytes as f64 / it.every as f64;
+            (rate, rate * it.slack as f64 / it.every as f64)
+        };
+        let (per_step, half) = own.map_or_else(|| self.slope(), of_stairs);
         Figures {
             since: self.since,
             per_step,
             interval: (per_step - half, per_step + half),
-            blocks_per_step: self.blocks().map(|it| it.0),
+            blocks_per_step: short.map(|it| it.blocks as f64 / it.every as f64).or_else(|| self.blocks().map(|it| it.0)),
             gained: (point.bytes - self.base_bytes).max(0.0) as u64,
+            stairs: shape.map(|it| Stairs { bytes: (per_step * it.every as f64).round() as u64, ..it }),
         }
     }
 }

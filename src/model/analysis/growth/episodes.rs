@@ -44,6 +44,7 @@ impl Episodes {
             it.interval = figures.interval;
             it.blocks_per_step = figures.blocks_per_step;
             it.gained = figures.gained;
+            it.stairs = figures.stairs;
         }
     }
 
@@ -80,6 +81,7 @@ impl Figures {
             interval: self.interval,
             blocks_per_step: self.blocks_per_step,
             gained: self.gained,
+            stairs: self.stairs,
         }
     }
 }

@@ -6,6 +6,7 @@ use super::{
     grid::Grid,
     horizons::{Horizons, Reduce},
     point::{self, Point},
+    stairs::Stairs,
     teeth::Teeth,
     trend::Trends,
     working_set::WorkingSet,
@@ -63,6 +64,7 @@ pub(super) struct Watch {
     mean_blocks: Horizons,
     trends: Trends,
     teeth: Teeth,
+    stairs: Stairs,
     grid: Grid,
     beside: Horizons,
     working_set: WorkingSet,
@@ -86,6 +88,7 @@ impl Watch {
             mean_blocks: Horizons::new(Reduce::Mean),
             trends: Trends::default(),
             teeth: Teeth::default(),
+            stairs: Stairs::default(),
             grid: Grid::default(),
             beside: Horizons::default(),
             working_set: WorkingSet::default(),
@@ -135,7 +138,7 @@ impl Watch {
         }
         let (found, level, run) = self.found(at, origin, point.blocks.is_some())?;
         let alert = self.alert.insert(Alert::new(found, level, run, &self.recent.iter().collect::<Vec<_>>()));
-        Some(Change::Raised(alert.figures(point)))
+        Some(Change::Raised(alert.figures(point, self.stairs.shape())))
     }
 
     /// Adds a sample to every series.
@@ -145,6 +148,7 @@ impl Watch {
         if let Some(blocks) = blocks {
             self.blocks.push(at, blocks);
             self.teeth.push(at, blocks);
+            self.stairs.push(at, blocks, bytes);
         }
         if self.resource == Resource::Allocated {
             // The bytes that the allocator adds to a large request come and go, which is noise.
@@ -191,7 +195,8 @@ impl Watch {
                 is_far(level, &run, stretches).then_some((Found::Means, level, run))
             })
         };
-        let by_count = || counted.then(|| of_blocks().or_else(of_teeth)).flatten();
+        let of_stairs = || self.stairs.run(origin, self.came_to_rest).map(|it| (Found::Stairs, 0, it));
+        let by_count = || counted.then(|| of_blocks().or_else(of_teeth).or_else(of_stairs)).flatten();
         let by_bytes = || {
             let bytes = of_bytes()
                 .filter(|it| !self.is_of_lengths(&it.2))
@@ -229,17 +234,21 @@ impl Watch {
     fn go_on(&mut self, point: Point) -> Option<Change> {
         let alert = self.alert.as_mut()?;
         let series = match alert.found {
-            Found::Blocks | Found::Teeth => &self.blocks,
+            Found::Blocks | Found::Teeth | Found::Stairs => &self.blocks,
             Found::Bytes => &self.bytes,
             Found::Beside => &self.beside,
             Found::Means => &self.means,
         };
         let is_tooth = alert.found == Found::Teeth;
-        let block = if is_tooth { self.teeth.completed() } else { series.completed(alert.level) };
+        let block = match alert.found {
+            Found::Teeth => self.teeth.completed(),
+            Found::Stairs if alert.level == 0 => self.stairs.level(),
+            _ => series.completed(alert.level),
+        };
         let end = block.filter(|it| it.to == point.at).and_then(|it| alert.end(it));
         alert.take(point);
         let Some(end) = end.filter(|it| is_tooth || !alert.goes_on(*it, series)) else {
-            return Some(Change::Lasts(alert.figures(point)));
+            return Some(Change::Lasts(alert.figures(point, self.stairs.shape())));
         };
         if end == End::Plateau {
             let top_at = alert.top_at;

@@ -112,7 +112,7 @@ impl Python {
                 unsafe { (self.keep)(*argument) };
                 (armed.stats, *device, *argument, armed.mask)
             };
-            let row = Row { device, edge: Edge::Step, steps: step, mask, pinned: [None; 2] };
+            let row = Row { device, edge: Edge::Step, steps: step, mask, beside: Default::default() };
             // SAFETY: the function is a builtin of a module that lives as long as the process; the tuple is ours by the
             // reference above, and so is the result.
             unsafe {

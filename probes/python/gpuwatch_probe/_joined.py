@@ -1,0 +1,84 @@
+"""Counts the gradients and the optimizer's state of parameters that joined an optimizer after its first step.
+
+Unfreezing layers one after the other raises memory as a leak does, stair by stair. What belongs to the parameters that
+an optimizer trains now is bounded, so the growth analysis leaves it out.
+"""
+
+import weakref
+
+from ._errors import is_ours
+
+# Optimizers remembered at once, and parameters.
+_MOST, _MOST_PARAMETERS = 64, 100_000
+
+# The allocator rounds a block up to a multiple of this.
+_ROUND = 512
+
+
+class Joined:
+    """The parameters that optimizers began with, and those that joined them later."""
+
+    def __init__(self, torch):
+        self._torch = torch
+        # By id, because tensors compare by value: each optimizer with its number of states and what joined it, as
+        # {device: (bytes, blocks)}; and each parameter that was there from the beginning. Other threads read the first,
+        # which is replaced and never changed.
+        self._optimizers, self._parameters = {}, {}
+        self._has_any = False
+
+    def see(self, optimizer):
+        """Looks at an optimizer at the end of its step. It costs time only where the number of states has changed."""
+        try:
+            self._see(optimizer)
+        except Exception as error:
+            # An optimizer of another kind; the growth analysis does without.
+            if not is_ours(error):
+                raise
+
+    def on(self, device):
+        """Returns the bytes and blocks on a device; `None` until a parameter joins."""
+        if not self._has_any:
+            return None, None
+        bytes_ = blocks = 0
+        for optimizer, _, amounts in self._optimizers.values():
+            if device in amounts and optimizer() is not None:
+                bytes_, blocks = bytes_ + amounts[device][0], blocks + amounts[device][1]
+        return bytes_, blocks
+
+    def _see(self, optimizer):
+        state = optimizer.state
+        known = self._optimizers.get(id(optimizer))
+        if known is not None and known[0]() is optimizer and known[1] == len(state):
+            return
+        optimizers = {key: it for key, it in self._optimizers.items() if it[0]() is not None}
+        self._parameters = {key: it for key, it in self._parameters.items() if it() is not None}
+        if len(optimizers) < _MOST and len(self._parameters) + len(state) <= _MOST_PARAMETERS:
+            parameters = [it for it in state if isinstance(it, self._torch.Tensor)]
+            new = [it for it in parameters if not self._is_known(it)]
+            # A new optimizer for parameters of an earlier one, and for others, goes on with it.
+            if len(new) == len(parameters):
+                self._parameters.update((id(it), weakref.ref(it)) for it in new)
+                new = []
+            optimizers[id(optimizer)] = weakref.ref(optimizer), len(state), _amounts(new, state)
+        self._optimizers = optimizers
+        self._has_any = self._has_any or any(it[2] for it in optimizers.values())
+
+    def _is_known(self, parameter):
+        known = self._parameters.get(id(parameter))
+        return known is not None and known() is parameter
+
+
+def _amounts(parameters, state):
+    """Returns the bytes and blocks of these parameters' gradients and states, by device."""
+    amounts = {}
+    for parameter in parameters:
+        of = state[parameter]
+        values = list(of.values()) if isinstance(of, dict) else []
+        for it in [parameter.grad, *values]:
+            # Of a tensor that is distributed, this rank has one part.
+            it = getattr(it, "_local_tensor", it)
+            if getattr(it, "is_cuda", False):
+                bytes_, blocks = amounts.get(it.device.index, (0, 0))
+                size = -(-it.numel() * it.element_size() // _ROUND) * _ROUND
+                amounts[it.device.index] = bytes_ + size, blocks + 1
+    return amounts

@@ -1,0 +1,102 @@
+//! Staircases, each as an engineer would judge it by eye.
+
+use super::*;
+use crate::model::analysis::{chance::Chance, episode::End};
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+/// One sample a step of live allocations: blocks of 4 KiB, and bytes beyond what those have.
+fn fed(steps: u64, mut shape: impl FnMut(u64) -> (u64, u64)) -> Vec<Episode> {
+    let seen = (1..=steps).map(|step| {
+        let (blocks, bytes) = shape(step);
+        Observation {
+            step: Some(step),
+            at: Stamp(step * 10_000),
+            allocated: Some(GIB + blocks * 4096 + bytes),
+            blocks: Some(100 + blocks),
+            ..Observation::default()
+        }
+    });
+    seen.fold(Growth::default(), |state, it| step(state, &it)).episodes().copied().collect()
+}
+
+fn one(all: &[Episode]) -> Episode {
+    let [it] = all else { panic!("{all:?}") };
+    *it
+}
+
+#[test]
+fn a_staircase_is_found_at_its_third_stair_and_measured() {
+    // Tensors after every 60 steps; a model with every fold, whose optimizer's state comes with its first step; logits
+    // of an evaluation, whose batches are alive for some steps; a tensor of growing size beside.
+    let folds = |step: u64| (step / 25 * 36 + u64::from(step % 25 > 0) * 12, 0);
+    let alive = |step: u64| u64::from(step % 90 < 7);
+    let logits = |step: u64| (step / 90 * 17 + alive(step) * 60, alive(step) * MIB);
+    let shapes: [(u64, u64, &dyn Fn(u64) -> (u64, u64)); 3] =
+        [(60, 10, &|step| (step / 60 * 10, 0)), (25, 36, &folds), (90, 17, &logits)];
+    for (every, blocks, shape) in shapes {
+        for stairs in [4, 7, 30] {
+            let it = one(&fed(every * stairs, shape));
+            assert!(it.first_alert_step <= 3 * every + 12 && it.since_step <= every + 1, "{every}: {it:?}");
+            let found = it.stairs.unwrap();
+            assert_eq!((found.every, found.blocks, it.resolved), (every, blocks, None), "{it:?}");
+            let rate = blocks as f64 * 4096.0 / every as f64;
+            assert!((it.bytes_per_step / rate - 1.0).abs() < 0.01, "{every}, {stairs}: {it:?}");
+            assert!(found.bytes.abs_diff(blocks * 4096) <= 400, "{found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_small_stair_is_found_under_lengths() {
+    let mut chance = Chance::new(5);
+    let it = one(&fed(400, |step| (step / 40, chance.next() % (1 << 22) / 512 * 512)));
+    assert_eq!(it.stairs.map(|it| (it.every, it.blocks)), Some((40, 1)), "{it:?}");
+    assert!(it.first_alert_step <= 129 && it.blocks_per_step.is_some_and(|it| (it - 0.025).abs() < 0.003), "{it:?}");
+}
+
+#[test]
+fn a_staircase_that_comes_to_rest_is_reported_once() {
+    let it = one(&fed(3000, |step| (step.min(500) / 50, 0)));
+    assert_eq!(it.resolved.map(|it| it.end), Some(End::Plateau));
+    let it = one(&fed(3000, |step| (step % 400 / 50, 0)));
+    assert_eq!(it.resolved.map(|it| it.end), Some(End::Released));
+}
+
+#[test]
+fn samples_that_are_missing_end_no_staircase() {
+    let seen = (1..=4000).filter(|it| !(600..2600).contains(it)).map(|step: u64| Observation {
+        step: Some(step),
+        at: Stamp(step * 10_000),
+        allocated: Some(GIB + step / 20 * MIB),
+        blocks: Some(100 + step / 20),
+        ..Observation::default()
+    });
+    let growth = seen.fold(Growth::default(), |state, it| step(state, &it));
+    let it = one(&growth.episodes().copied().collect::<Vec<_>>());
+    assert_eq!((it.since_step, it.resolved), (20, None));
+}
+
+#[test]
+fn levels_that_are_not_kept_and_few_of_them_are_no_staircase() {
+    let mut chance = Chance::new(7);
+    let shapes: [&mut dyn FnMut(u64) -> (u64, u64); 5] = [
+        // An average of the weights begins, a first evaluation, another phase.
+        &mut |step| (u64::from(step > 300) * 40 + u64::from(step > 700) * 40, 0),
+        // Each evaluation replaces the outputs of the one before.
+        &mut |step| (step / 50 % 2 * 30, 0),
+        // Outputs of two evaluations are given back with each epoch.
+        &mut |step| (step % 150 / 50 * 9, 0),
+        // Longer sequences by plan: the same blocks, larger.
+        &mut |step| (0, step / 50 * MIB),
+        // Another count every time.
+        &mut |_| (chance.next() % 6, 0),
+    ];
+    for (place, shape) in shapes.into_iter().enumerate() {
+        let found = fed(3000, shape);
+        let stairs: Vec<_> = found.iter().filter(|it| it.stairs.is_some()).collect();
+        assert!(stairs.is_empty(), "{place}: {stairs:?}");
+        assert!(found.is_empty() || place == 3, "{place}: {found:?}");
+    }
+}
