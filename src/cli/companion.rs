@@ -14,9 +14,9 @@ use crate::{
     jobs::launch::{self, job::Ended},
     model::{
         alerts::{self, Policy},
-        analysis::severity::Severity,
+        analysis::{episode::Axis, severity::Severity},
         findings::{Finding, Findings},
-        session::Session,
+        session::{Session, process::OnDevice},
     },
     sources::{self, Sources},
     storage::{
@@ -150,7 +150,7 @@ fn summed_up(session: &Session, found: &Findings, file: Option<&Path>) -> String
         .collect();
     let what = match (counts.is_empty(), session.processes.is_empty()) {
         (false, _) => counts.join(", "),
-        (true, false) => "no alerts".to_owned(),
+        (true, false) => unjudged(session).unwrap_or_else(|| "no alerts".to_owned()),
         (true, true) => "no process was probed".to_owned(),
     };
     let replay = file.map(|it| {
@@ -159,6 +159,16 @@ fn summed_up(session: &Session, found: &Findings, file: Option<&Path>) -> String
     });
     let fits = found.all.iter().find_map(Finding::would_have_fit).map_or_else(String::new, |it| format!(" · {it}"));
     what + &fits + &replay.unwrap_or_default()
+}
+
+/// Returns `not judged (30 of 300 s)` for a job that counted no steps and ended before the absence of growth meant
+/// something.
+fn unjudged(session: &Session) -> Option<String> {
+    let all = || session.processes.iter().flat_map(|it| &it.devices).filter(|it| it.growth.watched() > 0);
+    let is_short = |it: &&OnDevice| it.growth.axis() == Some(Axis::Seconds) && it.growth.watched() < it.growth.enough();
+    let longest = all().filter(is_short).max_by_key(|it| it.growth.watched())?;
+    let is_whole = all().any(|it| !is_short(&it));
+    (!is_whole).then(|| format!("not judged ({})", longest.growth.progress()))
 }
 
 fn ended(how: Ended) -> Fact {

@@ -78,3 +78,11 @@ fn growth_is_distinguished_from_replacement() {
     python.arg(script("sites.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
     assert_eq!(torch::stdout(&python.output().unwrap()), "sites are right\n");
 }
+
+#[test]
+fn what_belongs_to_parameters_that_join_an_optimizer_late_is_counted() {
+    let gpu = torch::machine();
+    let mut python = gpu.command(torch::python());
+    python.arg(script("joined.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+    assert_eq!(torch::stdout(&python.output().unwrap()), "joined is right\n");
+}

@@ -6,7 +6,9 @@ an optimizer trains now is bounded, so the growth analysis leaves it out.
 
 import weakref
 
+from ._edges import is_a
 from ._errors import is_ours
+from ._optimizers import own
 
 # Optimizers remembered at once, and parameters.
 _MOST, _MOST_PARAMETERS = 64, 100_000
@@ -46,20 +48,22 @@ class Joined:
         return bytes_, blocks
 
     def _see(self, optimizer):
-        state = optimizer.state
+        state = own(optimizer, "state")
+        if not is_a(state, dict):
+            return
         known = self._optimizers.get(id(optimizer))
-        if known is not None and known[0]() is optimizer and known[1] == len(state):
+        if known is not None and known[0]() is optimizer and known[1] == dict.__len__(state):
             return
         optimizers = {key: it for key, it in self._optimizers.items() if it[0]() is not None}
         self._parameters = {key: it for key, it in self._parameters.items() if it() is not None}
-        if len(optimizers) < _MOST and len(self._parameters) + len(state) <= _MOST_PARAMETERS:
-            parameters = [it for it in state if isinstance(it, self._torch.Tensor)]
+        if len(optimizers) < _MOST and len(self._parameters) + dict.__len__(state) <= _MOST_PARAMETERS:
+            parameters = [it for it in dict.keys(state) if isinstance(it, self._torch.Tensor)]
             new = [it for it in parameters if not self._is_known(it)]
             # A new optimizer for parameters of an earlier one, and for others, goes on with it.
             if len(new) == len(parameters):
                 self._parameters.update((id(it), weakref.ref(it)) for it in new)
                 new = []
-            optimizers[id(optimizer)] = weakref.ref(optimizer), len(state), _amounts(new, state)
+            optimizers[id(optimizer)] = weakref.ref(optimizer), dict.__len__(state), _amounts(new, state)
         self._optimizers = optimizers
         self._has_any = self._has_any or any(it[2] for it in optimizers.values())
 
@@ -72,8 +76,8 @@ def _amounts(parameters, state):
     """Returns the bytes and blocks of these parameters' gradients and states, by device."""
     amounts = {}
     for parameter in parameters:
-        of = state[parameter]
-        values = list(of.values()) if isinstance(of, dict) else []
+        of = dict.get(state, parameter)
+        values = list(dict.values(of)) if is_a(of, dict) else []
         for it in [parameter.grad, *values]:
             # Of a tensor that is distributed, this rank has one part.
             it = getattr(it, "_local_tensor", it)

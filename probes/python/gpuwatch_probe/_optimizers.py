@@ -14,7 +14,7 @@ def address_of_first_parameter(optimizer):
 def steps_of(optimizer):
     """Returns how many steps an optimizer has made by its own count; 0 where it keeps none on the host."""
     try:
-        state = _own(optimizer, "state")
+        state = own(optimizer, "state")
         # A tensor's hash is its address, and one without code of its own equals itself alone.
         by_address = {id(key): it for key, it in dict.items(state)} if is_a(state, dict) else {}
         for parameter in _parameters(optimizer):
@@ -29,13 +29,13 @@ def steps_of(optimizer):
 
 
 def _parameters(optimizer):
-    groups = _own(optimizer, "param_groups")
+    groups = own(optimizer, "param_groups")
     for group in list.__iter__(groups) if is_a(groups, list) else ():
         parameters = dict.get(group, "params") if is_a(group, dict) else None
         yield from list.__iter__(parameters) if is_a(parameters, list) else ()
 
 
-def _own(it, name):
+def own(it, name):
     """Returns an attribute of the instance itself; `None` if code of its class would run."""
     for own in namespaces(type(it)):
         if name in own and type(own[name]) is not MemberDescriptorType:

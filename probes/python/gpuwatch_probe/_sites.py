@@ -56,7 +56,7 @@ class Sites:
         self._held, self._searched, self._begun = [], [], 0.0
         self._steps, self._collections = [], []
         self._passed = self._waited = 0
-        self._step, self._is_recorded = None, False
+        self._step, self._is_recorded, self._is_last = None, False, False
 
     @property
     def is_recording(self):
@@ -128,6 +128,7 @@ class Sites:
         """Sends the lines and the holders found so far."""
         if self._answer is None and len(self._captures) >= _FEWEST_CAPTURES:
             # The variables that held the blocks are gone, so do not search for holders.
+            self._is_last = True
             self._answer_of([], self._step, time.perf_counter())
         if self._answer is not None:
             self._answer.end()
@@ -160,6 +161,8 @@ class Sites:
             self._clear()
         if self._answer is not None:
             self._go_on(begun)
+            # The plan goes on meanwhile.
+            self._passed += 1
         elif self._plan is None:
             if self._begin(word, step):
                 self._follow_plan(step, begun)
@@ -218,8 +221,11 @@ class Sites:
         goes_on = self._plan.captured(has_grown, is_slow)
         if has_grown and time.monotonic() - self._begun > _LONG_WAIT:
             goes_on = False
-        if not goes_on:
+        self._is_last = not goes_on
+        if self._is_last:
             self._stop_recording()
+        if self._is_last or has_grown:
+            # The job may end before the next rise of a staircase, so the first one has an answer as well.
             self._answer_of(held, step, begun)
 
     def _answer_of(self, held, step, begun):
@@ -241,7 +247,8 @@ class Sites:
         ran = self._collections[-2]
         self._answer = Answer(self._torch, self._stacks, self._since, found, sizes, blocks, recent, where, ran, report)
         self._answer.collects = bool(self._word & _COLLECT)
-        captures.clear()
+        if self._is_last:
+            captures.clear()
         if not found:
             self._held.append(_us(begun))
             self._go_on(time.perf_counter())
@@ -253,8 +260,12 @@ class Sites:
             report = self._answer.report
             report.update(held_us=sum(self._held), longest_us=max(self._held))
             report.update(holders_us=sum(self._searched), holders_longest_us=max(self._searched))
-            self._clear()
-            send(self._native, report, is_answer=1)
+            if self._is_last:
+                self._clear()
+                send(self._native, report, is_answer=1)
+            else:
+                self._answer = None
+                send(self._native, report, is_answer=0)
 
     def _give_up(self, why):
         try:

@@ -32,6 +32,7 @@ Severity: info is slow; a warning fills the device within the run; critical fill
             Cause::LargerInputs,
             Cause::Fragmentation,
             Cause::CrossStreamPending,
+            Cause::StreamCaches,
             Cause::GraphPools,
             Cause::DriverGrowth,
             Cause::OtherProcess,
@@ -154,6 +155,7 @@ no alert of its own. Alone, it grows because free memory lies in pieces that no 
         causes: &[
             Cause::Fragmentation,
             Cause::CrossStreamPending,
+            Cause::StreamCaches,
             Cause::GraphPools,
             Cause::LargerInputs,
             Cause::CacheFilling,

@@ -59,7 +59,7 @@ mod tests {
         let site = Site { file: "/a/train.py".into(), line: 40, bytes: 4096, blocks: 8, source, ..Site::default() };
         let sites = |all: &[u32]| {
             let sites = all.iter().map(|device| Site { device: *device, ..site.clone() }).collect();
-            Sites { steps: 8, sites, older_blocks: Some(2), ..Sites::default() }
+            Sites { step: Some(9), steps: 8, sites, older_blocks: Some(2), ..Sites::default() }
         };
         let text = answer(&sites(&[0]));
         let lines: Vec<_> = text.lines().collect();

@@ -18,6 +18,8 @@ pub enum Cause {
     Fragmentation,
     /// Freed blocks that wait for another stream.
     CrossStreamPending,
+    /// Cached segments of streams that the job made anew; another stream cannot use them.
+    StreamCaches,
     /// Private pools of CUDA graphs.
     GraphPools,
     /// Device memory of this process outside the framework's allocator.

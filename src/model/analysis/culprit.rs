@@ -32,6 +32,7 @@ use crate::facts::{
     text::Foreign,
 };
 pub use live::{LiveHolder, live_holder, of_tracebacks};
+use words::Over;
 pub use words::{cost, held, live};
 
 /// Most characters kept of a text from outside.
@@ -102,7 +103,7 @@ pub struct Spot {
 /// Returns what a capture found on a device. A capture at an error, and one without results, shows no growth.
 pub fn account(sites: &Sites, device: u32) -> Account {
     let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
-    let mut culprits = if sites.steps > 0 { culprits(&own, sites.steps) } else { Vec::new() };
+    let mut culprits = if sites.steps > 0 { culprits(&own, Over::of(sites)) } else { Vec::new() };
     culprits.sort_by(|one, other| other.bytes_per_step.total_cmp(&one.bytes_per_step));
     let all: f64 = culprits.iter().map(|it| it.bytes_per_step).sum();
     for it in &mut culprits {
@@ -134,7 +135,7 @@ fn sum<'a, 'b: 'a>(sites: impl Iterator<Item = &'a &'b Site>) -> (u64, u64) {
     sites.fold((0, 0), |(bytes, blocks), it| (it.bytes.saturating_add(bytes), it.blocks.saturating_add(blocks)))
 }
 
-fn culprits(own: &[&Site], steps: u64) -> Vec<Culprit> {
+fn culprits(own: &[&Site], over: Over) -> Vec<Culprit> {
     let (graphs, held): (Vec<&Site>, Vec<&Site>) = own.iter().partition(|it| is_ownerless(it));
     let mut groups: Vec<Group> = Vec::new();
     for it in held {
@@ -156,7 +157,7 @@ fn culprits(own: &[&Site], steps: u64) -> Vec<Culprit> {
         }
     }
     groups.retain(|it| !it.first.file.is_empty());
-    groups.into_iter().chain(apart).map(|it| culprit(&it, steps)).collect()
+    groups.into_iter().chain(apart).map(|it| culprit(&it, over)).collect()
 }
 
 /// Whether only autograd seems to hold what grows. The latest of such blocks often have an owner, which the next step
@@ -196,14 +197,14 @@ fn kept(site: &Site) -> Option<(&str, u64)> {
     site.kept.as_ref().map(|it| (if it.file.is_empty() { &*site.file } else { &*it.file }, it.line))
 }
 
-fn culprit(group: &Group, steps: u64) -> Culprit {
+fn culprit(group: &Group, over: Over) -> Culprit {
     let site = group.first;
     // The holder of the one block with an owner does not hold the others.
     let is_found = !is_ownerless(site);
     let (bytes, blocks) = group.own();
     let graph = group.graph();
     let (more_bytes, more_blocks) = graph.unwrap_or_default();
-    let per_step = |it: u64| it as f64 / steps as f64;
+    let per_step = |it: u64| it as f64 / over.steps as f64;
     let spot_of = |it: &Place| {
         let file = if it.file.is_empty() { &site.file } else { &it.file };
         Spot {
@@ -239,7 +240,7 @@ fn culprit(group: &Group, steps: u64) -> Culprit {
         source,
         frames: site.frames.iter().map(frame).collect(),
     };
-    it.sentence = words::sentence(&it, group, steps);
+    it.sentence = words::sentence(&it, group, over);
     it.advice = advice::advice(&it, group);
     it
 }

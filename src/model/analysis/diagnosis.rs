@@ -22,7 +22,9 @@
 //! - If the count goes up and down (less than two thirds of each rise is kept), a rise of its floor is not a single
 //!   event, and its size means nothing.
 //! - Growth of reserved memory is named after the part that grows: private pools, blocks pending on a stream, live
-//!   memory. The rest is fragmentation, unless steps need equally more at a time (`larger-inputs`). Without the
+//!   memory. Segments of one size that stay free and whole, while the peak stays, belong to streams that are made anew
+//!   (`stream-caches`): otherwise the next request would use them. The rest is fragmentation, unless steps need more and
+//!   more at a time (`larger-inputs`). Without the
 //!   counters for that, the cause is `unknown`. If pools are not counted, growth is fragmentation if split segments
 //!   grow, or if requests are larger than any before, which raises the peak of live bytes too, while another graph
 //!   needs no more than the one before it.
@@ -51,6 +53,16 @@ const ACTIVATIONS: f64 = 4.0;
 /// A growing tensor exists twice for a moment, old and new; the rest is rounding.
 const WITH_A_COPY: f64 = 2.25;
 
+/// If steps need more and more, the peak has at least this share of the growth of reserved memory: the segments of
+/// smaller inputs stay in the cache.
+const OF_INPUTS: f64 = 0.3;
+
+/// If reserved memory grows by segments that nobody uses, they are at least this share of it.
+const WHOLE: f64 = 0.8;
+
+/// A smaller share of it is noise.
+const STAYS: f64 = 0.01;
+
 /// If one counter has more than this share of another's growth, it explains it.
 const MOST: f64 = 0.5;
 
@@ -59,6 +71,7 @@ pub fn diagnose(episode: &Episode, signature: &Signature) -> (Cause, Evidence) {
     let grows_with_inputs = episode.resource == Resource::Allocated && follows_inputs(episode, signature);
     let cause = match (episode.resolved.map(|it| it.end), episode.resource) {
         (_, Resource::Allocated) if grows_with_inputs => Cause::LargerInputs,
+        (_, Resource::Reserved) if is_of_streams(episode, signature) => Cause::StreamCaches,
         (Some(End::Plateau), _) => Cause::CacheFilling,
         (Some(End::Released), Resource::Allocated) => Cause::ReferenceCycle,
         (_, Resource::Allocated) => live(episode.bytes_per_step, episode, signature),
@@ -115,7 +128,7 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
         Cause::GraphPools
     } else if explains(signature.pending) {
         Cause::CrossStreamPending
-    } else if explains(signature.peak) && steps_grow(signature) {
+    } else if signature.peak.is_some_and(|it| it > OF_INPUTS * episode.bytes_per_step) && steps_grow(signature) {
         Cause::LargerInputs
     } else if explains(signature.allocated) {
         live(signature.allocated.unwrap_or(episode.bytes_per_step), episode, signature)
@@ -127,6 +140,17 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
     } else {
         Cause::Unknown
     }
+}
+
+/// Whether segments of one size are added that stay free and whole: requests of that size would use them if they were
+/// of the same stream.
+fn is_of_streams(episode: &Episode, signature: &Signature) -> bool {
+    let rate = signature.reserved.map_or(episode.bytes_per_step, |it| it.min(episode.bytes_per_step));
+    let is_whole = rate > 0.0 && signature.releasable() >= WHOLE * rate;
+    let is_released = signature.device_frees.is_some_and(|it| it > 0.0);
+    let stays = |slope: Option<f64>| slope.is_some_and(|it| it <= STAYS * rate);
+    let needs_no_more = stays(signature.peak) && stays(signature.allocated);
+    signature.reserved_rise.is_some() && is_whole && needs_no_more && !is_released
 }
 
 /// Whether steps need more and more, whatever stays after them: more than a growing tensor and its copy.
@@ -173,7 +197,7 @@ fn evidence(episode: &Episode, signature: &Signature) -> Evidence {
         }
         if rises.blocks > 1 {
             out.add("blocks_per_rise", rises.blocks as f64, Unit::Count);
-            if let Some(time) = rises.time {
+            if let Some(time) = rises.time.filter(|_| episode.axis == Axis::Steps) {
                 out.add("time_of_a_step_with_a_rise", time, Unit::Times);
             }
         }

@@ -12,8 +12,9 @@
 //! `analysis::growth` takes one observation at a time (`step(state, observation) -> state`) and watches six resources
 //! of each process on each device. It reads the allocator's counters only at the end of a step, always in the same
 //! phase. It reads the others (pinned and host memory, the driver's figure, the device) whenever they arrive, as of the
-//! latest step. A job that counts no steps is watched by the second, after five minutes, and its episodes have seconds
-//! for steps.
+//! latest step. A job that counts no steps is watched by the second, and its episodes have seconds for steps. Its first
+//! five minutes may be the loading of its model, so growth is found then only if it is plain (`plain`). Growth that is
+//! found after a warm-up is dated back as far as it has the same slope.
 //!
 //! 1. **Floors.** For each series it forms the lowest values of stretches of 1, 2, 4, … samples. Memory that the job
 //!    releases within a stretch (lengths, evaluation, alternating optimizers, a metric that is reset) is not in its
@@ -68,7 +69,8 @@
 //! Layers that are unfrozen one after the other look like a leak, step by step or stair by stair. The probe counts the
 //! gradients and the optimizer's state of parameters that joined an optimizer after its first step; they are left out.
 //!
-//! Reserved memory is not raised while allocated memory grows, which explains it. Only host memory has floors in bytes
+//! Reserved memory is not raised while allocated memory grows, which explains it, unless private pools grow several
+//! times as much. Only host memory has floors in bytes
 //! (4 MiB, a page per step): an interpreter's heap creeps by less. Work per step is constant on average and logarithmic
 //! at most; memory is a few hundred rises per resource, whatever the run's length. `tests/it/corpus.rs` judges all of
 //! this on 69 traces of real training loops (`tests/corpus`), on 66 others that nothing is fitted to (`tests/traces`),
@@ -84,6 +86,7 @@ mod horizons;
 mod line;
 mod moves;
 mod per_block;
+mod plain;
 mod point;
 mod season;
 mod stairs;
@@ -107,6 +110,13 @@ use std::collections::BTreeMap;
 pub use watch::FIRST;
 use watch::{Change, Seen, Watch};
 
+/// Growth began where its slope is still within this ratio of that found; nearer samples show no slope.
+const ALIKE: f64 = 1.4;
+const NEAR: u64 = 16;
+
+/// If private pools grow this many times as much as live memory, their growth is reported beside that of live memory.
+const OF_POOLS: u64 = 2;
+
 /// The memory of one process on one device at one instant, in bytes unless noted; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
@@ -127,6 +137,8 @@ pub struct Observation {
     pub bounded: Option<(u64, u64)>,
     /// Bytes that the allocator reserved from the driver.
     pub reserved: Option<u64>,
+    /// The part of them in private pools of CUDA graphs.
+    pub pools: Option<u64>,
     /// Bytes that the driver charges to the process beyond `reserved`.
     pub driver: Option<u64>,
     /// Used bytes of the device that belong to no probed process.
@@ -145,6 +157,7 @@ pub struct Growth {
     now: Stamp,
     place: u64,
     curves: BTreeMap<Resource, Curve>,
+    pools: Curve,
     watches: Vec<Watch>,
     episodes: Episodes,
 }
@@ -159,6 +172,9 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
     let Some(place) = state.place_of(seen) else { return state };
     state.place = place;
     state.now = state.now.max(seen.at);
+    if let Some(pools) = seen.pools {
+        state.pools.push(place, pools);
+    }
     let inside = seen.step.is_some() || state.axis == Some(Axis::Seconds);
     for resource in Resource::ALL {
         let value = match resource {
@@ -256,17 +272,33 @@ impl Growth {
         seen.step
     }
 
+    /// Whether private pools grow several times as much as live memory.
+    fn is_of_pools(&self) -> bool {
+        let gained = |it: &Curve, from: u64| {
+            let before = it.buckets().iter().find(|bucket| bucket.x >= from)?.low;
+            it.buckets().newest()?.last.checked_sub(before)
+        };
+        let live = self.curves.get(&Resource::Allocated);
+        let gains = || {
+            let (from, _) = self.pools.ends()?;
+            gained(&self.pools, from).zip(gained(live?, from))
+        };
+        gains().is_some_and(|(pools, live)| pools > OF_POOLS * live)
+    }
+
     fn restart(&mut self, place: u64, at: Stamp) {
         self.watches.clear();
         self.curves.clear();
+        self.pools = Curve::default();
         self.episodes.restart(place, at);
     }
 
     fn watch(&mut self, resource: Resource, at: Stamp, seen: Seen) {
         let (place, axis) = (self.place, self.axis.unwrap_or_default());
-        // Live memory is reserved too: one cause, one alarm.
+        // Live memory is reserved too: one cause, one alarm. What private pools take beyond it is another.
         let explained = resource == Resource::Reserved
-            && self.watches.iter().any(|it| it.resource() == Resource::Allocated && it.is_active());
+            && self.watches.iter().any(|it| it.resource() == Resource::Allocated && it.is_active())
+            && !self.is_of_pools();
         let index = self.watches.iter().position(|it| it.resource() == resource).unwrap_or_else(|| {
             self.watches.push(Watch::new(resource, axis));
             self.watches.len() - 1
@@ -274,7 +306,14 @@ impl Growth {
         let Some(it) = self.watches.get_mut(index) else { return };
         match it.push(place, seen, !explained) {
             None => {}
-            Some(Change::Raised(it)) => self.episodes.raise(it.episode(resource, axis, place, at)),
+            Some(Change::Raised(mut found)) => {
+                let curve = self.curves.get(&resource).filter(|_| it.has_warm_up());
+                if let Some((since, bytes)) = curve.and_then(|it| beginning(it, found.since, found.per_step)) {
+                    found.since = since;
+                    found.gained += it.begins_at(bytes as f64);
+                }
+                self.episodes.raise(found.episode(resource, axis, place, at));
+            }
             Some(Change::Lasts(it)) => self.episodes.go_on(resource, place, &it),
             Some(Change::Ended(end)) => {
                 self.episodes.resolve(resource, place, at, end);
@@ -286,6 +325,24 @@ impl Growth {
             }
         }
     }
+}
+
+/// Returns where growth began that was found after a warm-up, if that was before `since`, and the bytes there: as long
+/// ago as a line to there has about the same slope.
+fn beginning(curve: &Curve, since: u64, rate: f64) -> Option<(u64, u64)> {
+    let points: Vec<(u64, u64)> = curve.buckets().iter().filter(|it| it.x <= since).map(|it| (it.x, it.last)).collect();
+    let (at, bytes) = *points.last()?;
+    let is_on_line = |&&(x, value): &&(u64, u64)| {
+        let slope = (bytes as f64 - value as f64) / (at - x) as f64;
+        at - x < NEAR || (rate / ALIKE..=rate * ALIKE).contains(&slope)
+    };
+    let count = points.iter().rev().skip(1).take_while(is_on_line).count();
+    let line = points.get(points.len() - 1 - count..)?;
+    // What is level at its beginning was before it.
+    let level = line.windows(2).take_while(|it| it.first().map(|it| it.1) >= it.last().map(|it| it.1)).count();
+    let (x, value) = *line.get(level)?;
+    let began = if level == 0 && line.len() == points.len() { x } else { x.saturating_add(1) };
+    (at - x >= NEAR && began < since).then_some((began, value))
 }
 
 #[cfg(test)]

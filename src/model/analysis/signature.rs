@@ -93,8 +93,19 @@ pub struct Signature {
     pub device_allocs: Option<f64>,
     /// Segments released to the driver.
     pub device_frees: Option<f64>,
+    /// Bytes by which reserved memory rises each time; `None` if they vary.
+    pub reserved_rise: Option<u64>,
     /// The rises of the count of live blocks.
     pub rises: Option<Rises>,
+}
+
+impl Signature {
+    /// Returns the slope of what the allocator gives back before a request fails: whole free segments that are in no
+    /// private pool; 0 if it is unknown.
+    pub fn releasable(&self) -> f64 {
+        let kept = [self.inactive_split, self.private_pools].into_iter().flatten().map(|it| it.max(0.0));
+        self.cached.map_or(0.0, |it| (it - kept.sum::<f64>()).max(0.0))
+    }
 }
 
 impl Trail {
@@ -192,6 +203,7 @@ impl Trail {
             private_pools: slope(|it| it.get(Kept::PrivatePools)),
             device_allocs: slope(|it| it.get(Kept::DeviceAllocs)),
             device_frees: slope(|it| it.get(Kept::DeviceFrees)),
+            reserved_rise: rises::of_reserved(&rows),
             rises: rises::rises(&rows),
         }
     }

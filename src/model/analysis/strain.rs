@@ -89,6 +89,7 @@ struct Last {
     step: u64,
     retries: Option<u64>,
     device_frees: Option<u64>,
+    private_pools: Option<u64>,
 }
 
 /// Applies one more observation. A repeated step changes nothing; a falling one is a restart, which resolves
@@ -103,8 +104,10 @@ pub fn step(mut state: Strain, seen: &Seen) -> Strain {
     state.wanted(seen);
     state.stuck(seen);
     state.counted(seen);
-    let Counters { retries, device_frees, .. } = seen.counters;
-    state.last = Some(Last { step: seen.step, retries, device_frees });
+    let Counters { retries, device_frees, private_pools, .. } = seen.counters;
+    // Without graphs there are no pools.
+    let private_pools = Some(private_pools.unwrap_or(0));
+    state.last = Some(Last { step: seen.step, retries, device_frees, private_pools });
     state
 }
 
@@ -142,6 +145,10 @@ impl Strain {
         let it = &seen.counters;
         let gauge = fragmentation::fragmentation(it, seen.expandable);
         let Some((share, stuck)) = gauge.stuck_share().zip(it.inactive_split) else { return };
+        // What a step uses at its peak is stuck between steps alone. A peak above what is reserved now is an old one.
+        let idle = it.reserved.zip(it.allocated_peak).and_then(|(reserved, peak)| reserved.checked_sub(peak));
+        let unused = idle.unwrap_or(stuck).min(stuck);
+        let (share, stuck) = (share * unused as f64 / stuck.max(1) as f64, unused);
         let matters = stuck as f64 >= least(seen);
         let band = match Band::of(share, STUCK.0, STUCK.1) {
             Band::High if !matters => Band::Between,
@@ -198,8 +205,10 @@ impl Strain {
             self.thrashing.step(AT_ONCE, (band, among as f64), seen.step, seen.at);
         }
         if let Some(frees) = since(seen.counters.device_frees, last.device_frees) {
-            // A retry releases the whole cache, which is another cause.
-            let freed = retries.unwrap_or(0) == 0 && frees as f64 >= A_SEGMENT * (seen.step - last.step) as f64;
+            // A retry releases the whole cache, which is another cause, and so does PyTorch before it captures a graph.
+            let captured = since(seen.counters.private_pools, last.private_pools).is_some_and(|it| it > 0);
+            let freed =
+                retries.unwrap_or(0) == 0 && !captured && frees as f64 >= A_SEGMENT * (seen.step - last.step) as f64;
             self.freeing += FADING * (f64::from(u8::from(freed)) - self.freeing);
             let band = Band::of(self.freeing, CHURN.0, CHURN.1);
             self.churn.step(AT_ONCE, (band, self.freeing), seen.step, seen.at);

@@ -19,6 +19,7 @@ use crate::{
             latch::Spell,
             pace,
             severity::{self, Full, Severity},
+            signature::Signature,
             strain,
         },
         session::{
@@ -36,6 +37,9 @@ const LEAST_SHARE: f64 = 0.25;
 /// Most bytes of host memory per step that the nodes of one step's graph take: thousands of nodes of a few hundred
 /// bytes.
 const MOST_NODES: f64 = 4.0 * 1_048_576.0;
+
+/// A smaller share of the growth of reserved memory is an error of its slopes.
+const A_TRIFLE: f64 = 0.1;
 
 /// Steps that take this many times as long deserve a warning; below, other jobs of the node may be the reason.
 const MUCH_SLOWER: f64 = 1.5;
@@ -97,17 +101,18 @@ impl Place<'_> {
     }
 
     pub(super) fn growth(&self, it: &Episode) -> Finding {
-        let (cause, evidence) = diagnosis::diagnose(it, &self.on.trail.signature(it));
+        let signature = self.on.trail.signature(it);
+        let (cause, evidence) = diagnosis::diagnose(it, &signature);
         let step_us = match it.axis {
             Axis::Steps => self.on.trail.step_us(),
             Axis::Seconds => Some(1_000_000),
         };
         let lasts = it.resolved.is_none();
-        let full =
-            if lasts { severity::full(it.bytes_per_step, self.room(it.resource), step_us) } else { Full::default() };
-        let severity = if lasts { severity::of_growth(it.bytes_per_step, full, step_us) } else { Severity::Info };
+        let filling = filling(it, cause, &signature);
+        let full = if lasts { severity::full(filling, self.room(it.resource), step_us) } else { Full::default() };
+        let severity = if lasts { severity::of_growth(filling, full, step_us) } else { Severity::Info };
         let is_host = is_of_host(it.resource);
-        let ends = if lasts { severity::assumed(it.bytes_per_step, full, step_us) } else { u64::MAX };
+        let ends = if lasts { severity::assumed(filling, full, step_us) } else { u64::MAX };
         let found = self.finding(Kind::Growth, cause, evidence, (it.first_alert_step, it.first_alert_at));
         let found = Finding {
             severity,
@@ -313,6 +318,16 @@ fn with_nodes_of(culprits: Vec<Culprit>, it: Finding) -> Finding {
         }
         None => it,
     }
+}
+
+/// Returns how fast growth fills the device, in bytes a step. Of reserved memory, free segments do not: the allocator
+/// gives them back before a request fails. Nor do those of smaller inputs, once inputs no longer grow.
+fn filling(it: &Episode, cause: Cause, signature: &Signature) -> f64 {
+    if it.resource != Resource::Reserved {
+        return it.bytes_per_step;
+    }
+    let left = it.bytes_per_step - signature.releasable();
+    if left < A_TRIFLE * it.bytes_per_step || cause == Cause::LargerInputs { 0.0 } else { left }
 }
 
 fn is_of_host(resource: Resource) -> bool {

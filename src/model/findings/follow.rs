@@ -8,6 +8,9 @@ use std::cmp::Reverse;
 /// of the data itself are larger.
 const PER_BLOCK: f64 = 256.0 * 1024.0;
 
+/// Host memory beyond the pinned part of it, as a share of that: the objects of its tensors, and errors of both slopes.
+const PINNED: f64 = 0.25;
+
 /// A finding that began this many steps, or this share of the run, earlier is independent.
 const EARLIER: u64 = 64;
 const EARLIER_SHARE: f64 = 0.1;
@@ -39,9 +42,12 @@ fn lead(it: &Finding, all: &[Finding]) -> Option<Identity> {
     let of_same = |other: &&Finding| other.subject() == it.subject() && other.identity() != it.identity();
     let mut others = all.iter().filter(of_same);
     let found = match (it.kind, it.resource) {
-        (Kind::Growth, Some(Resource::Host)) => others.find(|lead| is_companion(it, lead)),
+        (Kind::Growth, Some(Resource::Host)) => others.find(|lead| is_companion(it, lead) || is_of_pinned(it, lead)),
         // The error is what a user can act on, and it names the growth that caused it.
-        (Kind::Growth, _) => others.find(|oom| oom.severity == Severity::Critical && oom.led_by == Some(it.identity())),
+        (Kind::Growth, _) => {
+            let has_failed = |oom: &&Finding| oom.severity == Severity::Critical && oom.led_by == Some(it.identity());
+            others.clone().find(has_failed).or_else(|| others.find(|lead| is_of_graphs(it, lead)))
+        }
         // A rank that outlived its launcher waits for ranks that are gone.
         (Kind::Stall, _) => {
             let is_orphan = |other: &&Finding| other.cause == Cause::OrphanedRank && other.pid == it.pid;
@@ -67,6 +73,23 @@ fn is_companion(host: &Finding, lead: &Finding) -> bool {
     let lasts = host.is_active() && lead.is_active() && host.axis == lead.axis;
     let is_harmless = host.severity == Severity::Info || lead.ends_us < host.ends_us;
     is_leak && lasts && is_small && is_after && is_harmless
+}
+
+/// Whether live memory grows along with the private pools of CUDA graphs, by their inputs and outputs.
+fn is_of_graphs(live: &Finding, lead: &Finding) -> bool {
+    let is_live = live.resource == Some(Resource::Allocated) && live.kind == Kind::Growth;
+    let of_pools = lead.kind == Kind::Growth && lead.cause == Cause::GraphPools;
+    let lasts = live.is_active() && lead.is_active() && lead.ordinal == live.ordinal;
+    is_live && of_pools && lasts && live.bytes_per_step < lead.bytes_per_step
+}
+
+/// Whether resident memory grows by what is pinned, which is resident too.
+fn is_of_pinned(host: &Finding, lead: &Finding) -> bool {
+    let of_pinned = lead.kind == Kind::Growth && lead.resource == Some(Resource::Pinned);
+    let lasts = host.is_active() && lead.is_active() && host.axis == lead.axis;
+    let beside = host.bytes_per_step.zip(lead.bytes_per_step).map(|(host, pinned)| host - pinned);
+    let limit = lead.bytes_per_step.map_or(0.0, |it| PINNED * it);
+    of_pinned && lasts && beside.is_some_and(|it| it <= limit)
 }
 
 /// Whether an error occurred again before another step completed.

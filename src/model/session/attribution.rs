@@ -21,6 +21,7 @@ use crate::{
         growth::Observation,
         ladder::{DeviceFigures, OwnFigures},
         oom::{self, Tenant},
+        strain,
     },
 };
 use std::collections::BTreeMap;
@@ -120,8 +121,11 @@ impl Session {
             beyond.insert(pid, Some(held.try_fold(used, |left, held| left.checked_sub(held?))));
         }
         let mut outside = used.and_then(|it| it.checked_sub(attributed));
+        let here = self.processes.iter().filter(|it| it.is_alive());
+        let here = here.flat_map(|it| it.devices.iter().map(move |on| (it.probe, on))).filter(|it| it.1.device == *id);
+        let wants: Vec<(ProbeId, u64)> = here.map(|(probe, on)| (probe, wanted(on))).collect();
         for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
-            if let Some((step, is_foreign)) = is_foreign(process, id, &self.devices) {
+            if let Some((step, is_foreign)) = is_foreign(process, id, &self.devices, &wants) {
                 let entry = list.iter().find(|it| Some(it.pid) == process.pid);
                 process.contexts.listed(id, entry, is_foreign, step, at);
             }
@@ -267,14 +271,31 @@ fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, dri
     OwnFigures { driver_used, driver_at, ..OwnFigures::counted(&it.counters, process.is_expandable(), it.at) }
 }
 
-/// Returns a training process's steps, and whether a device is one that it does not train on. `None` before its first
-/// step, and if one of its own devices has no UUID, because that may be this device.
-fn is_foreign(process: &Process, id: &DeviceId, devices: &[Device]) -> Option<(u64, bool)> {
+/// A process does not train on a device where it wants less than its largest device's share of this many parts, and
+/// another process wants that much more.
+const STRAY: u64 = 64;
+
+/// Returns the most that a process wanted of a device; 0 if it is unknown.
+fn wanted(on: &OnDevice) -> u64 {
+    strain::wanted(&on.counters).unwrap_or(0)
+}
+
+/// Returns a training process's steps, and whether a device is one that it does not train on, where processes want as
+/// much as `wants` has. `None` before its first step, and if one of its own devices has no UUID, because that may be
+/// this device.
+fn is_foreign(process: &Process, id: &DeviceId, devices: &[Device], wants: &[(ProbeId, u64)]) -> Option<(u64, bool)> {
     let step = process.devices.iter().filter_map(|it| it.step).max()?;
+    let most = process.devices.iter().map(wanted).max().unwrap_or(0);
+    // A tensor made before the job chose its device leaves counters there as well.
+    let is_stray = |it: &OnDevice| {
+        let much = wanted(it).saturating_mul(STRAY);
+        let others = wants.iter().filter(|other| other.0 != process.probe);
+        it.device == *id && much < most && others.map(|it| it.1).any(|it| much < it)
+    };
     let mut trains = false;
     for it in process.devices.iter().filter(|it| it.first.is_some()) {
         let named = devices.iter().find(|its| its.id == it.device && its.index.is_some())?;
-        trains |= it.device == *id || named.parent.as_ref() == Some(id);
+        trains |= it.device == *id && !is_stray(it) || named.parent.as_ref() == Some(id);
     }
     Some((step, !trains))
 }

@@ -36,6 +36,7 @@ impl Peers {
             peak: it.allocated_peak,
             bounded: None,
             reserved: it.reserved,
+            pools: it.private_pools,
             driver: None,
             device: outside(),
             pinned: it.pinned_reserved,

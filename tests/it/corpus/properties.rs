@@ -56,6 +56,7 @@ prop_compose! {
                     blocks: counts.then_some(blocks),
                     peak: counts.then_some(bytes + (step << 9)),
                     bounded: None,
+                    pools: counts.then_some(leaked << 21),
                     reserved: Some(bytes.next_multiple_of(2 << 20)),
                     driver: Some(noise(9, step, breath + 1)),
                     device: Some(leaked << 20),
@@ -73,6 +74,7 @@ fn changed(seen: &[Observation], change: impl Fn(u64) -> u64) -> Vec<Observation
         requested: it.requested.map(&change),
         peak: it.peak.map(&change),
         reserved: it.reserved.map(&change),
+        pools: it.pools.map(&change),
         driver: it.driver.map(&change),
         device: it.device.map(&change),
         pinned: it.pinned.map(&change),
@@ -90,10 +92,10 @@ prop_compose! {
         step in prop_oneof![Just(None), any_bytes(), (0..99_u64).prop_map(Some)],
         at in prop_oneof![any::<u64>(), 0..99_u64, Just(u64::MAX)],
         values in prop::array::uniform9(any_bytes()),
-        bounded in prop::option::of((any::<u64>(), any::<u64>())),
+        (bounded, pools) in (prop::option::of((any::<u64>(), any::<u64>())), any_bytes()),
     ) -> Observation {
         let [allocated, requested, blocks, peak, reserved, driver, device, pinned, host] = values;
-        Observation { step, at: Stamp(at), allocated, requested, blocks, peak, bounded, reserved, driver, device, pinned, host }
+        Observation { step, at: Stamp(at), allocated, requested, blocks, peak, bounded, reserved, pools, driver, device, pinned, host }
     }
 }
 

@@ -267,16 +267,7 @@ class Native:
 def taken(slow):
     """The steps at which blocks are compared, where a comparison counts as slow from this many seconds on."""
     captures, step = [], 0
-    torch = types.SimpleNamespace(__file__="/torch/__init__.py", __version__="2.15")
-    torch._C = types.SimpleNamespace(
-        _cuda_isCurrentStreamCapturing=bool,
-        _cuda_isHistoryEnabled=bool,
-        _cuda_getDeviceCount=int,
-        _cuda_record_memory_history=print,
-        _cuda_memorySnapshot=lambda _: captures.append(step) or {"segments": []},
-    )
-    memory = types.SimpleNamespace(_record_memory_history_impl=history, _record_memory_history=lambda **_: None)
-    torch.cuda = types.SimpleNamespace(memory=memory, memory_snapshot=lambda include_traces=True: None)
+    torch = stand_in(lambda _: captures.append(step) or {"segments": []})
     native, before = Native(), _sites._SLOW
     _sites._SLOW = slow
     sites = _sites.Sites(torch, native)
@@ -287,6 +278,20 @@ def taken(slow):
     _sites._SLOW = before
     assert native.answers[0]["steps"] == 8 and native.answers[0]["sites"] == [], native.answers
     return captures
+
+
+def stand_in(snapshot):
+    torch = types.SimpleNamespace(__file__="/torch/__init__.py", __version__="2.15")
+    torch._C = types.SimpleNamespace(
+        _cuda_isCurrentStreamCapturing=bool,
+        _cuda_isHistoryEnabled=bool,
+        _cuda_getDeviceCount=int,
+        _cuda_record_memory_history=print,
+        _cuda_memorySnapshot=snapshot,
+    )
+    memory = types.SimpleNamespace(_record_memory_history_impl=history, _record_memory_history=lambda **_: None)
+    torch.cuda = types.SimpleNamespace(memory=memory, memory_snapshot=lambda include_traces=True: None)
+    return torch
 
 
 assert taken(1000.0) == [2, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -321,6 +326,52 @@ recorded, seen, over = captured(8, (50, 0, 0), 10, lambda step: False)
 assert len(seen) == 6 and over == 0 and len(recorded) < 60, (recorded, seen)
 # So soon after the request that nothing is recorded yet: the next step is compared.
 assert captured(8, (50, 0, 0), 48)[1][0] == 99
+# A staircase has an answer after the first of the two rises as well, and the request lasts until the second.
+class Stairs(Native):
+    def __init__(self):
+        self.answers, self.kinds = [], []
+
+    def sites(self, text, is_answer):
+        super().sites(text, is_answer)
+        self.kinds.append(is_answer)
+
+    def sites_rises(self):
+        return 30 << 40 | 0 << 16 | 0
+
+
+class Lines:
+    """An answer without holders: searching for them needs PyTorch."""
+
+    def __init__(self, torch, stacks, since, found, sizes, blocks, recent, where, ran, report):
+        self.report = dict(report, sites=[{"line": it[1][0][1], "blocks": found[it][1]} for it in found])
+
+    def go_on(self):
+        return True
+
+
+def of_stairs():
+    step = 0
+    frames = [{"filename": "/a/fold.py", "line": 7, "name": "fold"}]
+
+    def snapshot(_):
+        blocks = [{"state": "active_allocated", "size": 512, "address": 512 * it, "frames": frames} for it in range(step // 30)]
+        return {"segments": [{"device": 0, "stream": 0, "segment_pool_id": (0, 0), "blocks": blocks}]}
+
+    torch = stand_in(snapshot)
+    native, answer = Stairs(), _sites.Answer
+    _sites.Answer = Lines
+    sites = _sites.Sites(torch, native)
+    while not native.kinds or not native.kinds[-1]:
+        sites.turn(step)
+        step += 1
+        assert step < 200
+    _sites.Answer = answer
+    return native
+
+
+found = of_stairs()
+assert found.kinds == [0, 1], found.answers
+assert [(it["steps"], it["sites"][0]["blocks"], it["sites"][0]["line"]) for it in found.answers] == [(30, 1, 7), (60, 2, 7)], found.answers
 # If steps have no numbers, or rises are unknown, all of them are recorded.
 assert captured(8, None, 5)[0] == list(range(5, 16)) and type(plan(8, (50, 0, 0), None)) is type(plan(8, None, 1))
 print("sites are right")

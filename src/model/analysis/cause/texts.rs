@@ -15,7 +15,7 @@ mod stall;
 
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 37] = [
+pub(super) static ENTRIES: [Entry; 21] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -133,6 +133,25 @@ prefetchers that run far ahead of the computation.
 
 Remedy: TORCH_NCCL_AVOID_RECORD_STREAMS=1 (the default in newer releases), limit_all_gathers=True, a bound
 on how far ahead a side stream may run, or wait_stream() before the tensor is let go.",
+    },
+    Entry {
+        cause: Cause::StreamCaches,
+        id: "stream-caches",
+        title: "each new stream has a cache of its own",
+        advice: "create the streams once and use them again: the allocator keeps a cache for each stream",
+        text: "\
+Reserved memory rises by segments of the same size, which stay free and whole, while live memory, its peak and
+the requests stay as they are. A free segment of the right size would serve the next request, unless it
+belongs to another stream: PyTorch's allocator gives a block only to the stream that first used its segment.
+
+Where to look: torch.cuda.Stream() inside of the loop, or in a function that is called for each batch, each
+synchronisation of weights, each checkpoint. PyTorch hands out 32 streams in turn, so the growth ends by
+itself after 32 of them; until then each holds what it once needed.
+
+It is no fragmentation, and it does not fill the device: before a request fails, the allocator gives free
+segments back. But other processes cannot use the memory meanwhile, and giving it back stalls the device.
+
+Remedy: create the streams once and keep them, or allocate on the current stream and use record_stream().",
     },
     Entry {
         cause: Cause::GraphPools,

@@ -20,8 +20,22 @@ const HELD: usize = 3;
 /// Most further lines that allocate blocks kept by one line.
 const ALSO: usize = 3;
 
+/// What a capture covers: so many steps, or seconds where the job has none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Over {
+    pub(super) steps: u64,
+    pub(super) unit: &'static str,
+}
+
+impl Over {
+    pub(super) fn of(sites: &Sites) -> Self {
+        Self { steps: sites.steps.max(1), unit: if sites.step.is_some() { "step" } else { "second" } }
+    }
+}
+
 /// ``train.py:41 `losses.append(loss)` keeps 3 blocks a step (12.60 MiB) through list `losses` (1,204 items)``
-pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
+pub(super) fn sentence(it: &Culprit, group: &Group, over: Over) -> String {
+    let Over { steps, unit } = over;
     let leads = it.kept.as_ref().filter(|kept| *kept == it.leading());
     let lead = leads.map_or_else(
         || lead(&it.allocated),
@@ -34,21 +48,22 @@ pub(super) fn sentence(it: &Culprit, group: &Group, steps: u64) -> String {
     let path = it.holders.join(", held by ");
     if all == 0 {
         let path = if path.is_empty() { path } else { format!(", in {path}") };
-        return format!("{lead} replaces a tensor by one that is {bytes} larger each step{path}");
+        return format!("{lead} replaces a tensor by one that is {bytes} larger each {unit}{path}");
     }
     let out = match (leads, &it.kept) {
-        (Some(_), _) => format!("{lead} keeps {}", amount(all, steps, bytes)),
+        (Some(_), _) => format!("{lead} keeps {}", amount(all, over, bytes)),
         (None, Some(kept)) => {
-            format!("{lead} allocates {} that stay, kept by {}", amount(all, steps, bytes), self::lead(kept))
+            format!("{lead} allocates {} that stay, kept by {}", amount(all, over, bytes), self::lead(kept))
         }
-        (None, None) => format!("{lead} allocates {} that stay", amount(all, steps, bytes)),
+        (None, None) => format!("{lead} allocates {} that stay", amount(all, over, bytes)),
     };
     let inside = it.library.as_ref().filter(|_| leads.is_none()).filter(|it| kept_place(group) != Some(it.place()));
     let out = out + &inside.map_or_else(String::new, |it| format!(", inside of {}", it.call()));
     let of_graph = graph.map(|(graph_bytes, graph_blocks)| {
         let graph_bytes = Bytes(units::whole(graph_bytes as f64 / steps as f64));
         let is_even = graph_blocks.is_multiple_of(steps) && all.is_multiple_of(steps);
-        let (of_them, pace) = if is_even { (graph_blocks / steps, "") } else { (graph_blocks, " a step") };
+        let pace = if is_even { String::new() } else { format!(" a {unit}") };
+        let of_them = if is_even { graph_blocks / steps } else { graph_blocks };
         format!(", {} of them of its graph ({graph_bytes}{pace})", grouped(of_them))
     });
     let allocated = allocated_at(it, group);
@@ -98,17 +113,17 @@ fn lead(it: &Spot) -> String {
 const RARE: u64 = 16;
 
 /// `3 blocks a step (12.60 MiB)`, `5 blocks in 8 steps (2.00 MiB a step)`, `1 block in 60 steps (40.00 MiB)`
-fn amount(blocks: u64, steps: u64, bytes: Bytes) -> String {
+fn amount(blocks: u64, Over { steps, unit }: Over, bytes: Bytes) -> String {
     let plural = |count: u64, of: &str| format!("{} {of}{}", grouped(count), if count == 1 { "" } else { "s" });
     if blocks.is_multiple_of(steps) {
-        format!("{} a step ({bytes})", plural(blocks / steps, "block"))
+        format!("{} a {unit} ({bytes})", plural(blocks / steps, "block"))
     } else if blocks > steps {
-        format!("{:.1} blocks a step ({bytes})", blocks as f64 / steps as f64)
+        format!("{:.1} blocks a {unit} ({bytes})", blocks as f64 / steps as f64)
     } else if blocks.saturating_mul(RARE) <= steps {
         let all = Bytes(bytes.0.saturating_mul(steps));
-        format!("{} in {} ({all})", plural(blocks, "block"), plural(steps, "step"))
+        format!("{} in {} ({all})", plural(blocks, "block"), plural(steps, unit))
     } else {
-        format!("{} in {} ({bytes} a step)", plural(blocks, "block"), plural(steps, "step"))
+        format!("{} in {} ({bytes} a {unit})", plural(blocks, "block"), plural(steps, unit))
     }
 }
 
@@ -119,7 +134,8 @@ pub(super) fn notes(sites: &Sites, own: &[&Site], nothing: bool) -> Vec<String> 
         let bytes = bytes.map_or_else(String::new, |it| format!(" ({})", Bytes(it)));
         format!("{} block{}{bytes}", grouped(blocks), if blocks == 1 { "" } else { "s" })
     };
-    let over = if steps == 1 { "in 1 step".to_owned() } else { format!("in {} steps", grouped(steps)) };
+    let unit = Over::of(sites).unit;
+    let over = if steps == 1 { format!("in 1 {unit}") } else { format!("in {} {unit}s", grouped(steps)) };
     let stackless: Vec<&&Site> = own.iter().filter(|it| it.file.is_empty()).collect();
     let blocks = stackless.iter().fold(0_u64, |sum, it| sum.saturating_add(it.blocks));
     let bytes = stackless.iter().fold(0_u64, |sum, it| sum.saturating_add(it.bytes));

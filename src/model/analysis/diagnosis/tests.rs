@@ -118,6 +118,35 @@ fn reserved_memory_is_named_after_what_grows_in_it() {
     assert_eq!(of(&Signature::default()), "unknown");
 }
 
+/// Buffers on a stream that is made anew each time, and sequences that get longer by plan.
+#[test]
+fn whole_segments_of_one_size_belong_to_new_streams() {
+    let rate = Some(51.2 * MIB);
+    let signature = Signature {
+        steps: 80,
+        allocated: Some(0.0),
+        peak: Some(0.0),
+        blocks: Some(0.0),
+        pending: Some(0.0),
+        reserved: rate,
+        cached: rate,
+        inactive_split: Some(0.0),
+        private_pools: Some(0.0),
+        device_frees: Some(0.0),
+        reserved_rise: Some(512 << 20),
+        ..Signature::default()
+    };
+    let grows = episode(Resource::Reserved, 51.2 * MIB, None);
+    let of = |signature: &Signature| cause(&grows, signature);
+    assert_eq!((of(&signature), signature.releasable()), ("stream-caches", 51.2 * MIB));
+    let rests = Episode { resolved: Some(Resolved { step: 300, at: Stamp(0), end: End::Plateau }), ..grows };
+    assert_eq!(cause(&rests, &signature), "stream-caches", "PyTorch has 32 streams");
+    assert_eq!(of(&Signature { reserved_rise: None, ..signature }), "fragmentation", "requests of all sizes");
+    assert_eq!(of(&Signature { inactive_split: rate, ..signature }), "fragmentation", "pieces");
+    assert_eq!(of(&Signature { private_pools: rate, ..signature }), "graph-pools");
+    assert_eq!(of(&Signature { peak: Some(20.0 * MIB), ..signature }), "larger-inputs");
+}
+
 #[test]
 fn memory_outside_of_the_allocator_has_its_own_name() {
     let of = |resource| cause(&episode(resource, MIB, None), &Signature::default());

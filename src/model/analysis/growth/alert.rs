@@ -191,6 +191,11 @@ impl Alert {
         alert
     }
 
+    /// Sets the bytes at which it began, and returns how much lower they are than those known.
+    pub(super) fn begins_at(&mut self, bytes: f64) -> f64 {
+        std::mem::replace(&mut self.base_bytes, bytes) - bytes
+    }
+
     pub(super) fn take(&mut self, point: Point) {
         self.taken += 1;
         let counted = self.found.is_count();
@@ -374,7 +379,9 @@ impl Alert {
             since: self.since,
             per_step,
             interval: (per_step - half, per_step + half),
-            blocks_per_step: short.map(|it| it.blocks as f64 / it.every as f64).or_else(|| self.blocks().map(|it| it.0)),
+            blocks_per_step: short
+                .map(|it| it.blocks as f64 / it.every as f64)
+                .or_else(|| self.blocks().map(|it| it.0)),
             gained: (point.bytes - self.base_bytes).max(0.0) as u64,
             stairs: shape.map(|it| Stairs { bytes: (per_step * it.every as f64).round() as u64, ..it }),
         }

@@ -22,10 +22,10 @@ const APART: u64 = 8;
 const SPAN: u64 = 20;
 
 /// How much two distances may differ: by one, and by one of this many parts.
-const PARTS: u64 = 16;
+const PARTS: u64 = 32;
 
 /// Largest ratio between the blocks of two rises.
-const EVEN: f64 = 1.25;
+const EVEN: f64 = 1.1;
 
 /// Samples of a level. A shorter one is a part of a rise: a model is built in one step, its optimizer's state in the
 /// next.
@@ -39,6 +39,9 @@ const FLAT: u64 = 3;
 /// tensors live for some steps.
 const PART_LASTS: u64 = 4;
 const LASTS: u64 = 8;
+
+/// Samples of a level whose end is a release: each evaluation may replace what the one before it kept.
+const LONG: u64 = 24;
 
 /// A count that none of the later samples is below.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,7 +103,7 @@ impl Stairs {
         self.last = Some(at);
         self.released.tick();
         let mut tread = Tread { since, from: at, samples: 1, level: 1, blocks, bytes };
-        let (mut settled, mut highest) = (0, blocks);
+        let (mut settled, mut highest, mut is_long) = (0, blocks, false);
         while let Some(top) = self.treads.pop_back() {
             if top.blocks < blocks {
                 self.treads.push_back(top);
@@ -116,10 +119,11 @@ impl Stairs {
                 bytes: tread.bytes.min(top.bytes),
             };
             settled += u32::from(!is_same && top.is_settled() && top.is_flat());
+            is_long |= !is_same && top.is_flat() && top.samples > LONG;
             highest = highest.max(top.blocks);
         }
-        // A single one is something that is alive for a while.
-        if settled > 1 {
+        // A single short one is something that is alive for a while.
+        if settled > 1 || is_long {
             self.released.note(highest);
         }
         if self.treads.len() == TREADS {
@@ -257,7 +261,10 @@ mod tests {
 
     #[test]
     fn irregular_rises_counts_that_vary_and_few_stairs_are_no_staircase() {
-        assert_eq!(found(900, |step| 100 + [40, 90, 190, 260, 400].iter().filter(|it| step > **it).count() as u64), None);
+        assert_eq!(
+            found(900, |step| 100 + [40, 90, 190, 260, 400].iter().filter(|it| step > **it).count() as u64),
+            None
+        );
         assert_eq!(found(900, |step| 100 + [1, 2, 4, 8, 16].iter().take(step as usize / 60).sum::<u64>()), None);
         assert_eq!(found(900, |step| 100 + (step / 60).min(2)), None);
         let varies = |step: u64| step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;

@@ -100,3 +100,110 @@ fn levels_that_are_not_kept_and_few_of_them_are_no_staircase() {
         assert!(found.is_empty() || place == 3, "{place}: {found:?}");
     }
 }
+
+/// A job without steps, one sample a second: what is kept, and what is alive for a while beyond it.
+fn by_second(seconds: u64, kept: impl Fn(u64) -> (u64, u64), freed: u64) -> Vec<Episode> {
+    let seen = (1..=seconds).map(|second| {
+        let (blocks, bytes) = kept(second);
+        Observation {
+            step: None,
+            at: Stamp(second * 1_000_000),
+            allocated: Some(GIB + bytes),
+            requested: Some(GIB + bytes),
+            blocks: Some(100 + blocks),
+            peak: Some(GIB + bytes + freed),
+            ..Observation::default()
+        }
+    });
+    seen.fold(Growth::default(), |state, it| step(state, &it)).episodes().copied().collect()
+}
+
+#[test]
+fn plain_growth_of_a_job_without_steps_is_found_within_half_a_minute() {
+    // Two blocks of each of forty images a second, beside the activations of a network.
+    let kept = |second: u64| (80 * second + second % 3, second * 50 * MIB + second % 3 * MIB);
+    let it = one(&by_second(30, kept, 30 * MIB));
+    assert_eq!((it.axis, it.resolved), (Axis::Seconds, None));
+    assert!(it.first_alert_step <= 25 && it.since_step <= 4, "{it:?}");
+    assert!((it.bytes_per_step / (50.0 * MIB as f64) - 1.0).abs() < 0.1, "{it:?}");
+}
+
+#[test]
+fn a_model_that_is_being_loaded_is_not_plain_growth() {
+    let layers = |second: u64| (12 * second, second * 400 * MIB);
+    assert!(by_second(280, layers, 0).is_empty(), "nothing is freed meanwhile");
+    let shards = |second: u64| ((second - second / 10) * 12, (second - second / 10) * 400 * MIB);
+    assert!(by_second(280, shards, 900 * MIB).is_empty(), "it waits for each shard");
+    let sizes = |second: u64| (12 * second, (0..second).map(|it| it * it * 7919 % 900 * MIB).sum());
+    assert!(by_second(280, sizes, 900 * MIB).is_empty(), "tensors of all sizes");
+    // After five minutes it is no loading, and it began when it began.
+    let it = one(&by_second(400, layers, 0));
+    assert!((300..=330).contains(&it.first_alert_step) && it.since_step <= 3, "{it:?}");
+    assert!(it.gained >= it.last_step.saturating_sub(5) * 400 * MIB, "{it:?}");
+}
+
+#[test]
+fn growth_found_after_a_warm_up_is_dated_back_to_its_beginning() {
+    let found = |from: u64, start: u64| {
+        let seen = (from..=600).map(|step| Observation {
+            step: Some(step),
+            at: Stamp(step * 10_000),
+            host: Some(GIB + step.min(8) * 30 * MIB + step.saturating_sub(start) * 300_000),
+            ..Observation::default()
+        });
+        one(&seen.fold(Growth::default(), |state, it| step(state, &it)).episodes().copied().collect::<Vec<_>>())
+    };
+    let it = found(1, 0);
+    assert!(it.since_step <= 12, "libraries are loaded at the beginning: {it:?}");
+    assert!(it.gained > 580 * 300_000, "{it:?}");
+    let it = found(1, 60);
+    assert!(it.since_step.abs_diff(61) <= 4, "{it:?}");
+    let it = found(1, 250);
+    assert!((245..=266).contains(&it.since_step), "{it:?}");
+}
+
+#[test]
+fn private_pools_that_grow_beyond_live_memory_are_found_beside_it() {
+    let found = |pool: u64| {
+        let seen = (1..=300).map(|step: u64| Observation {
+            step: Some(step),
+            at: Stamp(step * 10_000),
+            allocated: Some(GIB + step * 2 * MIB),
+            blocks: Some(100 + step),
+            reserved: Some(2 * GIB + step * (2 + pool) * MIB),
+            pools: Some(step * pool * MIB),
+            ..Observation::default()
+        });
+        let growth = seen.fold(Growth::default(), |state, it| step(state, &it));
+        growth.episodes().map(|it| it.resource).collect::<Vec<_>>()
+    };
+    assert_eq!(found(36), [Resource::Allocated, Resource::Reserved]);
+    assert_eq!(found(1), [Resource::Allocated]);
+}
+
+#[test]
+fn state_of_parameters_that_join_late_is_no_growth() {
+    // A layer every 30 steps: gradient and two states, in a job that may also keep a tensor.
+    let found = |leaks: u64, behind: u64| {
+        let seen = (1..=600).map(|step: u64| {
+            let layers = |step: u64| (step / 30).min(10);
+            let (joined, kept) = (layers(step), step / 5 * leaks);
+            let known = layers(step.saturating_sub(behind));
+            Observation {
+                step: Some(step),
+                at: Stamp(step * 10_000),
+                allocated: Some(GIB + joined * 12 * MIB + kept * MIB),
+                blocks: Some(100 + joined * 6 + kept),
+                reserved: Some((2 * GIB + joined * 12 * MIB).next_multiple_of(20 * MIB)),
+                bounded: (known > 0).then_some((known * 12 * MIB, known * 6)),
+                ..Observation::default()
+            }
+        });
+        seen.fold(Growth::default(), |state, it| step(state, &it)).episodes().copied().collect::<Vec<_>>()
+    };
+    for behind in [0, 7, 20] {
+        assert!(found(0, behind).is_empty(), "{behind}: {:?}", found(0, behind));
+    }
+    let it = one(&found(1, 0));
+    assert!((it.bytes_per_step / (MIB as f64 / 5.0) - 1.0).abs() < 0.01, "{it:?}");
+}

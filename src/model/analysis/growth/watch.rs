@@ -5,6 +5,7 @@ use super::{
     climb::{Bar, Run},
     grid::Grid,
     horizons::{Horizons, Reduce},
+    plain::Plain,
     point::{self, Point},
     stairs::Stairs,
     teeth::Teeth,
@@ -65,6 +66,7 @@ pub(super) struct Watch {
     trends: Trends,
     teeth: Teeth,
     stairs: Stairs,
+    plain: Plain,
     grid: Grid,
     beside: Horizons,
     working_set: WorkingSet,
@@ -89,6 +91,7 @@ impl Watch {
             trends: Trends::default(),
             teeth: Teeth::default(),
             stairs: Stairs::default(),
+            plain: Plain::default(),
             grid: Grid::default(),
             beside: Horizons::default(),
             working_set: WorkingSet::default(),
@@ -109,6 +112,17 @@ impl Watch {
     /// Returns whether growth lasts.
     pub(super) fn is_active(&self) -> bool {
         self.alert.is_some()
+    }
+
+    /// Returns whether growth may have begun before it was watched.
+    pub(super) fn has_warm_up(&self) -> bool {
+        self.warm_up() > 0
+    }
+
+    /// Sets the bytes at which lasting growth began, and returns how much more it has gained by that.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+    pub(super) fn begins_at(&mut self, bytes: f64) -> u64 {
+        self.alert.as_mut().map_or(0, |it| it.begins_at(bytes).max(0.0) as u64)
     }
 
     /// Forgets rises up to here, because their cause is gone.
@@ -133,10 +147,12 @@ impl Watch {
         if self.alert.is_some() {
             return self.go_on(point);
         }
-        if !may_raise || at <= origin {
+        if !may_raise {
             return None;
         }
-        let (found, level, run) = self.found(at, origin, point.blocks.is_some())?;
+        let of_plain = || self.plain.run(origin.saturating_sub(self.warm_up())).map(|it| (Found::Blocks, 0, it));
+        let found = if at > origin { self.found(at, origin, point.blocks.is_some()) } else { None };
+        let (found, level, run) = found.or_else(of_plain)?;
         let alert = self.alert.insert(Alert::new(found, level, run, &self.recent.iter().collect::<Vec<_>>()));
         Some(Change::Raised(alert.figures(point, self.stairs.shape())))
     }
@@ -151,6 +167,9 @@ impl Watch {
             self.stairs.push(at, blocks, bytes);
         }
         if self.resource == Resource::Allocated {
+            if self.axis == Axis::Seconds {
+                self.plain.push(at, &seen);
+            }
             // The bytes that the allocator adds to a large request come and go, which is noise.
             self.means.push(at, seen.requested.map_or(bytes, |it| it as f64));
             self.mean_blocks.push(at, blocks.unwrap_or(0.0));

@@ -95,6 +95,17 @@ pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
     })
 }
 
+/// Rises of reserved memory that are compared at least.
+const FEW: usize = 4;
+
+/// Returns the bytes by which reserved memory usually rises from row to row; `None` if they vary or are few.
+pub(super) fn of_reserved(rows: &[Row]) -> Option<u64> {
+    let reserved = |it: &Row| it.get(Kept::Reserved);
+    let rises = rows.windows(2).filter_map(|it| reserved(it.last()?)?.checked_sub(reserved(it.first()?)?));
+    let rises: Vec<u64> = rises.filter(|it| *it > 0).collect();
+    if rises.len() < FEW { None } else { usual(rises) }
+}
+
 /// Returns the value that more than half of them have, and more than one.
 fn usual(values: Vec<u64>) -> Option<u64> {
     let of = values.len();

@@ -51,11 +51,24 @@ fn stuck_memory_is_raised_while_it_lasts_and_matters() {
     let stuck = |step: u64, it: &mut Counters| {
         let is_stuck = (101..400).contains(&step);
         it.reserved = Some(if is_stuck { 60 * GIB } else { 34 * GIB });
+        it.allocated_peak = Some(32 * GIB);
         it.inactive_split = Some(if is_stuck { 25 * GIB } else { GIB });
     };
     assert_eq!(one(&raised_in(5000, with(stuck))), ("fragmentation", 150, Some(499)));
     let now_and_then = |step: u64, it: &mut Counters| stuck(if step % 7 < 4 { 200 } else { 1 }, it);
     assert_eq!(raised_in(5000, with(now_and_then)), []);
+    // What a step uses at its peak is not stuck, even if it lies in split segments between steps.
+    let full = |step: u64, it: &mut Counters| {
+        stuck(step, it);
+        it.allocated_peak = Some(59 * GIB);
+    };
+    assert_eq!(raised_in(5000, with(full)), []);
+    // A peak from before segments were given back says nothing.
+    let old = |step: u64, it: &mut Counters| {
+        stuck(step, it);
+        it.allocated_peak = Some(61 * GIB);
+    };
+    assert_eq!(one(&raised_in(5000, with(old))).0, "fragmentation");
     // Half of a small cache hurts no job, and expandable segments cannot be measured.
     let small = |_, it: &mut Counters| (it.active, it.inactive_split) = (Some(GIB), Some(2 * GIB));
     assert_eq!(raised_in(5000, with(small)), []);
@@ -97,6 +110,12 @@ fn a_cache_that_is_emptied_in_every_step_is_churn() {
     let (cause, raised, resolved) = one(&raised_in(5000, with(emptied)));
     assert!(cause == "churn" && raised < 60 && resolved.is_none(), "{raised}");
     let evaluations = |step: u64, it: &mut Counters| it.device_frees = Some(step / 50 * 900);
+    // PyTorch empties the cache before it captures a graph, whose pool grows then.
+    let captures = |step: u64, it: &mut Counters| {
+        emptied(step, it);
+        it.private_pools = Some(step << 20);
+    };
+    assert_eq!(raised_in(5000, with(captures)), []);
     assert_eq!(raised_in(5000, with(evaluations)), []);
     // A history of one sample in 64 has the same information about each step.
     let strided = (1..200).map(|it| Seen {
