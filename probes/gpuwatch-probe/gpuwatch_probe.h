@@ -61,6 +61,8 @@ enum {
     GPUWATCH_DEVICE_FREE = 16, /* Free bytes of the device, as CUDA reports them in this process; the probe adds it once a second. */
     GPUWATCH_DEVICE_TOTAL = 17, /* Total bytes of the device, as CUDA reports them in this process; the probe adds it once a second. */
     GPUWATCH_RSS = 18, /* Resident host memory of the process; the probe adds it. */
+    GPUWATCH_JOINED = 19, /* Gradients and optimizer's state of parameters that joined an optimizer after its first step, in bytes; the probe adds it once a second. */
+    GPUWATCH_JOINED_BLOCKS = 20, /* The live blocks of them. */
     GPUWATCH_SLOTS = 24           /* places in the array; the rest is ignored */
 };
 

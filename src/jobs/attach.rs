@@ -7,7 +7,7 @@
 //! # How gpuwatch's user stays unharmed
 //!
 //! Files that another user's job sees are reached only by `files`, in a child that is that user (`folder` and `images`
-//! have what it does). This process reads of such a job what the kernel says of it in `/proc`, and its memory.
+//! have what it does). This process reads of such a job what the kernel shows of it in `/proc`, and its memory.
 //!
 //! # How the job stays unharmed
 //!
@@ -86,10 +86,12 @@ impl FromStr for Confined {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let part = |it: Option<&str>| it.and_then(|it| it.parse().ok()).ok_or("it is not TICKS-USER-GROUP");
+        const WRONG: &str = "it is not TICKS-USER-GROUP";
         let mut parts = text.split('-');
-        let start_ticks = parts.next().and_then(|it| it.parse().ok()).ok_or("it is not TICKS-USER-GROUP")?;
-        Ok(Self { start_ticks, user: part(parts.next())?, group: part(parts.next())? })
+        let mut next = || parts.next().and_then(|part| part.parse::<u64>().ok()).ok_or(WRONG);
+        let (start_ticks, user, group) = (next()?, next()?, next()?);
+        let id = |number: u64| u32::try_from(number).map_err(|_too_large| WRONG);
+        Ok(Self { start_ticks, user: id(user)?, group: id(group)? })
     }
 }
 
@@ -187,7 +189,7 @@ fn place_and_ask(mut target: Target, plan: &Plan, wish: Wish, options: &Options)
         return Ok(Outcome::Refused(if is_probed { plan::has_probe(plan.pid) } else { plan::has_none(plan.pid) }));
     }
     let mut held = None;
-    // An answer for which nobody waited is not the answer to this request.
+    // An answer that no gpuwatch waited for is not the answer to this request.
     if !matches!(place.state()?, State::Asked | State::Begun) {
         match prepare_and_send(&target, plan, &mut place, wish, options) {
             Ok(duration) => held = duration,

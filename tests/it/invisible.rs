@@ -23,8 +23,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("launched.without_site", &["BOOT"]),
     ("launched.without_folder_of_the_user", &["BOOT", "_OnTorch", "sitecustomize"]),
     ("launched.times_of_imports", &["import time:     sitecustomize"]),
-    ("launched.imports_told", &["import 'sitecustomize' # <_frozen_importlib_external.SourceFileLoader object at 0x>"]),
-    ("ended.what_an_import_leaves", &["BOOT", "Probe._on_cuda", "gpuwatch_probe", "sitecustomize"]),
+    (
+        "launched.imports_reported",
+        &["import 'sitecustomize' # <_frozen_importlib_external.SourceFileLoader object at 0x>"],
+    ),
+    ("ended.an_import_leaves", &["BOOT", "Probe._on_cuda", "gpuwatch_probe", "sitecustomize"]),
 ];
 
 /// What each program of a file saw.
@@ -45,8 +48,8 @@ fn seen(gpu: &Gpu, home: &Home, file: &str, is_probed: bool) -> BTreeMap<String,
 fn without_ours(seen: &mut Value, folder: &str, ours: &mut Vec<String>) {
     match seen {
         Value::Array(all) => {
-            all.retain(|it| {
-                let name = it.as_str().and_then(|it| name_of_ours(it, folder));
+            all.retain(|entry| {
+                let name = entry.as_str().and_then(|text| name_of_ours(text, folder));
                 ours.extend(name.clone());
                 name.is_none()
             });

@@ -138,8 +138,10 @@ fn of_kind<'a>(json: &'a Value, kind: &str) -> Vec<&'a Value> {
 
 /// `Out of memory: leaky.py:35 has kept 3.13 GiB since step 31. Other processes hold 2 %.`
 fn is_blamed(sentence: &str) -> bool {
-    let rest = sentence.strip_prefix("Out of memory: leaky.py:");
-    rest.is_some_and(|it| it.contains(" has kept ") && it.contains(" since step ") && it.ends_with(" hold 2 %."))
+    let rest = sentence.strip_prefix("Out of memory at leaky.py:");
+    rest.is_some_and(|it| {
+        it.contains(": leaky.py:33 has kept ") && it.contains(" since step ") && it.ends_with(" hold 2 %.")
+    })
 }
 
 /// One run, on every surface.
@@ -172,7 +174,7 @@ fn is_one_finding(run: &Recorded) {
     let replay = run.replay();
     for screen in [Screen::Overview, Screen::Device, Screen::Alerts, Screen::Process] {
         let picture = shown(&replay, screen);
-        let phrase = sentence.trim_start_matches("Out of memory: ");
+        let phrase = sentence.trim_start_matches("Out of memory").trim_start_matches([':', ' ']);
         assert!(picture.contains(phrase), "{screen:?}: {picture}");
         assert!(!picture.contains("gpuwatch run --"), "it was started with it: {picture}");
     }

@@ -91,6 +91,7 @@ mod story;
 mod strain;
 mod stream;
 mod themes;
+mod threats;
 mod tidy;
 mod tls;
 mod tools;

@@ -196,8 +196,9 @@ fn without_a_place_that_allows_execution_a_job_loads_the_library_from_memory() {
         fs::create_dir(place).unwrap();
         fs::set_permissions(place, fs::Permissions::from_mode(0o700)).unwrap();
     }
-    let script = "for place in \"$XDG_CACHE_HOME\" /dev/shm; do mount -t tmpfs -o noexec none \"$place\" || exit; done; \
-        exec \"$0\" run -- python3 -I -S -c \"$1\"";
+    let script = "mkdir -p -m 700 /tmp/gpuwatch-cache-0; \
+        for place in \"$XDG_CACHE_HOME\" /dev/shm /tmp/gpuwatch-cache-0; do \
+        mount -t tmpfs -o noexec,mode=700 none \"$place\" || exit; done; exec \"$0\" run -- python3 -I -S -c \"$1\"";
     let mut command = Command::new("unshare");
     command.args(["-rm", "sh", "-c", script, PROGRAM, LOAD]).env_remove("GPUWATCH").env_remove("XDG_RUNTIME_DIR");
     command.env("XDG_CACHE_HOME", &places[0]).env("TMPDIR", &places[0]).env("GPUWATCH_SOCKET_DIR", &places[1]);

@@ -80,7 +80,7 @@ fn growth_is_distinguished_from_replacement() {
 }
 
 #[test]
-fn what_belongs_to_parameters_that_join_an_optimizer_late_is_counted() {
+fn memory_of_parameters_that_join_an_optimizer_late_is_counted() {
     let gpu = torch::machine();
     let mut python = gpu.command(torch::python());
     python.arg(script("joined.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));

@@ -121,7 +121,8 @@ fn a_probe_lives_leaves_and_comes_back() {
 fn a_message_belongs_to_the_latest_error_of_its_device() {
     let mut story = Story::default();
     story.probe(0, 42, 0, None).sample(0, 1, counters(GIB, GIB));
-    let oom = |seq, device| Line::Oom(Oom { seq: Some(seq), device, tried: Some(seq), ..Oom::default() });
+    let oom =
+        |seq, device| Line::Oom(Oom { seq: Some(seq), device, step: Some(100), tried: Some(seq), ..Oom::default() });
     let message_of = |seq, device, message: &str| {
         Line::OomMessage(OomMessage { seq: Some(seq), device, message: message.to_owned(), ..OomMessage::default() })
     };

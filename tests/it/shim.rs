@@ -182,7 +182,9 @@ fn only_processes_that_use_cuda_have_a_probe() {
     for what in ["forked before CUDA", "spawned"] {
         let child = &reported[what];
         assert_eq!(child["during"], serde_json::json!([format!("{}.sock", child["child"])]), "{child}");
-        assert_eq!((&child["sockets"], &child["code"]), (&none, &0.into()), "{child}");
+        // No viewer has read what it did, so that waits in a file for a while.
+        let mut left = child["sockets"].as_array().unwrap().iter().filter_map(serde_json::Value::as_str);
+        assert!(left.all(|it| it.contains(".spill")) && child["code"] == 0, "{child}");
     }
     let own = serde_json::json!([format!("{}.sock", reported["trained"]["pid"])]);
     for what in ["trained", "fork workers after CUDA", "forked after CUDA", "marked"] {
@@ -195,7 +197,8 @@ fn only_processes_that_use_cuda_have_a_probe() {
     let mut probe = job.connect();
     let mut lines = backlog(&mut probe);
     let rest = job.finish();
-    assert!(rest.contains("\"stopped\", \"sockets\": []"), "{rest}");
+    let stopped = rest.lines().find(|it| it.contains("\"stopped\"")).unwrap();
+    assert!(!stopped.contains(".sock\""), "{rest}");
     lines.extend(to_the_end(probe));
     check_marks_and_calls(&lines);
 }

@@ -162,10 +162,10 @@ fn is_in(pid: u32, calls: &[&str]) -> bool {
     in_calls.any(|it| calls.iter().any(|call| it.starts_with(call)))
 }
 
-/// Numbers and first arguments of calls, as the kernel shows them on x86-64: `write` and `writev`, `read` and `poll`. A
-/// command may have a descriptor of its own for the stream.
+/// Numbers and first arguments of calls, as the kernel shows them on x86-64: `write` and `writev`; `read`, `poll` and
+/// `splice`. A command may have a descriptor of its own for the stream.
 const WRITES: [&str; 6] = ["1 0x1 ", "1 0x2 ", "1 0x3 ", "1 0x4 ", "20 0x1 ", "20 0x2 "];
-const READS: [&str; 5] = ["0 0x0 ", "0 0x3 ", "0 0x4 ", "7 0x", "271 0x"];
+const READS: [&str; 5] = ["0 0x0 ", "0 0x3 ", "0 0x4 ", "7 0x", "275 0x0 "];
 
 fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i32) -> Result<(), String> {
     let words: Vec<String> = arguments.iter().map(|it| place.word(it, number)).collect();

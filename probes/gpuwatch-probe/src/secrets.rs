@@ -1,7 +1,7 @@
 //! Detects and hides secrets in texts: one list and one rule for the probe, which sends its command line, and for
 //! viewers, which read, record and show it.
 //!
-//! A secret is recognised by what its name says together with what its value looks like (`names`, `values`), by its
+//! A secret is recognised by what its name shows together with what its value looks like (`names`, `values`), by its
 //! place
 //! in a command line (`commands`, `programs`), a URL (`urls`) or a longer text (`scan`), or by its shape alone
 //! (`shapes`).
@@ -21,6 +21,23 @@ mod words;
 
 use scan::Kind;
 use std::borrow::Cow;
+
+/// What a value looks like, from what is never a secret to what hardly is anything else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Grade {
+    /// Nothing, a constant, a reference to a value, a path, a special token of a tokenizer.
+    Nothing,
+    /// A number, a quantity such as `300B`, a date.
+    Number,
+    /// Letters only.
+    Word,
+    /// Letters with digits or other characters.
+    Mixed,
+    /// Like drawn at random.
+    Random,
+    /// What no value reaches.
+    Never,
+}
 
 /// Replaces a secret.
 pub const HIDDEN: &str = "<redacted>";

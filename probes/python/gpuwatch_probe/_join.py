@@ -4,7 +4,7 @@ It leaves the job's search path, modules and signals as they are, and answers in
 """
 
 
-def _join(order, say):
+def _join(order, reply):
     import os
     import signal
     import sys
@@ -20,7 +20,7 @@ def _join(order, say):
     if order["remove"]:
         _remove(order, os)
     if _is_waited_for(place, os):
-        say(words.replace("\n", " "))
+        reply(words.replace("\n", " "))
     else:
         _clear(place, os)
     if order["page"]:
@@ -45,7 +45,7 @@ def _is_waited_for(place, os):
 
 
 def _clear(place, os):
-    """Removes the files of a request that nobody waits for any more."""
+    """Removes the files of a request that no gpuwatch waits for any more."""
     for name in os.listdir(place):
         os.unlink(os.path.join(place, name))
     os.rmdir(place)
@@ -117,4 +117,4 @@ def _give_back(page):
     unmap(page, 4096)
 
 
-_join(order, say)  # noqa: F821
+_join(order, reply)  # noqa: F821

@@ -29,7 +29,7 @@ class Joined:
         self._has_any = False
 
     def see(self, optimizer):
-        """Looks at an optimizer at the end of its step. It costs time only where the number of states has changed."""
+        """Reads an optimizer at the end of its step. It costs time only where the number of states has changed."""
         try:
             self._see(optimizer)
         except Exception as error:
@@ -59,7 +59,7 @@ class Joined:
         if len(optimizers) < _MOST and len(self._parameters) + dict.__len__(state) <= _MOST_PARAMETERS:
             parameters = [it for it in dict.keys(state) if isinstance(it, self._torch.Tensor)]
             new = [it for it in parameters if not self._is_known(it)]
-            # A new optimizer for parameters of an earlier one, and for others, goes on with it.
+            # A new optimizer for parameters of an earlier one, and for others, continues with it.
             if len(new) == len(parameters):
                 self._parameters.update((id(it), weakref.ref(it)) for it in new)
                 new = []

@@ -18,9 +18,9 @@ def steps_of(optimizer):
         # A tensor's hash is its address, and one without code of its own equals itself alone.
         by_address = {id(key): it for key, it in dict.items(state)} if is_a(state, dict) else {}
         for parameter in _parameters(optimizer):
-            own = by_address.get(id(parameter))
-            if is_a(own, dict):
-                count = dict.get(own, "step", 0)
+            values = by_address.get(id(parameter))
+            if is_a(values, dict):
+                count = dict.get(values, "step", 0)
                 # To read a number from a device would wait for the device.
                 return int(count) if getattr(getattr(count, "device", None), "type", "cpu") == "cpu" else 0
     except Exception:
@@ -37,8 +37,8 @@ def _parameters(optimizer):
 
 def own(it, name):
     """Returns an attribute of the instance itself; `None` if code of its class would run."""
-    for own in namespaces(type(it)):
-        if name in own and type(own[name]) is not MemberDescriptorType:
+    for space in namespaces(type(it)):
+        if name in space and type(space[name]) is not MemberDescriptorType:
             return None
     try:
         return object.__getattribute__(it, name)

@@ -161,7 +161,7 @@ class Sites:
             self._clear()
         if self._answer is not None:
             self._go_on(begun)
-            # The plan goes on meanwhile.
+            # The plan continues meanwhile.
             self._passed += 1
         elif self._plan is None:
             if self._begin(word, step):

@@ -4,7 +4,7 @@ PyTorch wraps the `step` of a class once, when the first optimizer of that class
 function inside of that wrapper without a hook (gpuwatch_probe.h), so that Dynamo compiles what it would compile
 without a probe, tracers and profilers see no other calls, and PyTorch's lists of hooks stay empty.
 
-PyTorch's own hooks remain for a Python that cannot do this, and for a `step` that is no function of Python. A compiled
+PyTorch's own hooks remain for a Python that cannot do this, and for a `step` that is not a function of Python. A compiled
 step is one graph there no more, because Dynamo cannot compile the hooks.
 """
 

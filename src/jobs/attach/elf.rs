@@ -5,7 +5,7 @@ use rustix::fs::{FileType, fstat};
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fs::File, io::Read};
 
-/// The largest file that is read, in bytes. A Python that is linked into one file with its debug symbols has some 100 MiB.
+/// The largest file that is read, in bytes. A Python in one file with its debug symbols has some 100 MiB.
 const BYTES_MAX: u64 = 256 << 20;
 
 /// Bytes of each function that are compared with the process's memory.

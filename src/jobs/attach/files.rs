@@ -1,8 +1,8 @@
 //! The files that a job sees.
 //!
-//! Those of another user, or in another view of the file system, are reached in a child of this program that has the ids
-//! of the job's user and no privilege. So whatever the job puts in their place, gpuwatch does nothing there that the
-//! job could not do itself. Where such a file system does not answer, the child is ended.
+//! Those of another user, or in another view of the file system, are reached in a child of this program that has the
+//! ids of the job's user and no privilege. So whatever the job puts in their place, gpuwatch does nothing there that
+//! the job could not do itself. Where such a file system does not answer, the child is ended.
 
 use super::{
     folder::{Folder, State, open_base, sweep},
@@ -132,7 +132,7 @@ impl Files {
     }
 }
 
-/// Does what is asked, with the rights of this process.
+/// Handles requests with the rights of this process.
 pub(super) struct Worker {
     root: OwnedFd,
     opened: Opened,
@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_tells_whether_its_process_is_gone() {
+    fn a_key_shows_whether_its_process_is_gone() {
         let own = std::process::id();
         let ticks = system::start_ticks(own).unwrap();
         let key = Key::of(own, own, ticks);

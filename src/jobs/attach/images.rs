@@ -81,7 +81,7 @@ fn open_mapped(pid: u32, root: &OwnedFd, mapping: &Mapping, is_executable: bool)
     mapped.or_else(named)
 }
 
-/// Opens what a link of the kernel's leads to. No name is looked up, so nobody can exchange it.
+/// Opens what a link of the kernel's leads to. No name is looked up, so no user can exchange it.
 fn open_magic(path: String) -> Option<File> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
     fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path).ok()

@@ -188,7 +188,7 @@ pub(super) fn is_probed(pid: u32, own_pid: u32) -> bool {
     })
 }
 
-/// Whether its root directory is ours, by what the kernel says alone: its file system is not asked.
+/// Whether its root directory is ours, by what the kernel shows alone: its file system is not asked.
 fn sees_our_files(pid: u32) -> bool {
     let link = |path: String| fs::read_link(path).ok();
     ["ns/mnt", "root"].into_iter().all(|name| {

@@ -40,17 +40,17 @@ pub(super) struct Order {
 /// Starts the thread, with `order` as a name of its own. A thread that cannot start or load the probe is an answer too;
 /// where not even that can be written, the request goes, so that it does not stand in the way of the next.
 const BEGIN: &str = "import os, _thread
-def say(words):
+def reply(words):
  path = os.path.join(order['place'], order['answer'])
  with open(path + b'.tmp', 'wb') as file: file.write(words.encode('utf-8', 'replace'))
  os.replace(path + b'.tmp', path)
 def refuse(error):
- try: say('refused could not start the probe: %r' % (error,))
+ try: reply('refused could not start the probe: %r' % (error,))
  except BaseException: os.unlink(os.path.join(order['place'], b'asked'))
 def join():
  try:
   with open(order['join'], 'rb') as file: text = file.read()
-  exec(text, {'order': order, 'say': say})
+  exec(text, {'order': order, 'reply': reply})
  except BaseException as error: refuse(error)
 if os.getpid() == order['pid']:
  try: _thread.start_new_thread(join, ())
@@ -106,7 +106,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let folder = home.path().join("a 'b' \"c\" \\ ü\n");
         std::fs::create_dir_all(folder.join("gpuwatch_probe")).unwrap();
-        let join = "say(str(sorted(order)))\n1/0\n";
+        let join = "reply(str(sorted(order)))\n1/0\n";
         std::fs::write(folder.join("gpuwatch_probe/_join.py"), join).unwrap();
         let order = Order {
             wish: Wish::Start,

@@ -1,4 +1,4 @@
-//! What the kernel says of a process in `/proc/PID/status`.
+//! What the kernel shows of a process in `/proc/PID/status`.
 
 use std::{fs, path::Path};
 

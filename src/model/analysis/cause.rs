@@ -18,7 +18,7 @@ pub enum Cause {
     Fragmentation,
     /// Freed blocks that wait for another stream.
     CrossStreamPending,
-    /// Cached segments of streams that the job made anew; another stream cannot use them.
+    /// Cached segments of streams that the job made again; another stream cannot use them.
     StreamCaches,
     /// Private pools of CUDA graphs.
     GraphPools,

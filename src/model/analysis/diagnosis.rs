@@ -22,9 +22,9 @@
 //! - If the count goes up and down (less than two thirds of each rise is kept), a rise of its floor is not a single
 //!   event, and its size means nothing.
 //! - Growth of reserved memory is named after the part that grows: private pools, blocks pending on a stream, live
-//!   memory. Segments of one size that stay free and whole, while the peak stays, belong to streams that are made anew
-//!   (`stream-caches`): otherwise the next request would use them. The rest is fragmentation, unless steps need more and
-//!   more at a time (`larger-inputs`). Without the
+//!   memory. Segments of one size that stay free and whole, while the peak stays, belong to streams that are made again
+//!   (`stream-caches`): otherwise the next request would use them. The rest is fragmentation, unless steps need more
+//!   and more at a time (`larger-inputs`). Without the
 //!   counters for that, the cause is `unknown`. If pools are not counted, growth is fragmentation if split segments
 //!   grow, or if requests are larger than any before, which raises the peak of live bytes too, while another graph
 //!   needs no more than the one before it.
@@ -57,7 +57,7 @@ const WITH_A_COPY: f64 = 2.25;
 /// smaller inputs stay in the cache.
 const OF_INPUTS: f64 = 0.3;
 
-/// If reserved memory grows by segments that nobody uses, they are at least this share of it.
+/// If reserved memory grows by segments that no process uses, they are at least this share of it.
 const WHOLE: f64 = 0.8;
 
 /// A smaller share of it is noise.
@@ -143,14 +143,14 @@ fn held(episode: &Episode, signature: &Signature) -> Cause {
 }
 
 /// Whether segments of one size are added that stay free and whole: requests of that size would use them if they were
-/// of the same stream.
+/// of the same stream. Pools of graphs that are not counted grow in the same way, so it needs their count.
 fn is_of_streams(episode: &Episode, signature: &Signature) -> bool {
     let rate = signature.reserved.map_or(episode.bytes_per_step, |it| it.min(episode.bytes_per_step));
     let is_whole = rate > 0.0 && signature.releasable() >= WHOLE * rate;
     let is_released = signature.device_frees.is_some_and(|it| it > 0.0);
     let stays = |slope: Option<f64>| slope.is_some_and(|it| it <= STAYS * rate);
     let needs_no_more = stays(signature.peak) && stays(signature.allocated);
-    signature.reserved_rise.is_some() && is_whole && needs_no_more && !is_released
+    signature.private_pools.is_some() && signature.reserved_rise.is_some() && is_whole && needs_no_more && !is_released
 }
 
 /// Whether steps need more and more, whatever stays after them: more than a growing tensor and its copy.

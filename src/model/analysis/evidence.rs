@@ -118,8 +118,8 @@ impl Evidence {
         let is_stairs = figure(OF_STAIRS[0]).is_some();
         let ends = figure(ENDS[0]).zip(figure(ENDS[1])).filter(|_| !is_stairs);
         let interval = ends.map(|(low, high)| between(low, high));
-        let is_said = |it: &&Figure| ENDS.contains(&it.name) || is_stairs && OF_STAIRS.contains(&it.name);
-        let others = self.figures.iter().filter(|it| !is_said(it)).map(Figure::words);
+        let is_written = |it: &&Figure| ENDS.contains(&it.name) || is_stairs && OF_STAIRS.contains(&it.name);
+        let others = self.figures.iter().filter(|it| !is_written(it)).map(Figure::words);
         interval.into_iter().chain(others).collect()
     }
 }

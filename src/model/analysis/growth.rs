@@ -108,7 +108,19 @@ use episodes::Episodes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 pub use watch::FIRST;
-use watch::{Change, Seen, Watch};
+use watch::{Change, Watch};
+
+/// A resource at one position of the axis: bytes, and for live allocations the other counts.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    bytes: u64,
+    /// Requested bytes.
+    requested: Option<u64>,
+    /// Live blocks.
+    blocks: Option<u64>,
+    /// The peak of `bytes` so far, within steps too.
+    peak: Option<u64>,
+}
 
 /// Growth began where its slope is still within this ratio of that found; nearer samples show no slope.
 const ALIKE: f64 = 1.4;
@@ -339,7 +351,8 @@ fn beginning(curve: &Curve, since: u64, rate: f64) -> Option<(u64, u64)> {
     let count = points.iter().rev().skip(1).take_while(is_on_line).count();
     let line = points.get(points.len() - 1 - count..)?;
     // What is level at its beginning was before it.
-    let level = line.windows(2).take_while(|it| it.first().map(|it| it.1) >= it.last().map(|it| it.1)).count();
+    let level =
+        line.windows(2).take_while(|two| two.first().map(|point| point.1) >= two.last().map(|point| point.1)).count();
     let (x, value) = *line.get(level)?;
     let began = if level == 0 && line.len() == points.len() { x } else { x.saturating_add(1) };
     (at - x >= NEAR && began < since).then_some((began, value))

@@ -101,10 +101,11 @@ pub struct Signature {
 
 impl Signature {
     /// Returns the slope of what the allocator gives back before a request fails: whole free segments that are in no
-    /// private pool; 0 if it is unknown.
+    /// private pool; 0 if it is unknown, as where pools are not counted.
     pub fn releasable(&self) -> f64 {
-        let kept = [self.inactive_split, self.private_pools].into_iter().flatten().map(|it| it.max(0.0));
-        self.cached.map_or(0.0, |it| (it - kept.sum::<f64>()).max(0.0))
+        let Some((cached, pools)) = self.cached.zip(self.private_pools) else { return 0.0 };
+        let split = self.inactive_split.unwrap_or(0.0).max(0.0);
+        (cached - split - pools.max(0.0)).max(0.0)
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A job that keeps something once in an epoch, a fold or an evaluation is flat between two rises. The floor of the
 //! course (at each position the least value from there on) rises exactly where memory rises for good: what a step or
-//! an evaluation takes and gives back leaves no trace in it. Rises of neighbouring rows are one, because a new model and
-//! its optimizer's state arrive one after the other; so a steady leak is a single long rise, and not a staircase.
+//! an evaluation takes and gives back leaves no trace in it. Rises of neighbouring rows are one, because a new model
+//! and its optimizer's state arrive one after the other; so a steady leak is a single long rise, and not a staircase.
 
 use serde::{Deserialize, Serialize};
 

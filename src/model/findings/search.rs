@@ -1,8 +1,8 @@
 //! Errors that a job expects: a search for the largest size that fits.
 //!
 //! Such a job runs out of memory before training has settled, handles the error and tries something smaller. Only its
-//! course shows that, and at first it looks like a job that fails in its first steps. So an early error of a running job
-//! is open until steps follow, the process ends, or nothing happens for a while.
+//! course shows that, and at first it looks like a job that fails in its first steps. So an early error of a running
+//! job is open until steps follow, the process ends, or nothing happens for a while.
 
 use crate::{
     facts::units::Stamp,

@@ -290,7 +290,7 @@ fn is_foreign(process: &Process, id: &DeviceId, devices: &[Device], wants: &[(Pr
     let is_stray = |it: &OnDevice| {
         let much = wanted(it).saturating_mul(STRAY);
         let others = wants.iter().filter(|other| other.0 != process.probe);
-        it.device == *id && much < most && others.map(|it| it.1).any(|it| much < it)
+        it.device == *id && much < most && others.map(|other| other.1).any(|other| much < other)
     };
     let mut trains = false;
     for it in process.devices.iter().filter(|it| it.first.is_some()) {

@@ -113,8 +113,8 @@ impl Snapshot {
         names
     }
 
-    /// Returns the name of a pool: `default pool`, `graph pool (1, 0)`, `private pool (0, 1)`; `None` where the snapshot
-    /// lacks it.
+    /// Returns the name of a pool: `default pool`, `graph pool (1, 0)`, `private pool (0, 1)`; `None` where the
+    /// snapshot lacks it.
     fn pool_name(&self, pool: Option<u32>) -> Option<String> {
         Some(match self.trace.pools.get(pool?)? {
             (0, 0) => "default pool".to_owned(),

@@ -22,7 +22,7 @@ use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 const GONE_US: u64 = 60_000_000;
 
 /// The beginning of an out-of-memory error's sentence, which the message words differently.
-const SENTENCE: &str = "Out of memory: ";
+const SENTENCE: &str = "Out of memory";
 
 /// Most sizes of live blocks listed for an out-of-memory error.
 const GROUPS: usize = 4;
@@ -128,7 +128,9 @@ fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     let is_it = |it: &&Finding| it.kind == Kind::Oom && it.is_of(process) && it.first_alert_at.0 == oom.at_us;
     let found = context.findings.all.iter().find(is_it);
     // The cause is worth more than its figures; the sentence may have the first two already.
-    let why = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE)).map(cells::raw);
+    let sentence = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE));
+    // What follows is the cause, or the line that asked for the memory.
+    let why = sentence.map(|it| cells::raw(it.trim_start_matches([':', ' '])));
     let is_grown = found.is_none_or(|it| it.led_by.is_some());
     let figures = is_grown.then(|| format!("Asked for {tried}, {free} was free{limit}"));
     let rest = figures.into_iter().chain(held(oom)).collect::<Vec<_>>().join(". ");

@@ -47,8 +47,8 @@ pub(super) struct Disk {
 impl Disk {
     /// Continues at the end of a file.
     pub(super) fn of(file: File) -> Self {
-        let about = file.metadata().ok().filter(|it| it.is_file());
-        let at = about.map(|it| it.len());
+        let about = file.metadata().ok().filter(fs::Metadata::is_file);
+        let at = about.as_ref().map(fs::Metadata::len);
         // Not every caller knows a path.
         let path = at.and_then(|_| fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).ok());
         Self { file: Some(file), path, at, is_torn: false, reserved: 0, first: Vec::new() }

@@ -214,8 +214,8 @@ fn record(mut journal: Journal, items: &Receiver<Item>, shared: &Shared, syncer:
     take_missed(&mut journal, shared);
     journal.end(Instant::now());
     let mut state = journal.state();
-    let synced = journal.into_file().map_or(Ok(()), |it| syncer.finish(vec![it]));
-    state.trouble = state.trouble.or_else(|| Some(synced.err()?.to_string()));
+    let last_sync = journal.into_file().map_or(Ok(()), |it| syncer.finish(vec![it]));
+    state.trouble = state.trouble.or_else(|| Some(last_sync.err()?.to_string()));
     *locked(&shared.state) = state;
 }
 

@@ -48,7 +48,7 @@ fn an_answer_that_nobody_waits_for_leaves_no_file() {
 }
 
 #[test]
-fn a_request_that_could_not_start_says_why_and_the_next_one_starts() {
+fn a_request_that_could_not_start_has_a_reason_and_the_next_one_starts() {
     let job = Job::start();
     // The job may start no further thread.
     let limit = |most: &str| {
@@ -68,7 +68,7 @@ fn a_request_that_could_not_start_says_why_and_the_next_one_starts() {
 }
 
 #[test]
-fn what_a_job_that_ended_has_left_goes_with_the_next_request() {
+fn files_of_an_ended_job_go_with_the_next_request() {
     let mut job = Job::start();
     job.send("wait");
     assert_eq!(job.next()["what"], "wait");

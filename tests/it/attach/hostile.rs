@@ -15,7 +15,7 @@ const USER: &str = "64242";
 const AS_USER: [&str; 9] =
     ["setpriv", "--reuid", USER, "--regid", USER, "--clear-groups", "unshare", "-rm", "--propagation=private"];
 
-/// The folder of the probe's files, in the cache of somebody who has unpacked them.
+/// The folder of the probe's files, in the cache of a user who has unpacked them.
 fn assets(home: &Home) -> String {
     let unpacked = Command::new(PROGRAM).args(["run", "--", "true"]).envs(home.variables()).status();
     assert!(unpacked.unwrap().success());
@@ -96,7 +96,8 @@ fn a_job_of_another_user_answers_from_files_of_its_own() {
     // It only looks like a job with PyTorch: what comes back is the answer of its own Python.
     super::expect(&job.attach("5m"), 2, "has not imported a PyTorch with CUDA");
     job.assert_unharmed("plain");
-    let own = |it: &fs::DirEntry| fs::symlink_metadata(it.path()).is_ok_and(|it| it.uid().to_string() == USER);
+    let own =
+        |entry: &fs::DirEntry| fs::symlink_metadata(entry.path()).is_ok_and(|about| about.uid().to_string() == USER);
     let left = fs::read_dir("/tmp").unwrap().flatten().filter(own);
     let name = format!("-{}-", job.child.id());
     let left: Vec<_> = left.map(|it| it.file_name()).filter(|it| it.to_string_lossy().contains(&name)).collect();
@@ -104,7 +105,7 @@ fn a_job_of_another_user_answers_from_files_of_its_own() {
 }
 
 #[test]
-fn what_a_job_puts_in_the_place_of_its_files_harms_nobody() {
+fn links_pipes_and_mounts_in_the_place_of_its_files_do_no_harm() {
     needs_another_user!();
     // Where gpuwatch can remove or leave aside what is there, the job's own answer comes back.
     let answer = "has not imported a PyTorch with CUDA";

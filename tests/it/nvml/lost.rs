@@ -37,7 +37,7 @@ fn a_device_that_was_lost_before_is_reported_at_its_place_with_its_error() {
         assert_eq!((&lost["memory"], &lost["ladder"]["total"]), (&Value::Null, &Value::Null));
         assert!(well["memory"]["total"].as_u64() > Some(0), "the other one is read: {reported:#}");
         let text = String::from_utf8(output(&bench, &["once"]).stdout).unwrap();
-        let own = text.split_once("\ndevice 1  ").map(|it| it.1).unwrap_or_else(|| panic!("{fault:?}: {text}"));
+        let own = text.split_once("\ndevice 1  ").map_or_else(|| panic!("{fault:?}: {text}"), |it| it.1);
         assert!(own.contains(&format!("memory: {words}")), "{fault:?}: {text}");
 
         let doctor = output(&bench, &["doctor"]);

@@ -1,4 +1,4 @@
-"""A job of another user that looks like one with PyTorch, and turns against whoever attaches to it.
+"""A job of another user that looks like one with PyTorch, and turns against the user who attaches to it.
 
 Takes what it does (a name of `TRICKS`) and a folder of root's that it would like to see emptied. Prints `ready` once it has done it.
 Has the names of the files of a request from its own number, as any job can.

@@ -36,13 +36,13 @@ for at in (2, 1):
 assert joined.on(0) == (6 * MIB, 6), joined.on(0)
 assert joined.on(1) == (0, 0)
 
-# A new optimizer for these and one more goes on with it; the old one is gone.
+# A new optimizer for these and one more continues with it; the old one is gone.
 net[0].requires_grad_(True)
 optimizer = torch.optim.AdamW(net.parameters())
 train(net, optimizer, joined)
 assert joined.on(0) == (9 * MIB, 9), joined.on(0)
 
-# A model and an optimizer of their own, as with every fold, are no part of it, even if the old ones are kept.
+# A model and an optimizer of their own, as with every fold, are not part of it, even if the old ones are kept.
 kept = [(net, optimizer)]
 for fold in range(3):
     net = layers(2)

@@ -56,7 +56,6 @@ pub unsafe extern "C" fn gpuwatch_oom(
 /// As for [`gpuwatch_oom`]; `request` is null or points to one, whose texts are null or zero-terminated strings, and
 /// which has as many frames as it counts.
 #[unsafe(no_mangle)]
-#[expect(clippy::too_many_arguments, reason = "those of the C function")]
 pub unsafe extern "C" fn gpuwatch_oom_of(
     device: u32,
     step: u64,

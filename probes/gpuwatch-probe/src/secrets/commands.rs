@@ -1,10 +1,10 @@
 //! Secrets in command lines: values of options, of variables, and arguments that a program takes as a secret.
 
 use super::{
-    Span, listed,
+    Grade, Span, listed,
     names::{Class, class},
     programs::{Program, Take, program},
-    values::{Grade, grade, is_quantity, is_reference},
+    values::{grade, is_quantity, is_reference},
     words::is_separator,
 };
 
@@ -49,9 +49,9 @@ struct Command {
     reads_input: bool,
     /// The position of the latest verb like `set`.
     setter: Option<usize>,
-    /// The class of the name before, if it is no option.
+    /// The class of the name before, if it is not an option.
     name: Option<(usize, Class)>,
-    /// Arguments that are no options, after the program.
+    /// Arguments that are not options, after the program.
     positional: Vec<usize>,
     options: String,
 }

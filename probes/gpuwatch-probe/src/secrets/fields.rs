@@ -1,11 +1,11 @@
 //! Names with values: `name = X`, `"name": "X"`, `("name", "X")`, `name("X")`, lists and blocks of YAML.
 
 use super::{
-    HIDDEN, listed,
+    Grade, HIDDEN, listed,
     literals::{Quoted, READ_MAX, adjoining, bare, blanks, end_of_bare, items, quoted},
     names::{Class, class},
     scan::{Scan, is_of_name, part, window},
-    values::{Grade, grade, is_random, is_reference},
+    values::{grade, is_random, is_reference},
 };
 
 impl Scan<'_> {
@@ -136,7 +136,7 @@ impl Scan<'_> {
         if read >= READ_MAX { end_of_bare(value, read) } else { read }
     }
 
-    /// Whether an unquoted value goes on as code does: `getpass()`, `batch["x"]`.
+    /// Whether an unquoted value continues as code does: `getpass()`, `batch["x"]`.
     fn is_code(value: &str, length: usize) -> bool {
         let word = part(value, 0, length);
         let is_name = word.chars().all(|it| it.is_alphabetic() || "_.".contains(it));
@@ -348,7 +348,7 @@ fn ends_with_word(text: &str, word: &str) -> bool {
     text.len().checked_sub(word.len()).and_then(|it| text.get(it..)).is_some_and(|it| it.eq_ignore_ascii_case(word))
 }
 
-/// Whether the text goes on with a word, as a sentence does.
+/// Whether the text continues with a word, as a sentence does.
 fn starts_word(text: &str) -> bool {
     let after = text.trim_start_matches(' ');
     after.len() < text.len() && after.starts_with(|it: char| it.is_ascii_lowercase()) && {

@@ -1,6 +1,6 @@
 //! Names of options, variables and fields: how likely their values are secrets.
 
-use super::{listed, values::Grade};
+use super::{Grade, listed};
 
 /// Last words of names whose values are passwords.
 const PASSWORDS: &str = "otp passcode passphrase passwd password psw pswd pw pwd totp userpass userpwd";
@@ -66,7 +66,7 @@ const ABOUT: &str = "\
     limit manager map mapping max method min mode name names norm num path policy prefix prompt provider rate \
     ratio refresh required scope server size source std suffix timeout ttl type uri url";
 
-/// Last words that say which of several secrets it is, or how it is written.
+/// Last words that show which of several secrets it is, or how it is written.
 const VARIANTS: &str = "\
     b64 backup base base64 data dev encoded json live material new old pem plain primary prod production raw \
     secondary staging str string test value";
@@ -237,7 +237,7 @@ fn of_parts(word: &str) -> Option<Class> {
     }
 }
 
-/// Returns the class of a name that mentions a secret and goes on.
+/// Returns the class of a name that mentions a secret and continues.
 fn of_others(before: &[String]) -> Class {
     let is_secret = |it: &String| listed(PASSWORDS, it) || listed(SECRETS, it);
     let is_key = |it: &[String]| it[1] == "key" && listed(KEYS, &it[0]);
@@ -251,10 +251,10 @@ fn words(name: &str) -> Vec<String> {
     let mut before: Option<char> = None;
     while let Some(c) = chars.next() {
         let is_hump = c.is_uppercase()
-            && before.is_some_and(|it| {
-                it.is_lowercase()
-                    || it.is_ascii_digit()
-                    || (it.is_uppercase() && chars.peek().is_some_and(|it| it.is_lowercase()))
+            && before.is_some_and(|before| {
+                before.is_lowercase()
+                    || before.is_ascii_digit()
+                    || (before.is_uppercase() && chars.peek().is_some_and(|next| next.is_lowercase()))
             });
         if !c.is_alphanumeric() || is_hump {
             words.push(std::mem::take(&mut word));

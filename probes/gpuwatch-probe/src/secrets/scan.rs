@@ -1,10 +1,10 @@
 //! Secrets inside longer texts: messages, URLs, JSON, YAML, headers, source code.
 
 use super::{
-    Span,
+    Grade, Span,
     literals::{READ_MAX, quoted},
     shapes, urls,
-    values::{Grade, grade},
+    values::grade,
 };
 
 /// What kind of text is scanned.
@@ -162,7 +162,8 @@ impl<'a> Scan<'a> {
             part(line, 0, line.find(|it: char| it.is_whitespace() || "\"'`/".contains(it)).unwrap_or(line.len()));
         let mut fields = line.splitn(4, ':');
         let (port, database, user, secret) = (fields.next()?, fields.next()?, fields.next()?, fields.next()?);
-        let is_name = |it: &str| it == "*" || (it.len() > 1 && it.starts_with(|it: char| it.is_ascii_alphabetic()));
+        let is_name =
+            |name: &str| name == "*" || (name.len() > 1 && name.starts_with(|c: char| c.is_ascii_alphabetic()));
         let is_port = port == "*" || (port.len() >= 4 && port.bytes().all(|it| it.is_ascii_digit()));
         let is_secret = is_port && is_name(database) && is_name(user) && grade(secret) >= Grade::Word;
         let from = end + 1 + line.len() - secret.len();
@@ -182,7 +183,7 @@ pub(super) fn is_of_name(it: char) -> bool {
 
 /// Returns a secret that begins within a name.
 fn shape(text: &str, from: usize, end: usize) -> Option<Span> {
-    // What a backslash or a percent sign escapes is no part of the name.
+    // What a backslash or a percent sign escapes is not a part of the name.
     let escape = match text.get(..from).and_then(|it| it.chars().next_back()) {
         Some('\\') => 1,
         Some('%') => 2,

@@ -208,7 +208,7 @@ const RANDOM: &[(&str, Of, usize)] = &[
     ("r8k_", Alnum, 30),
 ];
 
-/// Prefixes of accounts and keys of Amazon, which go on in capitals and digits.
+/// Prefixes of accounts and keys of Amazon, which continue in capitals and digits.
 const AMAZON: &[&str] = &["AKIA", "ASIA", "ABIA", "ACCA", "A3T", "AROA"];
 
 /// Prefixes before 32 digits and small letters up to `f`, of Twilio.
@@ -268,7 +268,7 @@ fn is_token(rest: &str) -> bool {
 /// Whether this ends like the name of a file: `hf_model.pt`.
 fn is_file(rest: &str) -> bool {
     rest.rsplit_once('.')
-        .is_some_and(|(_, it)| (1..=4).contains(&it.len()) && it.bytes().all(|it| it.is_ascii_lowercase()))
+        .is_some_and(|(_, ending)| (1..=4).contains(&ending.len()) && ending.bytes().all(|it| it.is_ascii_lowercase()))
 }
 
 /// Matches `AKIA…`, `ASIA…`: only capitals and digits.

@@ -1,8 +1,8 @@
 //! Secrets in URLs: of users, and in the paths of webhooks. What a query holds are names with values, as elsewhere.
 
 use super::{
-    HIDDEN, Span, listed,
-    values::{Grade, grade, is_random, is_reference},
+    Grade, HIDDEN, Span, listed,
+    values::{grade, is_random, is_reference},
 };
 
 /// More of a URL is not read.
@@ -20,7 +20,7 @@ const HOOKS: &str = "\
 const HOSTS: &str = "\
     alchemy.com api.day.app ftqq.com hc-ping.com infura.io make.com maker.ifttt.com quiknode.pro webhook.site";
 
-/// Returns the secrets of the URL whose `://` ends before a position, and where to go on.
+/// Returns the secrets of the URL whose `://` ends before a position, and where to continue.
 pub(super) fn spans(text: &str, from: usize) -> (Vec<Span>, usize) {
     let rest = text.get(from..).unwrap_or_default();
     let ends = |it: char| it.is_whitespace() || "\"'<>`\\".contains(it);

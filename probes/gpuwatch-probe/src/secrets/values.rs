@@ -1,23 +1,6 @@
 //! Values: whether they can be secrets, and how random they look.
 
-use super::{HIDDEN, listed, names};
-
-/// What a value looks like, from what is never a secret to what hardly is anything else.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Grade {
-    /// Nothing, a constant, a reference to a value, a path, a special token of a tokenizer.
-    Nothing,
-    /// A number, a quantity such as `300B`, a date.
-    Number,
-    /// Letters only.
-    Word,
-    /// Letters with digits or other characters.
-    Mixed,
-    /// Like drawn at random.
-    Random,
-    /// What no value reaches.
-    Never,
-}
+use super::{Grade, HIDDEN, listed, names};
 
 /// More of a value is not read.
 const READ_MAX: usize = 256;
@@ -90,7 +73,7 @@ pub(super) fn is_reference(value: &str) -> bool {
     if is_code && after.starts_with(['(', '[']) {
         return name.len() > 2 && name.chars().all(|it| it.is_lowercase() || it.is_uppercase() || "_.".contains(it));
     }
-    let is_tag = value.strip_prefix('!').is_some_and(|it| it.bytes().all(|it| it.is_ascii_lowercase()));
+    let is_tag = value.strip_prefix('!').is_some_and(|tag| tag.bytes().all(|it| it.is_ascii_lowercase()));
     if is_tag || value.starts_with(".*") || value.starts_with("[^") {
         return true;
     }
@@ -147,13 +130,13 @@ fn placeholder(text: &str) -> usize {
         let is_name = name.starts_with(|it: char| it.is_ascii_alphabetic() || it == '_')
             && name
                 .get(..length)
-                .is_some_and(|it| !it.chars().any(|it| it.is_ascii_lowercase()) || it.len() == name.len());
+                .is_some_and(|found| !found.chars().any(|c| c.is_ascii_lowercase()) || found.len() == name.len());
         return if is_name { length + 1 } else { 0 };
     }
     if let Some(inside) = text.strip_prefix('{') {
         let length = inside.find('}').unwrap_or(inside.len());
-        let is_expression = inside.get(..length).is_some_and(|it| {
-            it.chars().all(|it| it.is_alphanumeric() || "_.[]()!:>'\"-%, ".contains(it)) && !it.contains(": ")
+        let is_expression = inside.get(..length).is_some_and(|inside| {
+            inside.chars().all(|c| c.is_alphanumeric() || "_.[]()!:>'\"-%, ".contains(c)) && !inside.contains(": ")
         });
         return if is_expression && length < inside.len() { length + 2 } else { 0 };
     }
@@ -214,10 +197,10 @@ fn is_path(value: &str) -> bool {
     if is_anchored || stem.is_some() {
         return value.len() > 1 && segments.all(is_segment);
     }
-    let is_plain = |it: &str| {
-        let word = it.trim_end_matches(|it: char| it.is_ascii_digit());
+    let is_plain = |segment: &str| {
+        let word = segment.trim_end_matches(|c: char| c.is_ascii_digit());
         (word.len() > 1 || value.matches('/').count() > 2)
-            && word.chars().all(|it| it.is_ascii_lowercase() || "_-.".contains(it))
+            && word.chars().all(|c| c.is_ascii_lowercase() || "_-.".contains(c))
     };
     value.contains('/') && segments.all(is_plain)
 }
@@ -233,21 +216,21 @@ fn is_segment(segment: &str) -> bool {
 
 /// Whether a digit stands for a letter within a word: `w0rd`.
 fn is_leet(text: &str) -> bool {
-    text.split(|it: char| !it.is_ascii_alphanumeric()).filter(|it| !it.bytes().all(|it| it.is_ascii_hexdigit())).any(
-        |word| {
+    text.split(|it: char| !it.is_ascii_alphanumeric())
+        .filter(|word| !word.bytes().all(|it| it.is_ascii_hexdigit()))
+        .any(|word| {
             word.as_bytes().windows(3).any(|it| {
                 let [a, b, c] = [it[0], it[1], it[2]];
                 a.is_ascii_lowercase() && b"01345".contains(&b) && c.is_ascii_lowercase()
             })
-        },
-    )
+        })
 }
 
 /// Whether a value looks like drawn at random from letters and digits.
 pub(super) fn is_random(value: &str) -> bool {
     let count = value.chars().filter(char::is_ascii_alphanumeric).count();
     let changes = changes(value);
-    // Whoever reads words finds few changes between digits, small and capital letters.
+    // Words have few changes between digits, small and capital letters.
     (count >= 16 && changes * 5 >= count)
         || is_hexadecimal(value)
         || (count >= 10 && changes * 3 >= count)
@@ -264,7 +247,7 @@ fn is_hexadecimal(value: &str) -> bool {
 }
 
 /// Returns how often neighbours are of different kinds: digits, small letters, capital letters. A capital before two
-/// small letters begins a word, which is no change.
+/// small letters begins a word, which is not a change.
 fn changes(text: &str) -> usize {
     let kind = |it: u8| match it {
         b'0'..=b'9' => 0,

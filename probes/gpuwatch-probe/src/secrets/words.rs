@@ -28,16 +28,16 @@ pub(super) fn words(text: &str) -> Vec<Span> {
             let length = rest.char_indices().find(|(it, c)| {
                 c.is_whitespace()
                     || ";|".contains(*c)
-                    || (*c == '&' && rest.get(*it..).is_some_and(|it| it.starts_with("&&")))
-                    || ("\"'".contains(*c) && rest.get(..*it).is_some_and(|it| it.ends_with(['=', '('])))
+                    || (*c == '&' && rest.get(*it..).is_some_and(|after| after.starts_with("&&")))
+                    || ("\"'".contains(*c) && rest.get(..*it).is_some_and(|before| before.ends_with(['=', '('])))
                     // As in `-p'a b'`.
                     || ("\"'".contains(*c) && *it == 2 && rest.starts_with('-'))
             });
             let length = length.map_or(rest.len(), |it| it.0).max(c.len_utf8());
-            let attached = rest.get(length..).and_then(|it| {
-                let quote =
-                    it.chars().next().filter(|it| length == 2 && rest.starts_with('-') && "\"'".contains(*it))?;
-                it.get(1..)?.find(quote).map(|it| it + 2)
+            let attached = rest.get(length..).and_then(|after| {
+                let is_quote = |c: &char| length == 2 && rest.starts_with('-') && "\"'".contains(*c);
+                let quote = after.chars().next().filter(is_quote)?;
+                after.get(1..)?.find(quote).map(|end| end + 2)
             });
             let length = length + attached.unwrap_or(0);
             found.push((at, at + length));

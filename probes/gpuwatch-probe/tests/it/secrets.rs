@@ -170,9 +170,9 @@ impl Case {
     /// Returns four characters of a secret that are still shown, if any are.
     fn survives(&self, shown: &[String]) -> Option<String> {
         let shown = shown.join(" ").replace(HIDDEN, "\0");
-        let pieces = self.secrets.iter().flat_map(|it| {
-            let chars: Vec<char> = it.chars().collect();
-            chars.windows(chars.len().min(4)).map(|it| it.iter().collect()).collect::<Vec<String>>()
+        let pieces = self.secrets.iter().flat_map(|secret| {
+            let chars: Vec<char> = secret.chars().collect();
+            chars.windows(chars.len().min(4)).map(|piece| piece.iter().collect()).collect::<Vec<String>>()
         });
         pieces.into_iter().find(|it| shown.contains(it.as_str()) && !self.rest.contains(it.as_str()))
     }

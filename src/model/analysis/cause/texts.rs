@@ -15,7 +15,7 @@ mod stall;
 
 use super::{Cause, Entry};
 
-pub(super) static ENTRIES: [Entry; 21] = [
+pub(super) static ENTRIES: [Entry; 38] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -148,7 +148,7 @@ Where to look: torch.cuda.Stream() inside of the loop, or in a function that is 
 synchronisation of weights, each checkpoint. PyTorch hands out 32 streams in turn, so the growth ends by
 itself after 32 of them; until then each holds what it once needed.
 
-It is no fragmentation, and it does not fill the device: before a request fails, the allocator gives free
+It is not fragmentation, and it does not fill the device: before a request fails, the allocator gives free
 segments back. But other processes cannot use the memory meanwhile, and giving it back stalls the device.
 
 Remedy: create the streams once and keep them, or allocate on the current stream and use record_stream().",

@@ -26,7 +26,13 @@ pub fn live_holder(sites: &Sites, device: u32) -> Option<LiveHolder> {
     let items = site.holders.iter().filter(|it| held::is_element(it)).filter_map(|it| it.items).max();
     let path = held::path(&site.holders).join(", held by ");
     let is_local = site.holders.first().is_some_and(|it| it.by == "local");
-    Some(LiveHolder { bytes: site.bytes, path, items, is_local, advice: advice::advice(&culprit(&group, 1), &group) })
+    Some(LiveHolder {
+        bytes: site.bytes,
+        path,
+        items,
+        is_local,
+        advice: advice::advice(&culprit(&group, super::words::Over::of(sites)), &group),
+    })
 }
 
 /// Returns the bytes of the groups on a device that the traceback of some error holds.

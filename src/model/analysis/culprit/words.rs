@@ -20,7 +20,7 @@ const HELD: usize = 3;
 /// Most further lines that allocate blocks kept by one line.
 const ALSO: usize = 3;
 
-/// What a capture covers: so many steps, or seconds where the job has none.
+/// What a capture covers: that many steps, or seconds where the job has none.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Over {
     pub(super) steps: u64,
@@ -109,7 +109,7 @@ fn lead(it: &Spot) -> String {
     if text.is_empty() { it.call() } else { format!("{} {}", it.place(), quoted(text)) }
 }
 
-/// Blocks that come once in so many steps are counted by rises, not by steps.
+/// Blocks that come once in that many steps are counted by rises, not by steps.
 const RARE: u64 = 16;
 
 /// `3 blocks a step (12.60 MiB)`, `5 blocks in 8 steps (2.00 MiB a step)`, `1 block in 60 steps (40.00 MiB)`

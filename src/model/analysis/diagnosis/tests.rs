@@ -118,7 +118,7 @@ fn reserved_memory_is_named_after_what_grows_in_it() {
     assert_eq!(of(&Signature::default()), "unknown");
 }
 
-/// Buffers on a stream that is made anew each time, and sequences that get longer by plan.
+/// Buffers on a stream that is made again each time, and sequences that get longer by plan.
 #[test]
 fn whole_segments_of_one_size_belong_to_new_streams() {
     let rate = Some(51.2 * MIB);

@@ -1,9 +1,9 @@
 //! Growth of a job without steps that is plain after twenty seconds.
 //!
-//! A model that is being loaded rises by the second too, for minutes. But it seldom rises by as many blocks in each
+//! A model that is being loaded rises by the second too, for minutes. But it rarely rises by as many blocks in each
 //! second, and it frees little meanwhile: the highest of live bytes is their latest.
 
-use super::{climb::Run, watch::Seen};
+use super::{Seen, climb::Run};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 

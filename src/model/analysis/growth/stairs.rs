@@ -1,6 +1,6 @@
 //! A staircase: the count of live blocks rises by about the same, at about the same distance, and stays in between.
 //!
-//! What an epoch, a fold or an evaluation leaves behind rises too seldom for a run of new highs. Its regularity takes
+//! What an epoch, a fold or an evaluation leaves behind rises too rarely for a run of new highs. Its regularity takes
 //! the place of their number: chance hardly makes three equal rises at equal distances with a level count in between.
 
 use super::climb::{Block, Fading, Run};
@@ -32,7 +32,7 @@ const EVEN: f64 = 1.1;
 const SETTLED: u64 = 3;
 
 /// The part of a level's samples that have exactly its count; in the others something is alive for a while. Counts that
-/// vary from step to step are no level.
+/// vary from step to step are not level.
 const FLAT: u64 = 3;
 
 /// The latest rise has lasted for one of this many parts of the distance, or for [`LASTS`]: an evaluation's last
@@ -144,13 +144,13 @@ impl Stairs {
     pub(super) fn run(&self, origin: u64, came_to_rest: bool) -> Option<Run> {
         let rises = self.regular();
         let (last, first) = (rises.first()?, rises.last()?);
-        let least = if came_to_rest { RISES_AGAIN } else { RISES };
+        let enough = if came_to_rest { RISES_AGAIN } else { RISES };
         let gaps = rises.windows(2).filter_map(|it| Some(it.first()?.after.from - it.last()?.after.from));
         let gap = gaps.max()?;
         let lasts = self.last? - last.after.from >= (gap / PART_LASTS).min(LASTS);
         let is_new = first.since > origin && self.released.highest().is_none_or(|it| last.after.blocks > it);
-        let is_long = rises.len() >= least && last.after.from - first.after.from >= SPAN;
-        (is_long && lasts && is_new).then(|| Run {
+        let is_long = rises.len() >= enough && last.after.from - first.after.from >= SPAN;
+        (is_long && lasts && is_new).then_some(Run {
             since: first.since,
             base: first.before.blocks,
             top: last.after.blocks,
@@ -160,7 +160,8 @@ impl Stairs {
         })
     }
 
-    /// Returns the shape of the latest stairs, with 0 bytes if those vary; `None` where rises are too few, too close or not regular.
+    /// Returns the shape of the latest stairs, with 0 bytes if those vary; `None` where rises are too few, too close
+    /// or not regular.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
     pub(super) fn shape(&self) -> Option<episode::Stairs> {
         let rises = self.regular();
@@ -174,11 +175,11 @@ impl Stairs {
         let due = |place: usize| last.after.from.saturating_sub(every * place as u64);
         let slack = rises.iter().enumerate().map(|(place, it)| due(place).abs_diff(it.after.from)).max()?;
         // The lengths of batches may hide a small rise.
-        let (least, most) =
+        let (low, high) =
             rises.iter().map(Rise::bytes).fold((f64::MAX, 0.0_f64), |(low, high), it| (low.min(it), high.max(it)));
         let mean = (last.after.bytes - first.before.bytes) / count;
         Some(episode::Stairs {
-            bytes: if least * EVEN >= most { mean as u64 } else { 0 },
+            bytes: if low * EVEN >= high { mean as u64 } else { 0 },
             blocks: ((last.after.blocks - first.before.blocks) / count).round() as u64,
             every,
             last: last.after.from,
@@ -252,8 +253,8 @@ mod tests {
     }
 
     #[test]
-    fn what_lives_for_a_while_hides_no_stair_and_is_none() {
-        let evaluation = |step: u64| u64::from(step % 60 < 5) * 40 + u64::from(step % 2) * 7;
+    fn memory_that_lives_for_a_while_hides_no_stair_and_is_none() {
+        let evaluation = |step: u64| u64::from(step % 60 < 5) * 40 + step % 2 * 7;
         assert_eq!(found(300, |step| 100 + step / 60 + evaluation(step)).map(|it| it.1.blocks), Some(1));
         assert_eq!(found(6000, |step| 100 + evaluation(step)), None);
         assert_eq!(found(6000, |step| 100 + u64::from(step % 300 < 20) * 40), None);
@@ -265,7 +266,7 @@ mod tests {
             found(900, |step| 100 + [40, 90, 190, 260, 400].iter().filter(|it| step > **it).count() as u64),
             None
         );
-        assert_eq!(found(900, |step| 100 + [1, 2, 4, 8, 16].iter().take(step as usize / 60).sum::<u64>()), None);
+        assert_eq!(found(900, |step| 100 + (0..step / 60).take(5).map(|stair| 1 << stair).sum::<u64>()), None);
         assert_eq!(found(900, |step| 100 + (step / 60).min(2)), None);
         let varies = |step: u64| step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 58;
         assert_eq!(found(20_000, |step| 100 + varies(step) % 9), None);

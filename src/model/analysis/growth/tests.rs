@@ -26,15 +26,17 @@ fn one(all: &[Episode]) -> Episode {
     *it
 }
 
+/// The blocks of a step, and its bytes beside them.
+type Shape<'a> = &'a dyn Fn(u64) -> (u64, u64);
+
 #[test]
 fn a_staircase_is_found_at_its_third_stair_and_measured() {
     // Tensors after every 60 steps; a model with every fold, whose optimizer's state comes with its first step; logits
     // of an evaluation, whose batches are alive for some steps; a tensor of growing size beside.
-    let folds = |step: u64| (step / 25 * 36 + u64::from(step % 25 > 0) * 12, 0);
+    let folds = |step: u64| (step / 25 * 36 + u64::from(!step.is_multiple_of(25)) * 12, 0);
     let alive = |step: u64| u64::from(step % 90 < 7);
     let logits = |step: u64| (step / 90 * 17 + alive(step) * 60, alive(step) * MIB);
-    let shapes: [(u64, u64, &dyn Fn(u64) -> (u64, u64)); 3] =
-        [(60, 10, &|step| (step / 60 * 10, 0)), (25, 36, &folds), (90, 17, &logits)];
+    let shapes: [(u64, u64, Shape); 3] = [(60, 10, &|step| (step / 60 * 10, 0)), (25, 36, &folds), (90, 17, &logits)];
     for (every, blocks, shape) in shapes {
         for stairs in [4, 7, 30] {
             let it = one(&fed(every * stairs, shape));
@@ -136,7 +138,7 @@ fn a_model_that_is_being_loaded_is_not_plain_growth() {
     assert!(by_second(280, shards, 900 * MIB).is_empty(), "it waits for each shard");
     let sizes = |second: u64| (12 * second, (0..second).map(|it| it * it * 7919 % 900 * MIB).sum());
     assert!(by_second(280, sizes, 900 * MIB).is_empty(), "tensors of all sizes");
-    // After five minutes it is no loading, and it began when it began.
+    // After five minutes it is not loading, and it began when it began.
     let it = one(&by_second(400, layers, 0));
     assert!((300..=330).contains(&it.first_alert_step) && it.since_step <= 3, "{it:?}");
     assert!(it.gained >= it.last_step.saturating_sub(5) * 400 * MIB, "{it:?}");

@@ -1,6 +1,7 @@
 //! One resource of one process: raised once, updated, resolved.
 
 use super::{
+    Seen,
     alert::{Alert, Figures, Found},
     climb::{Bar, Run},
     grid::Grid,
@@ -26,18 +27,6 @@ const RECENT: usize = 256;
 
 /// More rises or changes by whole units of the lengths than this are growth.
 const MANY: usize = 24;
-
-/// A resource at one position of the axis: bytes, and for live allocations the other counts.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Seen {
-    pub(super) bytes: u64,
-    /// Requested bytes.
-    pub(super) requested: Option<u64>,
-    /// Live blocks.
-    pub(super) blocks: Option<u64>,
-    /// The peak of `bytes` so far, within steps too.
-    pub(super) peak: Option<u64>,
-}
 
 /// The result of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

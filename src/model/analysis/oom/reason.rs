@@ -97,7 +97,7 @@ impl Reason {
         let before = &seen.before;
         let live = figures.allocated?;
         let base = before.live.unwrap_or(0);
-        let again = seen.again.map(|it| it.saturating_sub(base)).unwrap_or(0).max(seen.of_tracebacks);
+        let again = seen.again.map_or(0, |it| it.saturating_sub(base)).max(seen.of_tracebacks);
         let rose = live.saturating_sub(base);
         let is_inference = seen.phase == Some("inference");
         let is_long = before.step_us.is_some_and(|it| before.since_us >= it.saturating_mul(LONG));

@@ -63,7 +63,7 @@ fn stuck_memory_is_raised_while_it_lasts_and_matters() {
         it.allocated_peak = Some(59 * GIB);
     };
     assert_eq!(raised_in(5000, with(full)), []);
-    // A peak from before segments were given back says nothing.
+    // A peak from before segments were given back shows nothing.
     let old = |step: u64, it: &mut Counters| {
         stuck(step, it);
         it.allocated_peak = Some(61 * GIB);

@@ -6,7 +6,7 @@ import logging
 import torch
 
 from steps import Bare, Counting, Failing, Property, parameters, sgd
-from told import program, run, stable
+from reported import program, run, stable
 from torch._dynamo.utils import counters
 
 
@@ -103,7 +103,7 @@ def an_optimizer_made_in_a_compiled_function():
 
 
 @program
-def what_dynamo_explains():
+def dynamo_explains():
     explained = torch._dynamo.explain(Bare(parameters()).step)()
     return explained.graph_count, explained.graph_break_count, explained.op_count
 

@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from told import program, run, stable
+from reported import program, run, stable
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -15,7 +15,7 @@ def python(code, *arguments):
 
 
 @program
-def what_an_import_leaves():
+def an_import_leaves():
     code = """
 import json, sys, os
 import torch

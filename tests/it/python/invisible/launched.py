@@ -8,7 +8,7 @@ import sys
 import tempfile
 import zipapp
 
-from told import program, run, stable
+from reported import program, run, stable
 
 FOLDER = tempfile.mkdtemp()
 
@@ -72,7 +72,7 @@ def times_of_imports():
 
 
 @program
-def imports_told():
+def imports_reported():
     return [it for it in python("-v", "-c", "pass")[1] if it.startswith("import ")]
 
 

@@ -17,7 +17,7 @@ import threading
 import traceback
 import warnings
 
-from told import program, run, stable
+from reported import program, run, stable
 
 
 @program

@@ -21,7 +21,7 @@ import weakref
 import torch
 from torch.optim import optimizer as optim
 
-from told import program, run, stable
+from reported import program, run, stable
 
 DEVICE = "cuda"
 ALL_OF = [it for it in vars(torch.optim).values() if isinstance(it, type) and issubclass(it, torch.optim.Optimizer)]

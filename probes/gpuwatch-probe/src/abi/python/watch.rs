@@ -27,7 +27,7 @@ type Restore = unsafe extern "C" fn(Object, Object, Object);
 type Switch = unsafe extern "C" fn() -> c_int;
 type Trace = unsafe extern "C" fn(Object);
 
-/// The bit of a vectorcall's count of arguments that is none of the count.
+/// The bit of a vectorcall's count of arguments that is not one of the count.
 const OFFSET: usize = 1 << (usize::BITS - 1);
 
 /// What the reading of counters raised; Python reads them again and reports it.
