@@ -26,7 +26,8 @@ pub(super) const AFTER: &str = "Example:
   gpuwatch attach 4102
 
 The main thread of the job is paused for less than a millisecond as a rule; gpuwatch prints for how long. A thread that does \
-not stop within 100 ms is left alone. Steps count from then on, or continue the optimizer's own count; peaks are those of the whole job.
+not stop within 100 ms runs on; gpuwatch tries up to five times. Steps count from then on, or continue the optimizer's own count; \
+peaks are those of the whole job.
 
 A process in the background records the job, as `gpuwatch run` does. It needs no terminal, and ends with the job or with \
 `gpuwatch detach`.

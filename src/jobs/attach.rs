@@ -54,6 +54,12 @@ use self::{
 };
 use crate::{facts::text::Foreign, sources::system};
 
+/// How often to try to stop the main thread, and how long it runs undisturbed in between.
+#[cfg(target_arch = "x86_64")]
+const ATTEMPTS: u32 = 5;
+#[cfg(target_arch = "x86_64")]
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(50);
+
 /// The time between two checks for the job's answer.
 const POLL_EVERY: Duration = Duration::from_millis(5);
 
@@ -264,7 +270,18 @@ fn queue(target: &Target, memory: &std::fs::File, order: &Order) -> io::Result<D
         bytes.push(0);
         bytes
     };
-    trace::queue(target.facts.pid, memory, at, text).map_err(io::Error::other)
+    // A busy machine may not let the thread stop in time. It runs on as before then, so it can be asked again.
+    let mut queued = trace::queue(target.facts.pid, memory, at, text);
+    for _ in 1..ATTEMPTS {
+        let Err(trace::Failure::Late) = queued else { break };
+        sleep(BETWEEN_ATTEMPTS);
+        // One that is still about to stop cannot be asked: it was late.
+        queued = trace::queue(target.facts.pid, memory, at, text).map_err(|why| match why {
+            trace::Failure::Refused(_) => trace::Failure::Late,
+            other => other,
+        });
+    }
+    queued.map_err(io::Error::other)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
