@@ -16,7 +16,7 @@ use crate::{
     },
     model::{
         alerts::Policy,
-        analysis::fragmentation::is_expandable,
+        analysis::{fragmentation::is_expandable, severity::Severity},
         findings::{Finding, Kind},
         peaks::DevicePeaks,
         session::process::Life,
@@ -193,6 +193,14 @@ impl Verdict {
         }
     }
 
+    /// An early error of a process whose end is not recorded may have been the end of the job.
+    fn note_undecided(&mut self) {
+        let is_open = |it: &&Finding| it.kind == Kind::Oom && it.severity == Severity::Info && it.is_active();
+        for it in self.findings.iter().filter(is_open).filter(|it| !it.is_allowed()) {
+            self.doubts.push(format!("{}: the recording does not show whether the job handled it", text::subject(it)));
+        }
+    }
+
     fn judge(&mut self, limits: &Limits) {
         self.doubts.extend(self.run.session.losses.words());
         if limits.require_end && !self.run.is_whole {
@@ -200,6 +208,7 @@ impl Verdict {
         }
         self.note_end();
         self.note_unread();
+        self.note_undecided();
         self.judge_steps(limits.max_growth.is_some());
         let worst = self.findings.iter().filter(|it| !it.is_allowed() && limits.are_hit_by(it));
         self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));

@@ -18,9 +18,6 @@ pub mod buckets;
 /// A value over a rising axis, in bounded memory.
 pub mod curve;
 
-/// Memory that rises rarely, by about as much each time.
-pub mod stairs;
-
 /// Spans of growth, from the detector to the diagnosis.
 pub mod episode;
 

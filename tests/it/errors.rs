@@ -3,6 +3,7 @@
 use crate::{
     launch::Home,
     oom::machine,
+    pace::recorded,
     pty::PROGRAM,
     shim::script,
     story::{GIB, MIB, Story, counters},
@@ -16,7 +17,7 @@ use gpuwatch::{
     model::findings::{Finding, Kind, findings},
 };
 use serde_json::Value;
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, process::Command};
 
 /// Runs jobs, one after the other, beside a stranger; returns what `check` reports of the errors of each, and its exit
 /// code.
@@ -169,12 +170,34 @@ fn an_early_error_of_a_running_job_is_open_until_steps_follow_or_the_job_ends() 
     let mut waiting = failing();
     waiting.wait(61_000_000).add(Fact::Second);
     assert_eq!(severities(&waiting)[0], "critical", "nothing happens any more");
+    // A server whose requests fail again and again searches nothing, however soon the next one fails.
+    let mut serving = failing();
+    for _ in 0..12 {
+        serving.wait(29_500_000);
+        fails(&mut serving, None);
+    }
+    assert_eq!(severities(&serving)[0], "critical", "every request fails");
     for step in 1..=100 {
         story.wait(100_000).sample(0, step, Counters { allocated_peak: Some(70 * GIB), ..counters(20 * GIB, GIB) });
     }
     let [searched] = &found(&story)[..] else { panic!("{:#?}", found(&story)) };
     assert_eq!((searched.severity.name(), searched.cause.id(), searched.is_active()), ("info", "size-search", false));
     assert!(searched.sentence.as_ref().unwrap().starts_with("3 attempts ran out of memory"), "{searched:#?}");
+    let sentence = |story: &Story| found(story).last().unwrap().sentence.clone().unwrap();
+    assert!(sentence(&story).ends_with("before the first step that fitted; no error came after it."), "{searched:#?}");
     fails(&mut story, Some(100));
     assert_eq!(severities(&story), ["critical", "info"], "an error after training has settled is none of the search");
+    assert!(sentence(&story).ends_with("before the first step that fitted."), "{}", sentence(&story));
+}
+
+/// The recorder ended with the machine, so nothing shows whether the job went on.
+#[test]
+fn a_run_whose_recording_ends_soon_after_an_early_error_is_not_judged() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("run.jsonl.zst");
+    recorded(&failing(), &file);
+    let output = Command::new(PROGRAM).args(["check", "--json"]).arg(&file).output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let doubts = json["doubts"].to_string();
+    assert!(output.status.code() == Some(2) && doubts.contains("does not show whether the job handled it"), "{json:#}");
 }

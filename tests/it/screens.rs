@@ -135,8 +135,8 @@ fn every_trouble_is_a_state_of_its_own() {
         (Fact::Processes { device: device(0), reading: Err(Trouble::NotSupported) }, "does not have it"),
         (Fact::DeviceGone { device: device(0) }, "gone from the driver's list"),
         (Fact::Notice("the socket directory is not ours".into()), "the socket directory is not ours"),
-        (oom(), "OUT OF MEMORY  rank 0 on GPU 0, step 99: other processes hold 9.00 GiB (6 %)"),
-        (oom(), "Without them, 2.00 GiB would have fitted. Largest unused block:"),
+        (oom(), "OUT OF MEMORY  rank 0 on GPU 0, step 99: other processes hold 9.00 GiB (6 %) of"),
+        (oom(), "the device. Without them, 2.00 GiB would have fitted. Largest unused block:"),
         (oom(), "20.00 MiB. Live blocks: 40 x 1.00 GiB, 96 x 20.00 MiB, 7 x 2.00 MiB"),
         (Fact::JobEnded { code: Some(3), signal: None }, "exit code 3"),
     ];

@@ -13,6 +13,7 @@
 //! private pools serve no other requests.
 
 mod account;
+pub mod rare_rises;
 pub mod reason;
 
 use super::{

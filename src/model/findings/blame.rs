@@ -31,8 +31,8 @@ const ALONE: f64 = 0.9;
 /// If nothing else explains the error, growth leads if it took this share of the device.
 const MATTERS: f64 = 0.04;
 
-/// Live memory whose growth was noticed is a staircase as well if the stairs are this part of the growth.
-const STAIRS: f64 = 0.75;
+/// Growth that was noticed is one of rare rises if they are this part of it.
+const RARE: f64 = 0.75;
 
 impl Place<'_> {
     /// The finding for an out-of-memory error; `None` for all but the last error of a search for a size that fits. If
@@ -41,8 +41,8 @@ impl Place<'_> {
         let figures = &it.figures;
         let step = it.reported.step.unwrap_or(0);
         let stage = search::stage(self.process, self.on, it, self.session.now);
-        if let Stage::Fitted { attempts, last } = stage {
-            return last.then(|| self.searched(it, attempts));
+        if let Stage::Fitted { attempts, last, is_followed } = stage {
+            return last.then(|| self.searched(it, attempts, is_followed));
         }
         let sites = self.process.lines_at(it);
         let is_caught = self.on.step.is_some_and(|it| it > step + 1);
@@ -69,14 +69,15 @@ impl Place<'_> {
     }
 
     /// The finding of a search for a size that fits: all its errors in one.
-    fn searched(&self, it: &OutOfMemory, attempts: u64) -> Finding {
+    fn searched(&self, it: &OutOfMemory, attempts: u64, is_followed: bool) -> Finding {
         let mut evidence = Evidence::default();
         evidence.add("attempts", attempts as f64, Unit::Count);
         let (step, at) = (it.reported.step.unwrap_or(0), Stamp(it.reported.at_us));
         let failed = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
         let line = it.line().map_or_else(String::new, |it| format!(" at {it}"));
-        let sentence =
-            format!("{failed} ran out of memory{line} before the first step that fitted; no error came after it.");
+        let when = if step == 0 { "before the first step that fitted" } else { "before training settled" };
+        let after = if is_followed { "" } else { "; no error came after it" };
+        let sentence = format!("{failed} ran out of memory{line} {when}{after}.");
         Finding {
             sentence: Some(sentence),
             resolved_step: Some(step + 1),
@@ -93,7 +94,7 @@ impl Place<'_> {
         // The parameters of a network are held by it, which explains nothing.
         let kept = holder.filter(|it| (it.items.is_some() || it.is_local) && matters(it, reason));
         let held = match reason {
-            Reason::SinceStep(..) | Reason::Stairs(_) | Reason::Equal(..) => {
+            Reason::SinceStep(..) | Reason::RareRises(_) | Reason::Equal(..) => {
                 kept.as_ref().map_or_else(String::new, |it| format!(", held by {}", it.path))
             }
             _ => String::new(),
@@ -141,7 +142,7 @@ fn leads(reason: &Reason, growth: Option<&(Finding, Bytes)>, figures: &OomFigure
         _ => None,
     };
     let by_growth = growth.is_none_or(|(found, gained)| match reason {
-        Reason::Stairs(_) => found.culprit.is_none() && bytes as f64 >= STAIRS * gained.0 as f64,
+        Reason::RareRises(_) => found.culprit.is_none() && bytes as f64 >= RARE * gained.0 as f64,
         _ => bytes > gained.0,
     });
     by_growth && elsewhere.is_none_or(|it| bytes > it)

@@ -8,7 +8,7 @@ use crate::{
     facts::units::Stamp,
     model::session::{
         oom::OutOfMemory,
-        process::{OnDevice, Process},
+        process::{OOMS, OnDevice, Process},
     },
 };
 
@@ -21,13 +21,17 @@ const CALM: u64 = 3;
 /// How long an early error is open without a step or another attempt, in µs.
 const WAIT_US: u64 = 60_000_000;
 
+/// How long a search may take, in µs: a server whose requests fail again and again searches nothing.
+const SEARCH_US: u64 = 300_000_000;
+
 /// What an error is to its job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// An early error of a running job: it may be handled.
     Open,
-    /// One of so many attempts of a search that found a size; whether it is the last of them.
-    Fitted { attempts: u64, last: bool },
+    /// One of so many attempts of a search that found a size; whether it is the last of them, and whether another error
+    /// came after the search.
+    Fitted { attempts: u64, last: bool, is_followed: bool },
     /// No error of a search.
     Usual,
 }
@@ -46,9 +50,11 @@ pub(super) fn stage(process: &Process, on: &OnDevice, it: &OutOfMemory, now: Sta
     let found = errors.iter().enumerate().rev().find(has_settled);
     let place = errors.iter().position(|error| std::ptr::eq(*error, it)).unwrap_or(usize::MAX);
     if let Some((end, _)) = found.filter(|(end, _)| place <= *end) {
-        return Stage::Fitted { attempts: end as u64 + 1, last: place == end };
+        let is_followed = end + 1 < errors.len();
+        return Stage::Fitted { attempts: end as u64 + 1, last: place == end, is_followed };
     }
-    let last = errors.last().map_or(0, |it| it.reported.at_us);
-    let is_open = step(it) <= EARLY && process.is_alive() && now.since(Stamp(last)) < WAIT_US;
+    let since = |error: Option<&&OutOfMemory>| now.since(Stamp(error.map_or(0, |it| it.reported.at_us)));
+    let is_search = since(errors.last()) < WAIT_US && since(errors.first()) < SEARCH_US && errors.len() < OOMS;
+    let is_open = step(it) <= EARLY && process.is_alive() && is_search;
     if is_open { Stage::Open } else { Stage::Usual }
 }

@@ -25,7 +25,8 @@ pub(super) fn words(argv: &[String], varies: bool) -> Option<String> {
 fn batch(words: &mut [String]) -> Option<u64> {
     let is_name = |it: &str| {
         let name = it.trim_start_matches('-').rsplit('.').next().unwrap_or_default().to_lowercase();
-        name.contains("batch") || name == "bs"
+        let name = name.replace(['-', '_'], "");
+        name == "bs" || ["batch", "batchsize"].iter().any(|ending| name.ends_with(ending)) && !name.starts_with("num")
     };
     for place in 1..words.len() {
         let word = words.get(place)?.clone();
@@ -61,6 +62,14 @@ mod tests {
             ("python train.py --batch-size 48 --lr 1", "48 -- python train.py --batch-size '{batch}' --lr 1"),
             ("python t.py --per_device_train_batch_size=8", "8 -- python t.py '--per_device_train_batch_size={batch}'"),
             ("python -m app data.batch_size=16", "16 -- python -m app 'data.batch_size={batch}'"),
+            (
+                "python t.py --limit_train_batches=100 --train-batch 8",
+                "8 -- python t.py --limit_train_batches=100 --train-batch '{batch}'",
+            ),
+            (
+                "python t.py --num-batches 5 --eval_every_batches 9 --bs 4",
+                "4 -- python t.py --num-batches 5 --eval_every_batches 9 --bs '{batch}'",
+            ),
             ("python train.py", "64 -- python train.py (the script reads it from the environment variable `batch`)"),
             ("python train.py --batch auto", "64 -- python train.py --batch auto (the script reads it"),
         ] {

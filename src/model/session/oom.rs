@@ -10,11 +10,10 @@ use crate::{
         culprit::{self, Spot},
         episode::Episode,
         oom::{
-            self, Blocks, OomFigures, Tenant,
+            self, Blocks, OomFigures, Tenant, rare_rises,
             reason::{Before, Seen},
         },
         signature::Trail,
-        stairs,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -44,7 +43,7 @@ pub struct OutOfMemory {
 /// Smaller rises are noise, in bytes.
 const SMALLEST_RISE: u64 = 1 << 20;
 
-/// Two rises show a staircase if memory has run out.
+/// Two rises show that more would have come, if memory has run out.
 const RISES: u64 = 2;
 
 /// Returns the course of live memory up to an error of a job that counts steps.
@@ -58,7 +57,7 @@ pub(super) fn before(trail: &Trail, oom: &Oom) -> Before {
         step: Some(step),
         since_us: trail.latest_at().map_or(0, |it| oom.at_us.saturating_sub(it.0)),
         step_us: trail.step_us(),
-        stairs: stairs::stairs(&live, RISES, SMALLEST_RISE),
+        rises: rare_rises::find(&live, RISES, SMALLEST_RISE),
     }
 }
 

@@ -7,6 +7,7 @@ use crate::{
         units::{self, Bytes},
     },
     model::{
+        analysis::{cause::Cause, severity::Severity},
         contact::locked,
         findings::{Finding, Kind},
         session::{
@@ -127,6 +128,10 @@ fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     let who = short(process);
     let is_it = |it: &&Finding| it.kind == Kind::Oom && it.is_of(process) && it.first_alert_at.0 == oom.at_us;
     let found = context.findings.all.iter().find(is_it);
+    // The job expects it.
+    if found.is_some_and(|it| it.cause == Cause::SizeSearch) {
+        return None;
+    }
     // The cause is worth more than its figures; the sentence may have the first two already.
     let sentence = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE));
     // What follows is the cause, or the line that asked for the memory.
@@ -135,7 +140,8 @@ fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     let figures = is_grown.then(|| format!("Asked for {tried}, {free} was free{limit}"));
     let rest = figures.into_iter().chain(held(oom)).collect::<Vec<_>>().join(". ");
     let words = why.into_iter().chain(Some(rest)).collect::<Vec<_>>().join(" ");
-    Some((Role::Bad, format!("OUT OF MEMORY  {who} on {place}{step}: {}", words.trim_end())))
+    let role = if found.is_some_and(|it| it.severity == Severity::Info) { Role::Warning } else { Role::Bad };
+    Some((role, format!("OUT OF MEMORY  {who} on {place}{step}: {}", words.trim_end())))
 }
 
 /// Describes the allocator then: the largest hole, and the sizes with the most memory.

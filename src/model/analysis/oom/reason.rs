@@ -7,18 +7,18 @@
 //!   error before are live still; or a traceback was found among the holders of the largest blocks.
 //! - `SinceStep`: live memory rose since the last optimizer step while no gradients were recorded, or for several times
 //!   as long as a step takes, into a long container.
-//! - `Stairs`: live memory rose rarely and for good.
+//! - `RareRises`: live memory rose rarely and for good.
 //! - `Equal`: a job that counts no steps keeps many blocks of the same size.
 //!
 //! Without any of them, a step needed more than any before it (`Larger`), or no step has fitted yet (`First`).
 
-use super::OomFigures;
+use super::{OomFigures, rare_rises::RareRises};
 use crate::{
     facts::{
         event::wire::limits::grouped,
         units::{self, Bytes},
     },
-    model::analysis::{cause::Cause, stairs::Stairs},
+    model::analysis::cause::Cause,
 };
 use serde::{Deserialize, Serialize};
 
@@ -52,7 +52,7 @@ pub struct Before {
     /// How long a step takes, in µs.
     pub step_us: Option<u64>,
     /// The rises of live memory, if they are rare.
-    pub stairs: Option<Stairs>,
+    pub rises: Option<RareRises>,
 }
 
 /// What is known about an error, apart from its figures.
@@ -80,7 +80,7 @@ pub enum Reason {
     /// Live memory rose by so many bytes since a step; `true` if gradients are not recorded.
     SinceStep(u64, u64, bool),
     /// Live memory rose rarely and for good.
-    Stairs(Stairs),
+    RareRises(RareRises),
     /// Blocks of a size, and how many.
     Equal(u64, u64),
     /// A step needed more than the bytes that any step before it needed.
@@ -116,7 +116,7 @@ impl Reason {
         let reasons = [
             of_step.is_none().then_some(Self::FailedAttempt(again)),
             of_step.map(|step| Self::SinceStep(rose, step, is_inference)),
-            before.stairs.map(Self::Stairs),
+            before.rises.map(Self::RareRises),
             equal.map(|(size, count)| Self::Equal(*size, *count)),
         ];
         let matters = |it: &Self| {
@@ -142,7 +142,7 @@ impl Reason {
     pub fn bytes(&self) -> u64 {
         match self {
             Self::FailedAttempt(bytes) | Self::SinceStep(bytes, ..) => *bytes,
-            Self::Stairs(it) => it.gained,
+            Self::RareRises(it) => it.gained,
             Self::Equal(size, count) => size.saturating_mul(*count),
             Self::Larger(_) | Self::First | Self::Model => 0,
         }
@@ -153,7 +153,7 @@ impl Reason {
         match self {
             Self::FailedAttempt(_) => Cause::FailedAttempt,
             Self::SinceStep(..) => Cause::OutputsGathered,
-            Self::Stairs(_) | Self::Equal(..) => Cause::TensorsRetained,
+            Self::RareRises(_) | Self::Equal(..) => Cause::TensorsRetained,
             Self::Larger(_) => Cause::LargerInputs,
             Self::First | Self::Model => Cause::Oom,
         }
@@ -162,7 +162,7 @@ impl Reason {
     /// Returns the remedy, if there is a better one than the cause's.
     pub fn remedy(&self) -> Option<&'static str> {
         match self {
-            Self::Stairs(_) => Some(
+            Self::RareRises(_) => Some(
                 "free what the epoch, fold or evaluation before has left (del the model, the optimizer, the outputs; clear \
                  what the framework keeps of them)",
             ),
@@ -193,7 +193,7 @@ impl Reason {
                     if *is_inference { "without gradients and without another step" } else { "without another step" };
                 format!("live memory rose by {} since {}, {what}", Bytes(*bytes), place(*step))
             }
-            Self::Stairs(it) => format!(
+            Self::RareRises(it) => format!(
                 "live memory rose by {} {}, once in about {} steps, and never fell",
                 Bytes(it.rise),
                 units::counted(it.count, "time"),
@@ -262,7 +262,7 @@ mod tests {
     /// A hundred steps of 100 ms, with 2 GiB after each and 5 GiB at most.
     fn before() -> Before {
         let (live, peak) = (Some(2 * GIB), Some(5 * GIB));
-        Before { live, peak, step: Some(100), since_us: 90_000, step_us: Some(100_000), stairs: None }
+        Before { live, peak, step: Some(100), since_us: 90_000, step_us: Some(100_000), rises: None }
     }
 
     fn reason(seen: &Seen) -> Option<Reason> {
@@ -297,14 +297,14 @@ mod tests {
 
     #[test]
     fn the_reason_with_most_bytes_is_reported() {
-        let stairs = Stairs { count: 6, rise: 3 * GIB, every: 60, since: 60, latest: 360, gained: 18 * GIB };
-        let with = Before { stairs: Some(stairs), live: Some(20 * GIB), ..before() };
+        let rises = RareRises { count: 6, rise: 3 * GIB, every: 60, since: 60, latest: 360, gained: 18 * GIB };
+        let with = Before { rises: Some(rises), live: Some(20 * GIB), ..before() };
         let seen = Seen { phase: Some("forward"), before: with, ..Seen::default() };
-        assert_eq!(reason(&seen), Some(Reason::Stairs(stairs)));
-        let sentence = Reason::Stairs(stairs).sentence(&figures(), &with, |it| format!("step {it}"));
+        assert_eq!(reason(&seen), Some(Reason::RareRises(rises)));
+        let sentence = Reason::RareRises(rises).sentence(&figures(), &with, |it| format!("step {it}"));
         assert_eq!(sentence, "live memory rose by 3.00 GiB 6 times, once in about 60 steps, and never fell");
         let evaluates = Seen { phase: Some("inference"), ..seen };
-        assert_eq!(reason(&evaluates), Some(Reason::Stairs(stairs)), "the evaluation has taken 2 GiB only");
+        assert_eq!(reason(&evaluates), Some(Reason::RareRises(rises)), "the evaluation has taken 2 GiB only");
     }
 
     #[test]

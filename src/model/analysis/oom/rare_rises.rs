@@ -1,4 +1,7 @@
-//! Finds staircases: memory that rises rarely, by about as much each time, and never falls again.
+//! Finds rare rises of live memory, by about as much each time, that are never given back.
+//!
+//! An out-of-memory error is explained by two of them. Of a running job, `growth::stairs` reports staircases from the
+//! third rise on, by the count of blocks.
 //!
 //! A job that keeps something once in an epoch, a fold or an evaluation is flat between two rises. The floor of the
 //! course (at each position the least value from there on) rises exactly where memory rises for good: what a step or
@@ -16,9 +19,9 @@ const UNLIKE: u64 = 2;
 /// The part of the whole gain that rises of one kind have to explain.
 const MOST: f64 = 0.75;
 
-/// A staircase in the course of live memory.
+/// Rare rises in the course of live memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stairs {
+pub struct RareRises {
     /// Number of rises.
     pub count: u64,
     /// The usual rise in bytes: the median.
@@ -33,9 +36,9 @@ pub struct Stairs {
     pub gained: u64,
 }
 
-/// Finds the staircase in `(step, bytes)`, in the order of steps; `None` if there are fewer than `at_least` rises (two
+/// Finds rare rises in `(step, bytes)`, in the order of steps; `None` if there are fewer than `at_least` rises (two
 /// at the least) of at least `smallest` bytes, or if they do not explain most of the gain.
-pub fn stairs(points: &[(u64, u64)], at_least: u64, smallest: u64) -> Option<Stairs> {
+pub fn find(points: &[(u64, u64)], at_least: u64, smallest: u64) -> Option<RareRises> {
     let rises = rises(points);
     let all: u64 = rises.iter().map(|it| it.bytes).sum();
     let mut sizes: Vec<u64> = rises.iter().map(|it| it.bytes).filter(|it| *it >= smallest.max(1)).collect();
@@ -50,7 +53,7 @@ pub fn stairs(points: &[(u64, u64)], at_least: u64, smallest: u64) -> Option<Sta
     let every = median(&mut distances)?;
     let count = steps.len() as u64;
     let is_regular = distances.iter().all(|it| it.saturating_mul(UNLIKE + 1) >= every);
-    (count >= at_least.max(2) && is_regular && gained as f64 >= MOST * all as f64).then_some(Stairs {
+    (count >= at_least.max(2) && is_regular && gained as f64 >= MOST * all as f64).then_some(RareRises {
         count,
         rise: usual,
         every,
@@ -110,31 +113,31 @@ mod tests {
 
     #[test]
     fn equal_rises_far_apart_are_a_staircase() {
-        let found = stairs(&course(400, 60, |_| 40 * MIB), 3, MIB).unwrap();
+        let found = find(&course(400, 60, |_| 40 * MIB), 3, MIB).unwrap();
         assert_eq!((found.count, found.every, found.since, found.latest), (6, 60, 60, 360));
         assert!(found.rise.abs_diff(40 * MIB) < MIB && found.gained.abs_diff(240 * MIB) < 3 * MIB, "{found:?}");
-        let uneven = stairs(&course(400, 60, |at| (30 + at * 3) * MIB), 3, MIB).unwrap();
+        let uneven = find(&course(400, 60, |at| (30 + at * 3) * MIB), 3, MIB).unwrap();
         assert_eq!(uneven.count, 6, "later models are larger");
     }
 
     #[test]
     fn a_steady_leak_a_flat_job_and_a_job_that_gives_back_are_none() {
-        assert_eq!(stairs(&course(400, 1, |_| MIB), 2, MIB), None);
-        assert_eq!(stairs(&course(400, 500, |_| MIB), 2, MIB), None);
+        assert_eq!(find(&course(400, 1, |_| MIB), 2, MIB), None);
+        assert_eq!(find(&course(400, 500, |_| MIB), 2, MIB), None);
         let given_back: Vec<_> = (1..=400).map(|step| (step, 300 * MIB + step % 60 * MIB)).collect();
-        assert_eq!(stairs(&given_back, 2, MIB), None, "each rise is given back");
+        assert_eq!(find(&given_back, 2, MIB), None, "each rise is given back");
         let warm = |step: u64| if step < 3 { 100 * MIB } else { 300 * MIB };
-        assert_eq!(stairs(&(1..=400).map(|step| (step, warm(step))).collect::<Vec<_>>(), 2, MIB), None);
-        assert_eq!((stairs(&[], 2, 1), stairs(&[(1, 5)], 2, 1)), (None, None));
+        assert_eq!(find(&(1..=400).map(|step| (step, warm(step))).collect::<Vec<_>>(), 2, MIB), None);
+        assert_eq!((find(&[], 2, 1), find(&[(1, 5)], 2, 1)), (None, None));
     }
 
     #[test]
     fn evaluations_that_return_what_they_take_do_not_hide_what_they_keep() {
         let busy = |(step, bytes): &(u64, u64)| (*step, bytes + if step % 60 < 5 { 900 * MIB } else { 0 });
-        let found = stairs(&course(400, 60, |_| 40 * MIB).iter().map(busy).collect::<Vec<_>>(), 3, MIB).unwrap();
+        let found = find(&course(400, 60, |_| 40 * MIB).iter().map(busy).collect::<Vec<_>>(), 3, MIB).unwrap();
         assert_eq!((found.count, found.every), (6, 60));
         let few = course(130, 60, |_| 40 * MIB);
-        assert_eq!(stairs(&few, 3, MIB), None);
-        assert_eq!(stairs(&few, 2, MIB).map(|it| it.count), Some(2));
+        assert_eq!(find(&few, 3, MIB), None);
+        assert_eq!(find(&few, 2, MIB).map(|it| it.count), Some(2));
     }
 }
