@@ -9,9 +9,15 @@ use signal_hook::{consts::SIGTERM, iterator::Signals};
 use std::{
     io,
     process::Child,
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     thread,
 };
+
+/// Whether a request came: a job may end by it as if it had not been asked.
+static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The process that runs now.
 static RUNNING: Mutex<Option<OwnedFd>> = Mutex::new(None);
@@ -24,6 +30,10 @@ pub fn pass_on() -> io::Result<()> {
     let mut signals = Signals::new([SIGTERM])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {
+            // The second request does not wait for the job.
+            if IS_ASKED.swap(true, Ordering::AcqRel) {
+                die_by(signal);
+            }
             let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
             match &*running {
                 // It may have ended just now.
@@ -33,6 +43,11 @@ pub fn pass_on() -> io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Whether gpuwatch has to end.
+pub(super) fn is_asked() -> bool {
+    IS_ASKED.load(Ordering::Acquire)
 }
 
 /// Waits for a child, which gets the requests to end until then.

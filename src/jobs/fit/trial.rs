@@ -141,6 +141,9 @@ impl Bench {
         command.envs(self.set.clone());
         let job = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
         let status = stop::wait(job, |mut it| it.wait())?;
+        if stop::is_asked() {
+            return Err(Trouble::Interrupted(libc::SIGTERM));
+        }
         if let Some(signal) = status.signal().filter(|it| [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(it)) {
             return Err(Trouble::Interrupted(signal));
         }
