@@ -21,6 +21,7 @@ use std::{
     path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
         mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, TrySendError, channel, sync_channel},
     },
     thread,
@@ -83,6 +84,8 @@ struct Shared {
     /// What the queue had no room for.
     missed: Mutex<Missed>,
     state: Mutex<State>,
+    /// Whether the file has its end; the disk may still have to take it.
+    is_closed: AtomicBool,
 }
 
 fn locked<T>(it: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -159,7 +162,9 @@ impl Recorder {
     }
 
     fn end(&mut self, patience: Duration) {
-        if self.queue.take().is_some() && self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout) {
+        let is_late =
+            self.queue.take().is_some() && self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
+        if is_late && !self.shared.is_closed.load(Ordering::Acquire) {
             let why = "the disk does not answer".to_owned();
             locked(&self.shared.state).trouble = Some(why);
         }
@@ -214,6 +219,8 @@ fn record(mut journal: Journal, items: &Receiver<Item>, shared: &Shared, syncer:
     take_missed(&mut journal, shared);
     journal.end(Instant::now());
     let mut state = journal.state();
+    *locked(&shared.state) = state.clone();
+    shared.is_closed.store(true, Ordering::Release);
     let last_sync = journal.into_file().map_or(Ok(()), |it| syncer.finish(vec![it]));
     state.trouble = state.trouble.or_else(|| Some(last_sync.err()?.to_string()));
     *locked(&shared.state) = state;
