@@ -38,7 +38,8 @@ pub(super) struct Order {
 }
 
 /// Starts the thread, with `order` as a name of its own. A thread that cannot start or load the probe is an answer too;
-/// where not even that can be written, the request goes, so that it does not stand in the way of the next.
+/// where not even that can be written, the request goes, so that it does not stand in the way of the next. Nothing is
+/// raised: what a thread raises is printed.
 const BEGIN: &str = "import os, _thread
 def reply(words):
  path = os.path.join(order['place'], order['answer'])
@@ -46,7 +47,10 @@ def reply(words):
  os.replace(path + b'.tmp', path)
 def refuse(error):
  try: reply('refused could not start the probe: %r' % (error,))
- except BaseException: os.unlink(os.path.join(order['place'], b'asked'))
+ except BaseException:
+  for name in (b'asked', order['begun'], order['answer'] + b'.tmp'):
+   try: os.unlink(os.path.join(order['place'], name))
+   except BaseException: pass
 def join():
  try:
   with open(order['join'], 'rb') as file: text = file.read()
