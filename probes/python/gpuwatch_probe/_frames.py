@@ -25,11 +25,15 @@ _FRAMES = {id(GeneratorType): "gi_frame", id(CoroutineType): "cr_frame", id(Asyn
 _PACKAGE = __name__.rpartition(".")[0]
 
 
+def has_lock():
+    """Whether Python has its global lock. Without it, frames of other threads may end while they are read."""
+    return sys.version_info < (3, 13) or sys._is_gil_enabled()
+
+
 def running():
     """Returns the running frames, each thread's innermost first, without the probe's own."""
     tops = []
-    if getattr(sys, "_is_gil_enabled", bool)() or sys.version_info < (3, 13):
-        # Without the GIL, another thread's frames may end while they are read.
+    if has_lock():
         tops = sys._current_frames()
         # A frame held by its own variable would stay alive, with all that it refers to.
         del tops[get_ident()]

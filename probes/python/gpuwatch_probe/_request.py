@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from ._frames import function_name, is_own, running, values
+from ._frames import function_name, has_lock, is_own, running, values
 from ._stacks import LIBRARY, MACHINERY, OWN
 
 # The most frames to send, errors of one chain, frames of one traceback, and values of one container to read.
@@ -74,7 +74,8 @@ def keeps_tensors(torch, alive):
     """Returns whether an error that the job handles right now, or one of `alive`, which it keeps otherwise, keeps tensors:
     in the variables of calls that have ended, which its traceback keeps."""
     until = time.monotonic() + _SEARCH_S
-    base, errors = torch._C.TensorBase, _handled() + alive
+    base = torch._C.TensorBase
+    errors = _handled() + (alive if has_lock() else [])
     if not errors:
         return False
     alive = {id(it) for it in running()}
@@ -91,7 +92,7 @@ def keeps_tensors(torch, alive):
 def _handled():
     """Returns the errors that are being handled, with those that they came from."""
     # Python 3.10 and 3.11 have triples.
-    current = getattr(sys, "_current_exceptions", dict)()
+    current = getattr(sys, "_current_exceptions", dict)() if has_lock() else {}
     found = [it[1] if type(it) is tuple else it for it in current.values()]
     found.append(sys.exc_info()[1])
     chain = []
