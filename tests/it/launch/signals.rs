@@ -145,10 +145,15 @@ fn every_signal_that_can_be_sent_reaches_the_job_and_does_not_end_run() {
 #[test]
 fn a_limit_on_file_sizes_ends_the_recording_and_not_the_job() {
     let home = Home::new();
+    // The probe's files are there already, so that only the recording meets the limit.
+    assert!(done(home.gpuwatch(&["env"])).status.success());
     // Python ignores the signal, and what it starts would.
     let limit = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))\n\
                  signal.signal(signal.SIGXFSZ, signal.SIG_DFL)";
     let output = done(after(limit, &with_run(&["sh", "-c", "echo done; exit 3"]), &home));
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(3), "done\n"), "{output:?}");
-    assert!(text(&output.stderr).contains("File too large"), "{output:?}");
+    let printed = text(&output.stderr);
+    assert!(printed.contains("the recording stopped: File too large") && printed.lines().count() == 1, "{output:?}");
+    let left = std::fs::read_dir(home.0.path().join("state/gpuwatch/recordings")).into_iter().flatten().flatten();
+    assert_eq!(left.filter(|it| it.metadata().unwrap().len() > 0).count(), 0, "nothing was recorded");
 }

@@ -68,17 +68,23 @@ fn other_machines_get_the_figures_with_the_token_and_over_tls_alone() {
     server.end();
 }
 
-#[test]
-fn peers_without_the_token_keep_no_scraper_waiting() {
-    let (home, folder, authority) = (Home::new(), Folder::new(), Authority::new("the issuer"));
+/// A server whose figures need the token [`KEY`], and its port.
+fn with_token(home: &Home, folder: &Folder, authority: &Authority) -> (Server, u16) {
     let issued = authority.local();
     let (certificate, key) = (folder.certificate("cert", &issued.certificate), folder.key("key", &issued.key));
     let token = folder.write("token", "open sesame\n", 0o600);
     let arguments = ["serve", "--no-nvml", "--metrics", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
-    let mut command = gpuwatch(&home, "/dev/null", &arguments);
+    let mut command = gpuwatch(home, "/dev/null", &arguments);
     command.args(["--token", &token]);
     let server = Server::of(command);
     let port = server.host().rsplit_once(':').unwrap().1.parse().unwrap();
+    (server, port)
+}
+
+#[test]
+fn peers_without_the_token_keep_no_scraper_waiting() {
+    let (home, folder, authority) = (Home::new(), Folder::new(), Authority::new("the issuer"));
+    let (server, port) = with_token(&home, &folder, &authority);
 
     // One that could stay by asking again and again is sent away.
     let mut asking = authority.connect(port);
@@ -100,14 +106,7 @@ fn peers_without_the_token_keep_no_scraper_waiting() {
 #[test]
 fn a_server_under_attack_stays_small_and_answers() {
     let (home, folder, authority) = (Home::new(), Folder::new(), Authority::new("the issuer"));
-    let issued = authority.local();
-    let (certificate, key) = (folder.certificate("cert", &issued.certificate), folder.key("key", &issued.key));
-    let token = folder.write("token", "open sesame\n", 0o600);
-    let arguments = ["serve", "--no-nvml", "--metrics", "127.0.0.1:0", "--tls-cert", &certificate, "--tls-key", &key];
-    let mut command = gpuwatch(&home, "/dev/null", &arguments);
-    command.args(["--token", &token]);
-    let server = Server::of(command);
-    let port: u16 = server.host().rsplit_once(':').unwrap().1.parse().unwrap();
+    let (server, port) = with_token(&home, &folder, &authority);
     let scrape = || {
         let scraper = authority.connect(port);
         scraper.sock.set_read_timeout(Some(PATIENCE)).unwrap();
