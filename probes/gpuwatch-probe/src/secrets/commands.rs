@@ -2,7 +2,8 @@
 
 use super::{
     Grade, Span, listed,
-    names::{Class, class},
+    literals::bare,
+    names::{Class, class, is_folder},
     programs::{Program, Take, program},
     values::{grade, is_quantity, is_reference},
     words::is_separator,
@@ -16,6 +17,12 @@ const SETTERS: &str = "add config configure modify put set setenv";
 
 /// Options that read a secret from what the command before a `|` prints.
 const FROM_PIPE: &str = "--password-stdin -S --with-token --stdin --token-stdin chpasswd --passphrase-fd";
+
+/// Words with which a sentence about an option continues: `--token is required`.
+const CONTINUE: &str = "\
+    accepts and are argument as at because before but by can cannot does expects flag for from has if in instead is may \
+    must needs not of on option or overrides parameter reads requires should so specifies takes than that then to unless \
+    until using via was when which will with without";
 
 /// Groups of users, as in `--user root:video`.
 const GROUPS: &str = "\
@@ -79,7 +86,10 @@ impl Line<'_> {
             return self.login(at, from, value);
         }
         let is_list = value.starts_with(['[', '(', '{']) && value.ends_with([']', ')', '}']);
-        let is_secret = !is_list && grade(value) >= class.least(is_option);
+        // As in `-o credentials=PATH,vers=3.0`.
+        let first = value.get(..bare(value, false)).unwrap_or_default();
+        let is_path = first.len() < value.len() && first.starts_with('/') && grade(first) == Grade::Nothing;
+        let is_secret = !is_list && !is_path && grade(value) >= class.least(is_option);
         if is_secret {
             self.hide(at, from);
         }
@@ -113,7 +123,7 @@ impl Line<'_> {
         if self.command.program.is_none() || self.command.positional.is_empty() {
             self.find_program(word);
         }
-        if listed(FROM_PIPE, word) {
+        if listed(FROM_PIPE, word) || word.split(',').any(|it| it == "password_stdin") {
             self.command.reads_input = true;
             for printed in std::mem::take(&mut self.printed) {
                 self.judge(printed, 0, Class::Password, true);
@@ -204,7 +214,8 @@ impl Line<'_> {
             self.login(at, 2, word.get(2..).unwrap_or_default());
             return;
         }
-        if is_name(word) && !word.contains(':') {
+        let is_sentence = !self.is_argv && listed(CONTINUE, next);
+        if is_name(word) && !word.contains(':') && !is_sentence {
             let class = class(word);
             self.command.expected = (class != Class::Plain).then_some((class, class.is_likely()));
         }
@@ -261,7 +272,7 @@ impl Line<'_> {
             let text = word.get(start..).unwrap_or_default();
             let Some((name, value)) = text.split_once('=').filter(|it| is_name(it.0)) else { return false };
             start += name.len() + 1;
-            if self.judge(at, start, class(name), true) {
+            if !is_folder(name, value) && self.judge(at, start, class(name), true) {
                 return true;
             }
             let user = value.split_once('%').filter(|_| ["user", "username"].contains(&name));

@@ -3,10 +3,13 @@
 use super::{
     Grade, HIDDEN, listed,
     literals::{Quoted, READ_MAX, adjoining, bare, blanks, end_of_bare, items, quoted},
-    names::{Class, class},
+    names::{Class, class, is_client, is_folder},
     scan::{Scan, is_of_name, part, window},
     values::{grade, is_random, is_reference},
 };
+
+/// The least length of a parameter of a URL that is a secret by its length.
+const POLICY: usize = 80;
 
 impl Scan<'_> {
     /// Hides the secret value of a name, if it has one.
@@ -25,7 +28,11 @@ impl Scan<'_> {
         if after.starts_with('(') {
             return self.call(class, name, end);
         }
-        if class == Class::Plain || self.before(from).ends_with("${") {
+        let is_partition = class == Class::Weak && self.before(from).ends_with('/');
+        if class == Class::Plain && self.before(from).ends_with(['?', '&']) {
+            return self.long_parameter(end);
+        }
+        if class == Class::Plain || is_partition || self.before(from).ends_with("${") {
             return false;
         }
         // `"name": `, `['name'] = `, and the same with quotes that are escaped.
@@ -38,6 +45,9 @@ impl Scan<'_> {
         }
         if is_quoted && sign.starts_with(" or ") || class == Class::Login {
             return false;
+        }
+        if class.is_likely() && self.is_prose(from) && self.beside(class, end) {
+            return true;
         }
         if sign.starts_with('>') && self.before(from).ends_with('<') && closing == 0 {
             let length = window(self.behind(sign_at + 1)).find("</").unwrap_or(0);
@@ -53,7 +63,36 @@ impl Scan<'_> {
         let from_sign = sign_at + signs;
         let from_value = if is_colon { self.past_type(from_sign) } else { from_sign };
         let from_value = from_value + blanks(self.behind(from_value));
+        if is_folder(name, self.behind(from_value)) {
+            return false;
+        }
         self.assigned(class, name, is_colon, closing == 0 && !is_compared, from_value)
+    }
+
+    /// Hides the value of `name: TOKEN, value: X`, also if it is in the next line.
+    fn beside(&mut self, class: Class, end: usize) -> bool {
+        let rest = window(self.behind(end));
+        let gap = rest.find(|it: char| !(it.is_whitespace() || ",\"'".contains(it))).unwrap_or(0);
+        let name = part(rest, gap, rest.len());
+        let after =
+            name.strip_prefix("value").map(|it| it.trim_start_matches(['"', '\''])).and_then(|it| it.strip_prefix(':'));
+        let Some(after) = after.filter(|_| part(rest, 0, gap).contains([',', '\n'])) else { return false };
+        let from = end + rest.len() - after.len() + blanks(after);
+        match quoted(self.behind(from)) {
+            Some(it) => self.judge_quoted(class, from, &it),
+            None => self.judge(class, from, from + bare(self.behind(from), false)),
+        }
+    }
+
+    /// Hides a value of a URL's query that is as long as a signed policy, whatever its name is.
+    fn long_parameter(&mut self, end: usize) -> bool {
+        let Some(value) = self.behind(end).strip_prefix('=') else { return false };
+        let length = bare(value, true);
+        let is_secret = length >= POLICY && grade(part(value, 0, length)) == Grade::Random;
+        if is_secret {
+            self.hide(end + 1, end + 1 + Self::whole(value, length));
+        }
+        is_secret
     }
 
     /// Hides the value after a sign.
@@ -237,7 +276,9 @@ impl Scan<'_> {
         let is_login = ["login", "auth", "authenticate", "set_token", "login_as"].iter().any(|it| verb.ends_with(it));
         let is_keyed = lower.split('.').any(|it| ["hmac", "jwt", "fernet", "aes"].contains(&it));
         let is_connected = verb == "connect";
-        if !(class.is_likely() || is_login || is_keyed || is_connected) {
+        // `Pinecone("X")`.
+        let is_client = is_client(name);
+        if !(class.is_likely() || is_login || is_keyed || is_connected || is_client) {
             return false;
         }
         let found = items(self.behind(opening));
@@ -249,6 +290,7 @@ impl Scan<'_> {
         let is_asked = ["get", "load", "read", "fetch", "find"].iter().any(|it| verb.starts_with(it));
         let least = match positional.len() {
             _ if is_keyed || is_connected => Grade::Mixed,
+            _ if is_client && !is_login => Grade::Random,
             _ if is_asked => Grade::Random,
             1 => Grade::Random,
             2 if is_login => Grade::Word,
@@ -266,7 +308,9 @@ impl Scan<'_> {
             return false;
         }
         let found = items(self.behind(from));
-        let is_pair = found.len() == 2 && found.iter().all(|it| it.is_quoted && it.name.is_none());
+        let is_pair = self.behind(from).starts_with('(')
+            && found.len() == 2
+            && found.iter().all(|it| it.is_quoted && it.name.is_none());
         for (index, it) in found.iter().enumerate() {
             if !it.is_quoted && !self.is_prose(from + it.span.0) {
                 continue;

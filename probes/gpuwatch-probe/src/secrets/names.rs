@@ -123,7 +123,7 @@ impl Class {
 
 /// Returns how likely the value of a name is a secret.
 pub(super) fn class(name: &str) -> Class {
-    if name.len() > LONGEST || name == "PWD" || name == "OLDPWD" {
+    if name.len() > LONGEST {
         return Class::Plain;
     }
     if name == "-u" || name == "-U" {
@@ -141,6 +141,17 @@ pub(super) fn class(name: &str) -> Class {
         Class::Plain | Class::Weak if is_attached => class_of_words(name.get(2..).unwrap_or_default()),
         it => it,
     }
+}
+
+/// Returns whether a class of this name talks to a service that takes a key.
+pub(super) fn is_client(name: &str) -> bool {
+    let last = name.rsplit('.').next().unwrap_or_default();
+    last.starts_with(char::is_uppercase) && words(last).iter().any(|it| listed(KEYS, it))
+}
+
+/// Returns whether a variable of the shell has the working directory, whose name is that of a password elsewhere.
+pub(super) fn is_folder(name: &str, value: &str) -> bool {
+    ["PWD", "OLDPWD"].contains(&name) && value.starts_with('/')
 }
 
 fn class_of_words(name: &str) -> Class {

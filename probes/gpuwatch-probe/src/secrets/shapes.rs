@@ -1,6 +1,6 @@
 //! Secrets that are recognised by their shape: what services put before the tokens that they issue.
 
-use super::values::is_random;
+use super::{listed, values::is_random};
 
 /// The characters after a prefix.
 #[derive(Clone, Copy)]
@@ -168,7 +168,7 @@ const RANDOM: &[(&str, Of, usize)] = &[
     ("tvly-", Url, 24),
     ("essecret_", Alnum, 16),
     ("rubygems_", Hex, 32),
-    ("EAA", Alnum, 60),
+    ("EAA", Url, 56),
     ("cio", Alnum, 32),
     ("ghx_", Alnum, 20),
     ("sl.", Url, 60),
@@ -214,6 +214,11 @@ const AMAZON: &[&str] = &["AKIA", "ASIA", "ABIA", "ACCA", "A3T", "AROA"];
 /// Prefixes before 32 digits and small letters up to `f`, of Twilio.
 const TWILIO: &[&str] = &["SK", "AC"];
 
+/// What identifiers that are no secrets begin with.
+const IDENTIFIERS: &str = "\
+    asst batch call chatcmpl cmpl data dataset ds exp experiment file ft ftjob img item job model msg node pod proj req \
+    request resp response run session span step task thread trace wf workflow";
+
 /// Only so much of a text decides whether it is a secret.
 const DECIDES: usize = 512;
 
@@ -239,6 +244,7 @@ pub(super) fn length(text: &str) -> Option<usize> {
         .or_else(|| amazon(text))
         .or_else(|| twilio(text))
         .or_else(|| telegram(text))
+        .or_else(|| discord(text))
         .or_else(|| signed(text))
         .or_else(|| encoded_key(text))
         .or_else(|| azure(text))
@@ -277,7 +283,25 @@ fn amazon(text: &str) -> Option<usize> {
     let rest = text.get(prefix.len()..)?;
     let run = run(start(rest), |it| Capitals.contains(it));
     let goes_on = rest.get(run..).is_some_and(|it| it.starts_with(|c: char| c.is_ascii_lowercase()));
-    ((12..=20).contains(&run) && !goes_on).then_some(prefix.len() + run)
+    // The secret may follow, as in the files of s3fs.
+    let pair = rest.get(run..).and_then(|it| it.strip_prefix(':')).map_or(0, |it| run_in(it, Base64));
+    let pair = if pair >= 30 { pair + 1 } else { 0 };
+    ((12..=20).contains(&run) && !goes_on).then_some(prefix.len() + run + pair)
+}
+
+fn run_in(text: &str, of: Of) -> usize {
+    run(text, |it| of.contains(it))
+}
+
+/// Matches the token of a Discord bot: the account in base64, six characters of a time, and a code.
+fn discord(text: &str) -> Option<usize> {
+    let is_inside = |it: char| it.is_ascii_alphanumeric() || "_-".contains(it);
+    let account = run(start(text), is_inside);
+    let rest = text.get(account..)?.strip_prefix('.')?;
+    let after = rest.get(6..)?.strip_prefix('.').filter(|_| run(rest, is_inside) == 6)?;
+    let code = run(after, is_inside);
+    let is_token = text.starts_with(['M', 'N', 'O']) && (23..=28).contains(&account) && (27..=40).contains(&code);
+    (is_token && is_random(text.get(..account)?)).then_some(account + 8 + code)
 }
 
 /// Matches what services issue, whose prefix is not known: a word, a dash or an underscore, and random letters and
@@ -290,7 +314,8 @@ fn issued(text: &str) -> Option<usize> {
     let found = rest.get(..run)?;
     let has = |is: fn(&u8) -> bool| found.bytes().filter(is).count() * 40 > found.len();
     let is_mixed = has(u8::is_ascii_lowercase) && has(u8::is_ascii_uppercase) && has(u8::is_ascii_digit);
-    ((2..=12).contains(&prefix) && run >= 24 && is_mixed && is_random(found)).then_some(from + run)
+    let is_public = listed(IDENTIFIERS, text.get(..prefix)?);
+    ((2..=12).contains(&prefix) && !is_public && run >= 24 && is_mixed && is_random(found)).then_some(from + run)
 }
 
 /// Matches 32 digits and small letters up to `f` before `-us1`.

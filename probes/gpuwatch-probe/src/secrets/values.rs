@@ -73,7 +73,9 @@ pub(super) fn is_reference(value: &str) -> bool {
     if is_code && after.starts_with(['(', '[']) {
         return name.len() > 2 && name.chars().all(|it| it.is_lowercase() || it.is_uppercase() || "_.".contains(it));
     }
-    let is_tag = value.strip_prefix('!').is_some_and(|tag| tag.bytes().all(|it| it.is_ascii_lowercase()));
+    let is_tag = value.strip_prefix('!').is_some_and(|tag| {
+        tag.bytes().all(|it| it.is_ascii_lowercase()) || tag.bytes().all(|it| it.is_ascii_uppercase())
+    });
     if is_tag || value.starts_with(".*") || value.starts_with("[^") {
         return true;
     }

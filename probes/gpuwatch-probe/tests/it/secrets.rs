@@ -8,18 +8,20 @@
 
 use gpuwatch_probe::secrets::{HIDDEN, arguments, source, text, variable};
 
-const SECRETS: [&str; 4] = [
+const SECRETS: [&str; 5] = [
     include_str!("../secrets/secrets.txt"),
     include_str!("../secrets/secrets2.txt"),
     include_str!("../secrets/secrets3.txt"),
     include_str!("../secrets/secrets4.txt"),
+    include_str!("../secrets/secrets5.txt"),
 ];
 
-const HARMLESS: [&str; 4] = [
+const HARMLESS: [&str; 5] = [
     include_str!("../secrets/harmless.txt"),
     include_str!("../secrets/harmless2.txt"),
     include_str!("../secrets/harmless3.txt"),
     include_str!("../secrets/harmless4.txt"),
+    include_str!("../secrets/harmless5.txt"),
 ];
 
 /// How often each line is tried, with other random characters each time.
