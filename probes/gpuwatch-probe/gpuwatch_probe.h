@@ -116,6 +116,9 @@ int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
  * NULL where the process has no Python, or there is no function of that name. */
 void *gpuwatch_python(const char *name);
 
+/* For Python up to 3.13 with its lock: a new list of the latest `most` containers of its collector, from `newest` on, the latest first. */
+void *gpuwatch_young(void *newest, uint32_t most);
+
 /* Names what the job does from here: ("epoch", 3, 1), ("evaluation", 0, 0). */
 int32_t gpuwatch_mark(const char *name, int64_t value, int32_t has_value);
 

@@ -8,7 +8,11 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{shim::script, torch};
+use crate::{
+    launch::Home,
+    shim::{library, script},
+    torch,
+};
 
 /// Runs a script in a folder of its own with the probe's Python side, and returns what it reports.
 fn printed(mut python: Command) -> Value {
@@ -54,6 +58,17 @@ fn the_line_that_keeps_a_tensor_is_distinguished_from_others() {
     let mut python = Command::new("python3");
     python.arg(script("source.py"));
     assert!(printed(python)["cases"].as_u64().unwrap() >= 13);
+}
+
+#[test]
+fn the_latest_containers_are_listed_as_by_the_collector_on_every_python() {
+    let home = Home::new();
+    let library = library(&home);
+    for it in pythons() {
+        let mut command = Command::new(&it);
+        command.arg(script("young.py")).env("GPUWATCH_PROBE_SO", &library);
+        printed(command);
+    }
 }
 
 /// The Pythons of this machine, one for each release that the probe supports.

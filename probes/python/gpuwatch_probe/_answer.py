@@ -40,8 +40,11 @@ class Answer:
         self._torch, self._stacks, self._since = torch, stacks, since
         self._found, self._sizes, self._where = found, sizes, where
         self._groups = list(found)[:_SITES]
+        # Of the latest blocks, what the step works on now may be all that holds them.
+        late = [set(recent[it]) for it in self._groups]
+        older = [[block for block in blocks[it] if block not in of] for it, of in zip(self._groups, late)]
         recent = [recent[it][-_RECENT:] for it in self._groups]
-        samples = [list(dict.fromkeys(_samples(blocks[it]) + of)) for it, of in zip(self._groups, recent)]
+        samples = [_samples(of or blocks[it]) for it, of in zip(self._groups, older)]
         # Blocks that each step replaces are gone after the next step, so search for their holders at once.
         lasting = [bool(found[it][1]) for it in self._groups]
         self._at_once = None
@@ -49,6 +52,7 @@ class Answer:
             self._at_once = Search(torch, [[] if it else of for it, of in zip(lasting, samples)], stacks.rank)
             self._at_once.slice()
         samples = [of if it else [] for it, of in zip(lasting, samples)]
+        recent = [of if it else [] for it, of in zip(lasting, recent)]
         self._search = Search(torch, samples, stacks.rank, (collections, recent)) if self._groups else None
         # The search's result for each group, and the sites built from it.
         self._held, self._sites = None if self._groups else [], []

@@ -111,6 +111,8 @@ def stack_of(frames, names):
 def blocks_of(segments, wanted, before=frozenset()):
     """Returns the blocks of these groups as (address, size), and the stream and pool of the first one in each group.
 
+    `wanted` has, by group, the sizes of the blocks to return, or `None` for all.
+
     Leaves out blocks without a stack whose address is in `before`, the addresses of the first capture.
     """
     found, where = {it: [] for it in wanted}, {}
@@ -123,7 +125,7 @@ def blocks_of(segments, wanted, before=frozenset()):
             bare = [it for it in live if not it["frames"] and it["address"] not in before]
             pairs += [((device, NOWHERE), it) for it in bare]
         for group, block in pairs:
-            if group in found:
+            if group in found and (wanted[group] is None or block["size"] in wanted[group]):
                 found[group].append((block["address"], block["size"]))
                 where.setdefault(group, (segment["stream"], tuple(segment.get("segment_pool_id", (0, 0)))))
     return found, where
@@ -166,6 +168,19 @@ def grown(captures):
         if bytes_ > 0:
             found[group] = bytes_, max(0, blocks)
     return dict(sorted(found.items(), key=lambda it: -it[1][0]))
+
+
+def risen(captures, group):
+    """Returns the sizes of which a group has more blocks at the last capture than at the first."""
+    then, now = captures[0].groups.get(group, {}), captures[-1].groups[group]
+    return {size for size, count in now.items() if count > then.get(size, 0)}
+
+
+def was_there(block, group, capture):
+    """Returns whether a block `(address, size)` of a group was live at an earlier capture."""
+    if group[1] == NOWHERE:
+        return block[0] in capture.addresses and block[0] not in capture.made
+    return capture.made.get(block[0]) == group
 
 
 def _gone(first, last, device):

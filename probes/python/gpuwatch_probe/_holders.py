@@ -40,13 +40,14 @@ class Search:
     """A search for the holders of blocks of device memory, in slices.
 
     `groups` are lists of `(address, size)`: blocks that have something in common. `recent` has, by group, the blocks
-    whose owners are among the young objects if they have any, or `None` if these may have grown old meanwhile.
+    whose owners are among the young objects if they have any, or `None` if these may have grown old meanwhile; those
+    that are in no group are searched for tensors, and not for holders.
     `rank(file)` returns whose code a file is (`_stacks.Stacks`).
     """
 
     def __init__(self, torch, groups, rank, recent=None):
         self._torch, self._rank = torch, rank
-        self._blocks = Blocks(torch, groups)
+        self._blocks = Blocks(torch, groups, recent[1] if recent else ())
         self._recent = recent
         self._left = TOTAL_S
         self._next = _YOUNG
@@ -57,6 +58,9 @@ class Search:
         # Whether the young generations show that nothing in Python owns the blocks.
         self._ownerless = [False] * len(groups)
         self._graph = None
+        # Whether the job's step ends within autocast, which then keeps what it casts.
+        is_cast, is_kept = (getattr(torch, "is_autocast_%s" % it, bool) for it in ("enabled", "cache_enabled"))
+        self._casts = bool(is_cast() and is_kept())
         self._is_cut = False
         # The rank of each module, the modules already searched, by identity, and whether more of that rank are left.
         self._ranks, self._done, self._is_left = {}, set(), False
@@ -127,7 +131,7 @@ class Search:
             doubtful = young.doubtful
         finally:
             young.clear()
-        if self._recent is not None:
+        if self._recent is not None and young.is_whole:
             before, recent = self._recent
             if before == collections():
                 for group, blocks in enumerate(recent):
@@ -205,10 +209,14 @@ class Search:
         - `owners`: its tensors by shape, dtype and whether they belong to a graph, the most frequent first
         - `autograd`: whether nothing in Python owns its blocks: they are what a graph saved, or buckets of DDP
         - `holders`: the path outwards, innermost first; empty where none was found. Of blocks without a tensor it
-        begins
-          with the graph that keeps them, where one tensor's stands out (`_graphs.growing`)
+          begins with the graph that keeps them, where one tensor's stands out (`_graphs.growing`), or with autocast,
+          whose cache keeps them where it lasts beyond the step and no tensor that grows has a graph
         """
-        return [self._group(it) for it in range(self._blocks.groups)]
+        held = [self._group(it) for it in range(self._blocks.groups)]
+        if self._casts and self._graph is None and not any(it["grad"] for of in held for it in of["owners"]):
+            cast = {"owners": [], "autograd": False, "holders": [step("autocast")]}
+            held = [cast if it["autograd"] else it for it in held]
+        return held
 
     def _group(self, group):
         paths = self._known(group)
@@ -216,7 +224,7 @@ class Search:
         is_graphs = self._graph is not None and 2 * len(self._blocks.owned(group)) < self._blocks.sizes[group]
         if not paths and (self._ownerless[group] or is_graphs):
             return {"owners": [], "autograd": True, "holders": self._graph or []}
-        holders = elected(paths or self._partial[group])
+        holders = elected(paths or self._partial[group], self._rank)
         return {"owners": self._blocks.owners(group), "autograd": False, "holders": holders}
 
 

@@ -3,6 +3,9 @@
 import ctypes
 import os
 import stat
+import sys
+
+from ._frames import has_lock
 
 STEP, TICK, CALL = 0, 1, 2
 
@@ -22,6 +25,15 @@ def loaded():
     if at not in _loaded:
         _loaded[at] = Native()
     return _loaded[at]
+
+
+def young(most):
+    """Returns the latest `most` of the collector's containers, the oldest of them first; `None` where only
+    `gc.get_objects` lists them."""
+    is_known = (3, 9) <= sys.version_info < (3, 14) and sys.implementation.name == "cpython" and sys.maxsize > 1 << 32
+    if not is_known or not has_lock() or hasattr(sys, "gettotalrefcount") or not _loaded:
+        return None
+    return next(iter(_loaded.values())).young(most)[::-1]
 
 
 class Frame(ctypes.Structure):
@@ -89,6 +101,12 @@ class Native:
             make.restype = ctypes.py_object
             self._builtins[name] = make(utf8(name))
         return self._builtins[name]
+
+    def young(self, most):
+        """Returns the latest of the collector's containers, the latest first, as far as `most`."""
+        young = self.lib.gpuwatch_young
+        young.argtypes, young.restype = (ctypes.py_object, ctypes.c_uint32), ctypes.py_object
+        return young([], most)
 
     def stop_aside(self, reason):
         """Stops the probe without Python's lock, which the job needs meanwhile."""

@@ -29,26 +29,65 @@ def path(young, target):
     return _folded(_steps([young.nodes[it] for it in trail])), PARTIAL
 
 
-def elected(paths):
-    """Chooses the path that most tensors share; of several, one that ends in a variable, then the shortest."""
+def elected(paths, rank):
+    """Chooses the path that most tensors share; of several, one that ends in a variable, of the user's code before that
+    of libraries (`rank(file)`), then the shortest."""
     counted = {}
     for steps, sure in paths:
-        sign = tuple((it["by"], None if it["by"] == "key" else it["name"], it["type"], it["function"]) for it in steps)
+        sign = tuple((it["by"], _same(it), it["type"], it["function"]) for it in steps)
         counted.setdefault(sign, []).append((steps, sure))
     if not counted:
         return []
 
     def merit(alike):
         steps, sure = alike[0]
-        return bool(steps), len(alike), sure, any(it["items"] is not None for it in steps), -len(steps)
+        root = rank(steps[-1]["file"]) if steps and steps[-1]["file"] else 0
+        return bool(steps), len(alike), sure, -root, any(it["items"] is not None for it in steps), -len(steps)
 
     alike = max(counted.values(), key=merit)
     chosen = alike[0][0]
     for at, it in enumerate(chosen):
-        if any(steps[at]["name"] != it["name"] for steps, _ in alike):
+        names = {steps[at]["name"] for steps, _ in alike}
+        if len(names) > 1:
             # Each tensor has its own key, so omit the key.
-            it["name"] = None
+            it["name"] = None if it["by"] == "key" else _common(names)
+    names = [steps[0]["name"] for steps, _ in alike if steps]
+    if chosen and isinstance(chosen[0], _Place):
+        container = _container(names, chosen[0].among)
+        if container is not None:
+            chosen = [step("key"), dict(chosen[0], name=container), *chosen[1:]]
     return chosen[:_MOST_STEPS]
+
+
+def _same(it):
+    """Returns what paths have in common that differ only in keys: `branches` of `branches.3.weight`."""
+    if it["by"] == "key" or it["name"] is None:
+        return None
+    return it["name"].partition(".")[0]
+
+
+def _common(names):
+    """Returns `layers.*.cache` for `layers.3.cache` and `layers.4.cache`."""
+    parts = [it.split(".") for it in names]
+    if len(set(map(len, parts))) > 1:
+        return parts[0][0]
+    return ".".join(of[0] if len(set(of)) == 1 else "*" for of in zip(*parts))
+
+
+def _container(names, among):
+    """Returns what gets ever more modules, `tasks` of `tasks.a.0.weight` and `tasks.b.1.weight`: the place before the
+    part that differs, and of several, before the one with a name and not a number, which is among most others. `None` if
+    only the last part differs."""
+    parts = [it.split(".") for it in names]
+    if len(set(map(len, parts))) > 1 or len(parts[0]) != len(among):
+        return None
+    kinds = [set(of) for of in zip(*parts)]
+    differ = [at for at in range(1, len(kinds) - 1) if len(kinds[at]) > 1]
+    if not differ:
+        return None
+    at = max(differ, key=lambda it: (not all(map(str.isdigit, kinds[it])), among[it] or 0))
+    before = [it.copy().pop() if len(it) == 1 else "*" for it in kinds[: at - 1]]
+    return ".".join([*before, parts[0][at - 1]])
 
 
 def _upwards(search, target):
@@ -139,12 +178,20 @@ def _folded(steps):
     return folded
 
 
+class _Place(dict):
+    """A step with a dotted name, and for each part of it among how many entries it is."""
+
+    among = ()
+
+
 def _placed(folded, it):
     """Folds a module's entry into one attribute, and prefixes the attribute of the inner module with its name."""
     key = folded.pop()
     inner = folded[-1] if folded and it["name"] == "_modules" else None
-    it = dict(it, name=key["name"])
+    place = _Place(it, name=key["name"])
+    place.among = (key["items"],)
     if inner is not None and inner["by"] in ("attribute", "hook") and inner["name"] and key["name"]:
         folded.pop()
-        return dict(inner, name=short("%s.%s" % (key["name"], inner["name"])), type=it["type"])
-    return it
+        place = _Place(inner, name=short("%s.%s" % (key["name"], inner["name"])), type=it["type"])
+        place.among = (key["items"], *(inner.among if isinstance(inner, _Place) else (None,)))
+    return place

@@ -9,7 +9,7 @@ import _thread
 import time
 
 from ._answer import Answer, older, send
-from ._captures import NOWHERE, Capture, Resting, blocks_of, grown, segments
+from ._captures import NOWHERE, Capture, Resting, blocks_of, grown, risen, segments, was_there
 from ._history import History
 from ._live import bytes_of, sites as holding
 from ._plan import plan
@@ -52,11 +52,13 @@ class Sites:
 
     def _clear(self):
         self._captures, self._plan, self._answer, self._word = [], None, None, 0
+        # The latest comparison before a rise.
+        self._before = None
         # Microseconds of each pause of the job: by comparisons, and by parts of the search.
         self._held, self._searched, self._begun = [], [], 0.0
         self._steps, self._collections = [], []
         self._passed = self._waited = 0
-        self._step, self._is_recorded, self._is_last = None, False, False
+        self._step, self._is_recorded, self._is_last, self._is_repeated = None, False, False, False
 
     @property
     def is_recording(self):
@@ -210,17 +212,22 @@ class Sites:
         held = segments(self._torch, is_ours=True)
         captures = self._captures
         captures.append(Capture(held))
-        if len(captures) > 3:
-            # Only the first and the last two comparisons need their blocks.
-            captures[-3].forget_blocks()
+        has_grown = self._plan.is_rare and bool(grown(captures[-2:]))
+        if has_grown or not self._plan.is_rare:
+            self._before = captures[-2:][0]
+        for it in captures[1:-2]:
+            # Only these comparisons, the first and the last two need their blocks.
+            if it is not self._before:
+                it.forget_blocks()
         self._steps.append(self._passed)
         self._step = step
         self._collections.append(collections())
-        has_grown = self._plan.is_rare and bool(grown(captures[-2:]))
         is_slow = time.thread_time() - computed > _SLOW
         goes_on = self._plan.captured(has_grown, is_slow)
         if has_grown and time.monotonic() - self._begun > _LONG_WAIT:
             goes_on = False
+        if not goes_on and self._fell_on_a_collection():
+            return self._repeat(step)
         self._is_last = not goes_on
         if self._is_last:
             self._stop_recording()
@@ -228,13 +235,36 @@ class Sites:
             # The job may end before the next rise of a staircase, so the first one has an answer as well.
             self._answer_of(held, step, begun)
 
+    def _earlier(self, group, blocks, recent, held):
+        """Returns a group's blocks, or if all are of the latest rise, those of its sizes from before the request: the
+        rises before it, if they are at least as many."""
+        if len(recent[group]) < len(blocks):
+            return blocks
+        sizes = {size for _, size in blocks}
+        nowhere = group[0], NOWHERE
+        before = blocks_of(held, {nowhere: sizes})[0][nowhere]
+        return before if len(before) >= len(blocks) else blocks
+
+    def _fell_on_a_collection(self):
+        """Returns whether nothing of what a viewer saw grow did, because the collector freed it: once in a request."""
+        is_known = self._word & _GROWTH and not self._is_repeated
+        return bool(is_known and self._collections[0] != self._collections[-1] and not grown(self._captures))
+
+    def _repeat(self, step):
+        """Begins the comparisons again; the recording continues."""
+        self._is_repeated, self._before = True, None
+        self._captures, self._steps, self._collections = [], [], []
+        self._plan, self._passed = plan(max(1, self._word & _STEPS), _rises(self._native.sites_rises()), step), 0
+
     def _answer_of(self, held, step, begun):
         captures = self._captures
         found = grown(captures)
-        blocks, where = blocks_of(held, found, captures[0].addresses) if found else ({}, {})
-        # The address may have belonged to another line's block before.
-        before = captures[-2].made
-        recent = {group: [it for it in of if before.get(it[0]) != group] for group, of in blocks.items()}
+        sizes = {group: risen(captures, group) for group in found}
+        blocks, where = blocks_of(held, sizes, captures[0].addresses) if found else ({}, {})
+        before = self._before
+        recent = {group: [it for it in of if not was_there(it, group, before)] for group, of in blocks.items()}
+        if self._plan.is_rare:
+            blocks = {group: self._earlier(group, of, recent, held) for group, of in blocks.items()}
         report = {
             "why": _why(self._word),
             "step": step,
@@ -243,9 +273,9 @@ class Sites:
             "history_bytes": max(it.history for it in captures),
         }
         report.update(older(captures[-1], found))
-        sizes = captures[-1].groups
+        counts = captures[-1].groups
         ran = self._collections[-2]
-        self._answer = Answer(self._torch, self._stacks, self._since, found, sizes, blocks, recent, where, ran, report)
+        self._answer = Answer(self._torch, self._stacks, self._since, found, counts, blocks, recent, where, ran, report)
         self._answer.collects = bool(self._word & _COLLECT)
         if self._is_last:
             captures.clear()

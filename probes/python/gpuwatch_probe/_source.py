@@ -40,7 +40,7 @@ _STRINGS = re.compile(
 )
 
 _GROWS = (
-    "append|appendleft|add|extend|extendleft|insert|update|setdefault|put|put_nowait|push|heappush|register_buffer"
+    "append|appendleft|add|extend|extendleft|insert|update|setdefault|put|put_nowait|push|register_buffer"
 )
 
 
@@ -63,14 +63,19 @@ def kept_at(holders, frames, sources=None, has_graph=False):
     """Returns the statements that may keep a tensor, as `[{"file", "line", "text"}]`: one if certain, none if unknown.
 
     `holders` is the path to it (`_holders.Search`), `frames` the stack that allocated it, the likeliest first. The
-    search reads the functions of the stack, the nearest statement at or after the allocation first; then the function
-    or class that has the holder; then the files of both. `has_graph`: the tensor was not detached.
+    search reads the functions of the stack, which ran, the nearest statement at or after the allocation first; then the
+    function or class that has the holder, and then the files of both, where only a statement without another like it is
+    known to have run. `has_graph`: the tensor was not detached.
     """
     sources, contained = Sources() if sources is None else sources, False
+    for file in {it["file"] for it in holders if it["file"]}:
+        # An attribute has no file of its own; what has its object may be in the same.
+        sources[file]
     for holder in holders:
         contained = contained or holder["by"] in ("item", "key")
-        name = (holder["name"] or "").rpartition(".")[2]
-        if holder["by"] in _NAMED and name.isidentifier():
+        # Of an attribute within networks, as in `encoder.layers.0.cache`, each part may be what something is put into.
+        names = [it for it in reversed((holder["name"] or "").split(".")) if it.isidentifier() and it not in _ITSELF]
+        for name in names if holder["by"] in _NAMED else ():
             found = _kept_by(holder, name, contained, frames, sources, has_graph)
             if found:
                 return found
@@ -83,17 +88,19 @@ def _kept_by(holder, name, contained, frames, sources, has_graph):
     """Finds the statements that store a value under this name."""
     for frame in frames:
         source = sources[frame["file"]]
-        found = source.keeping(name, contained, source.function(frame["function"], frame["line"]))
+        found = source.keeping(holder["by"], name, contained, source.function(frame["function"], frame["line"]))
         found = source.likely(found, has_graph)
         if found:
             found.sort(key=lambda it: (it < frame["line"], abs(it - frame["line"])))
             count = 1 if source.follows(frame["line"], found[0]) else _CANDIDATES
             return [source.statement_at(it) for it in found[:count]]
-    own = sources[holder["file"]]
-    found = own.likely(own.keeping(name, contained, own.holder(holder)), has_graph)
+    homes = [sources[holder["file"]]] if holder["file"] else list(sources.values())
+    found = [(it, it.keeping(holder["by"], name, contained, it.holder(holder))) for it in homes]
+    found = [(it, at) for it, lines in found for at in it.likely(lines, has_graph)]
     if found or holder["by"] in _WITHIN:
-        return [own.statement_at(it) for it in found] if len(found) <= _CANDIDATES else []
-    everywhere = [(it, at) for it in sources.values() for at in it.keeping(name, contained, (1, len(it.text)))]
+        return [it.statement_at(at) for it, at in found] if len(found) == 1 else []
+    whole = [(it, it.keeping(holder["by"], name, contained, (1, len(it.text)))) for it in sources.values()]
+    everywhere = [(it, at) for it, found in whole for at in found]
     # Outside of the holder's class, `self.NAME` belongs to another class.
     is_foreign = re.compile(r"\bself\.%s\b" % name).search if holder["by"] != "global" else lambda code: None
     likely = [(it, at) for it, at in everywhere if it.likely([at], has_graph) and not is_foreign(it.code[at - 1])]
@@ -103,7 +110,11 @@ def _kept_by(holder, name, contained, frames, sources, has_graph):
 
 # Variables of a function, which nothing but that function gives another value.
 _WITHIN = ("local", "cell", "generator", "default")
-_NAMED = ("attribute", "slot", "class", "global") + _WITHIN
+_OF_OBJECTS = ("attribute", "slot")
+_NAMED = _OF_OBJECTS + ("class", "global") + _WITHIN
+
+# Variables that only stand for the object of a method.
+_ITSELF = ("self", "cls")
 
 
 class Sources(dict):
@@ -129,9 +140,9 @@ class _Source:
     def statement_at(self, line):
         return {"file": self.file, "line": line, "text": self.text[line - 1].strip()[:_LONG]}
 
-    def keeping(self, name, contained, span):
+    def keeping(self, by, name, contained, span):
         """Lines between these at which the variable or attribute gets more, or another value."""
-        grows, assigned = _patterns(name)
+        grows, assigned = _patterns(by, name)
         found, replaced = [], []
         for line in range(max(span[0], 1), min(span[1], len(self.code)) + 1):
             code = self.code[line - 1]
@@ -210,20 +221,23 @@ class _Source:
         return len(self.code)
 
 
-def _patterns(name):
+def _patterns(by, name):
     """Returns the patterns of statements that grow a value in place, and of those that assign another value."""
+    # An attribute follows a dot, a local variable does not; of modules and classes there are both.
+    owner = r"(?:\w+\s*(?:\[[^\]]*\]|\([^()]*\))?\.)+" if by in _OF_OBJECTS else "" if by in _WITHIN else r"(?:\w+\.)*"
+    start = r"(?<=\.)" if by in _OF_OBJECTS else r"(?<![\w.])" if by in _WITHIN else r"\b"
     # With keys and indices behind it, also through one call: `state["a"].append(`, `get(k).append(`.
     tail = r"(?:\s*\[[^\]]*\]|\.setdefault\([^)]*\))*"
     grows = (
-        r"\b{0}\b{1}\s*(?:\.\s*(?:{2})\s*\(|[+|]=)"
-        r"|\b{0}\b\s*\[.*?\][^=<>!+\-*/%&|^]*=[^=]"
-        r"|\b(?:{2})\(\s*(?:\w+\.)*{0}\b"
+        r"{3}{0}\b{1}\s*(?:\.\s*(?:{2})\s*\(|[+|]=)"
+        r"|{3}{0}\b\s*\[.*?\](?!\s*\.)[^=<>!+\-*/%&|^.]*=[^=]"
+        r"|\bheappush\(\s*{4}{0}\b"
     )
     assigned = (
-        r"\s*(?:[\w.,\s*()\[\]]+,\s*)?[(\[\s]*(?:\w+\.)*\b{0}\b(?:\s*,[\w.,\s*]*)?[)\]\s]*"
+        r"\s*(?:[\w.,\s*()\[\]]+,\s*)?[(\[\s]*{1}{0}\b(?:\s*,[\w.,\s*]*)?[)\]\s]*"
         r"(?::[^=]+)?(?:[+|&]|//|\*)?=(?!=)"
     )
-    return re.compile(grows.format(name, tail, _GROWS)), re.compile(assigned.format(name))
+    return re.compile(grows.format(name, tail, _GROWS, start, owner)), re.compile(assigned.format(name, owner))
 
 
 def _indent(code):

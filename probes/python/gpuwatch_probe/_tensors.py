@@ -12,11 +12,14 @@ _WITHOUT_MEMORY = ("FakeTensor", "FunctionalTensor")
 class Blocks:
     """The blocks of all groups by address, with facts about the tensors in them; it keeps no reference to a tensor.
 
-    `groups` are lists of `(address, size)`. Blocks have numbers, in the order of their addresses.
+    `groups` are lists of `(address, size)`, and so is `others`: of the latter it notes only whether they have tensors.
+    Blocks have numbers, in the order of their addresses.
     """
 
-    def __init__(self, torch, groups):
-        blocks = sorted((address, address + size, group) for group, it in enumerate(groups) for address, size in it)
+    def __init__(self, torch, groups, others=()):
+        wanted = {it for of in groups for it in of}
+        known = [*groups, [it for of in others for it in of if it not in wanted]]
+        blocks = sorted((address, address + size, group) for group, it in enumerate(known) for address, size in it)
         self._starts, self._blocks = [it[0] for it in blocks], blocks
         self.groups = len(groups)
         self.sizes = [len(it) for it in groups]
@@ -47,6 +50,10 @@ class Blocks:
         if is_noted:
             self._note(at, tensor)
         return at
+
+    def is_wanted(self, at):
+        """Returns whether the holders of a block are searched for."""
+        return self._blocks[at][2] < self.groups
 
     def _note(self, at, tensor):
         size = shape_of(tensor, self._base)

@@ -261,7 +261,7 @@ class Walk:
 
     def _claim(self, tensor, chunk):
         block = self._blocks.of(tensor)
-        if block is not None:
+        if block is not None and self._blocks.is_wanted(block):
             at = id(tensor)
             self._claimed[at] = block, tensor
             self._ways[at] = [chunk]

@@ -10,10 +10,15 @@ import sys
 
 from types import ModuleType
 
-from ._edges import is_a, module_dict
+from ._edges import is_a, items, module_dict
+from ._native import young
 
-# The most young objects to search: each takes about a microsecond.
-_MOST = 20_000
+# The most young objects to search, the latest first: each takes some microseconds. Where the job rarely runs the collector,
+# there are many more; then only the library lists the latest of them.
+_MOST, _LISTED = 4_000, 40_000
+
+# The most objects of the second generation to list and to search, and of a container to read.
+_SECOND, _SEARCHED, _LONG = 40_000, 16_000, 2_048
 
 # The generations whose collections move their survivors out of the young ones.
 _OLDER = (1,) if sys.version_info < (3, 14) else (0, 1)
@@ -26,11 +31,24 @@ def collections():
 
 
 def is_small():
-    """Returns whether the young generations are probably small enough to search."""
+    """Returns whether the youngest objects can be listed in little time."""
+    return gc.get_count()[0] <= _LISTED or bool(young(1))
+
+
+def _first():
+    """Returns the latest objects of the first generation, one more than are searched if there are more."""
+    if gc.get_count()[0] > _LISTED:
+        return young(_MOST + 1)
+    return gc.get_objects(generation=0)
+
+
+def _second():
+    """Returns the objects of the second generation; `None` if it may be large."""
+    if sys.version_info >= (3, 14) or not gc.get_count()[1]:
+        # In Python 3.14 it may hold everything. Before, it is empty until a collection of the first one.
+        return []
     first, second = gc.get_threshold()[:2]
-    # In Python 3.14 the second generation may hold everything.
-    older = first * max(second, 1) if sys.version_info < (3, 14) else 0
-    return gc.get_count()[0] + older <= 2 * _MOST
+    return gc.get_objects(generation=1) if first * max(second, 1) <= _SECOND else None
 
 
 def _refers_from_cpp(torch):
@@ -47,11 +65,13 @@ class Young:
 
     def __init__(self, torch, blocks):
         self.nodes, self.up, self.ends = {}, {}, {}
-        found = gc.get_objects(generation=0)
-        if sys.version_info < (3, 14):
-            found += gc.get_objects(generation=1)
-        if len(found) > _MOST:
-            del found[:-_MOST]
+        found = _first()
+        second = _second() if len(found) <= _MOST else None
+        # Whether these are all that may be young.
+        self.is_whole = second is not None and len(second) <= _SEARCHED
+        del found[:-_MOST]
+        found[:0] = (second or [])[-_SEARCHED:]
+        del second
         self.nodes = dict(zip(map(id, found), found))
         own = id(found)
         del found
@@ -91,15 +111,17 @@ class Young:
             if is_a(module, ModuleType):
                 self.nodes.pop(id(module_dict(module)), None)
         for at, it in list(self.nodes.items()):
+            if (items(it) or 0) > _LONG:
+                continue
             for child in young & set(map(id, gc.get_referents(it))):
                 self.up.setdefault(child, []).append(at)
         self.up = {child: holders for child, holders in self.up.items() if child in young}
         for at in [at for at, it in self.nodes.items() if is_a(it, self._torch.Tensor)]:
             is_owned = self._is_in_python(at)
             block = self._blocks.of(self.nodes[at], is_owned)
-            if block is not None and is_owned:
+            if block is not None and is_owned and self._blocks.is_wanted(block):
                 self.samples[self._blocks.group(block)].append(at)
-            elif block is not None and self._uses is None:
+            elif block is not None and not is_owned and self._uses is None:
                 self.doubtful.add(block)
 
     def clear(self):

@@ -113,6 +113,9 @@ pub fn account(sites: &Sites, device: u32) -> Account {
     Account { culprits, notes }
 }
 
+/// Stands for a line where blocks have none: backward's own threads and libraries allocate without Python.
+const NOWHERE: &str = "code outside of Python";
+
 /// Sites that are reported together: their blocks are kept by one line, with their graph.
 struct Group<'a> {
     first: &'a Site,
@@ -156,8 +159,26 @@ fn culprits(own: &[&Site], over: Over) -> Vec<Culprit> {
             (None, None) => apart = Some(Group { first: it, others: Vec::new(), graph: Vec::new() }),
         }
     }
-    groups.retain(|it| !it.first.file.is_empty());
+    // Without a line and without a holder there is nothing to name.
+    groups.retain(|it| !it.first.file.is_empty() || !it.first.holders.is_empty());
+    groups = with_their_cycle(groups);
     groups.into_iter().chain(apart).map(|it| culprit(&it, over)).collect()
+}
+
+/// Joins blocks without a known holder to a cycle of as many: they come and go with it, as what its graph saved.
+fn with_their_cycle(groups: Vec<Group>) -> Vec<Group> {
+    let is_cycle = |group: &Group| group.first.holders.iter().any(|it| it.by == "cycle");
+    let (mut joined, others): (Vec<Group>, Vec<Group>) = groups.into_iter().partition(is_cycle);
+    let (mut unknown, known): (Vec<Group>, Vec<Group>) = others.into_iter().partition(|it| it.first.holders.is_empty());
+    if let Some(cycle) = joined.first_mut() {
+        let blocks = cycle.first.blocks;
+        unknown.retain(|it| {
+            let is_of_it = it.first.blocks == blocks;
+            cycle.others.extend(is_of_it.then_some(it.first));
+            !is_of_it
+        });
+    }
+    joined.into_iter().chain(known).chain(unknown).collect()
 }
 
 /// Whether only autograd seems to hold what grows. The latest of such blocks often have an owner, which the next step
@@ -189,7 +210,9 @@ fn is_graph_of(site: &Site, held: &Site) -> bool {
 /// Whether one line, or one tensor's graph, keeps the blocks of both.
 fn is_kept_alike(one: &Site, other: &Site) -> bool {
     let same_line = one.kept.is_some() && kept(one) == kept(other);
-    same_line || (is_held_by_graph(one) && one.kept == other.kept && one.holders == other.holders)
+    let by_autocast = |it: &Site| it.holders.first().is_some_and(|first| first.by == "autocast");
+    let is_held = |it: &Site| by_autocast(it) || is_held_by_graph(it);
+    same_line || (is_held(one) && one.kept == other.kept && one.holders == other.holders)
 }
 
 /// Returns the line that keeps its blocks.
@@ -281,7 +304,7 @@ impl Spot {
 
     /// Formats as `train.py:41`, the file by its name alone.
     pub fn place(&self) -> String {
-        held::place(self.file.raw(), self.line)
+        if self.file.raw().is_empty() { NOWHERE.to_owned() } else { held::place(self.file.raw(), self.line) }
     }
 
     /// Formats as `train.py:41 in main()`, or the known part of it.

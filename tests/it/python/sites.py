@@ -73,7 +73,7 @@ both = [{"device": 0, "stream": 7, "segment_pool_id": (1, 0), "blocks": [
     {"address": 64, "size": 512, "state": "active_allocated", "frames": OWN},
     {"address": 1024, "size": 512, "state": "active_pending_free", "frames": OTHER},
 ]}]
-assert blocks_of(both, [(0, STEP)]) == ({(0, STEP): [(64, 512)]}, {(0, STEP): (7, (1, 0))})
+assert blocks_of(both, {(0, STEP): None}) == ({(0, STEP): [(64, 512)]}, {(0, STEP): (7, (1, 0))})
 
 # The collector rests during captures, and is as before afterwards.
 with Resting():

@@ -264,14 +264,66 @@ case(
     """
 class Metric:
     def update(self, x):
-        self.values.append(x)  # here
+        self.values.append(x)
     def merge(self, x):
-        self.values.append(x)  # here
+        self.values.append(x)
 def train(model):
     return model()  # made
 """,
     ITEM,
     step("attribute", "values", "Metric", file="job.py"),
+)
+case(
+    """
+class Curve:
+    def update(self, preds, marks):
+        preds, marks = prepared(preds), marks[marks != 0]  # made
+        if self.bins:
+            preds[0] = preds[1]
+            self.table += binned(preds)
+        else:
+            self.preds.append(preds)  # here
+""",
+    ITEM,
+    step("attribute", "preds", "Curve", file="job.py"),
+    step("global", "curve", "module", file="job.py"),
+    function="update",
+)
+case(
+    """
+def train(x):
+    queue = pending(x)  # made
+    self.queue.append(queue)
+    for it in queue:
+        queue = queue + [it]  # here
+""",
+    ITEM,
+    step("local", "queue", "frame", function="train", file="job.py", line=3),
+)
+case(
+    """
+class Adapted:
+    def update(self, name):
+        self.branches[name] = linear()  # here
+        if self.orthogonal:
+            self.branches[name].weight = orthogonal(self.branches[name].weight)
+        self.moved(name)  # made
+""",
+    step("key"),
+    step("attribute", "layers.*.branches", "Model"),
+    step("global", "model", "module", file="job.py"),
+    function="update",
+)
+case(
+    """
+def wrapper(self, *args):
+    self = cast(Optimizer, self)
+    out = func(self, *args)
+    self.state[1] = out
+""",
+    ITEM,
+    step("local", "self", "frame", function="wrapper", file="job.py", line=3),
+    function="step",
 )
 
 

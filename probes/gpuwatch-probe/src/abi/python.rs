@@ -8,10 +8,12 @@
 mod builtins;
 mod step;
 mod watch;
+mod young;
 
 pub use builtins::gpuwatch_python;
 pub(super) use step::reset;
 use watch::Calls;
+pub use young::gpuwatch_young;
 
 use super::{INVALID, OK, local};
 use crate::{

@@ -214,7 +214,7 @@ const AMAZON: &[&str] = &["AKIA", "ASIA", "ABIA", "ACCA", "A3T", "AROA"];
 /// Prefixes before 32 digits and small letters up to `f`, of Twilio.
 const TWILIO: &[&str] = &["SK", "AC"];
 
-/// What identifiers that are no secrets begin with.
+/// Prefixes of identifiers, which hide nothing.
 const IDENTIFIERS: &str = "\
     asst batch call chatcmpl cmpl data dataset ds exp experiment file ft ftjob img item job model msg node pod proj req \
     request resp response run session span step task thread trace wf workflow";

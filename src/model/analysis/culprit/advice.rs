@@ -25,6 +25,9 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     if is_alone {
         return GRAPH.to_owned();
     }
+    if held("autocast") {
+        return "enter autocast once per step, inside of the loop, or give it `cache_enabled=False`".to_owned();
+    }
     if held("cycle") {
         return "break the cycle, or make one of its links a weakref, so that it is freed without the collector"
             .to_owned();
@@ -128,6 +131,11 @@ fn is_mapping(kind: &str) -> bool {
 fn name_of<'a>(holders: &'a [Holder], container: &Holder) -> Option<&'a str> {
     let place = holders.iter().position(|it| std::ptr::eq(it, container))?;
     let own = holders.get(place)?;
-    let next = holders.get(place + 1).and_then(|it| it.name.as_deref());
-    if is_element(own) { next } else { own.name.as_deref() }
+    if !is_element(own) {
+        return own.name.as_deref();
+    }
+    // A list within a dict has no name of its own.
+    let around = holders.get(place + 1..).unwrap_or_default();
+    let owner = around.iter().position(|it| !is_element(it))?;
+    around.get(owner).and_then(|it| it.name.as_deref())
 }

@@ -56,7 +56,7 @@ fn names(it: &Holder) -> bool {
 
 /// Whether the path ends here, because this object lives by itself.
 fn is_root(it: &Holder) -> bool {
-    ["global", "local", "cell", "class", "generator", "default", "traceback", "cycle"].contains(&&*it.by)
+    ["global", "local", "cell", "class", "generator", "default", "traceback", "cycle", "autocast"].contains(&&*it.by)
 }
 
 /// ``list `losses` (1,204 items)``, ``key `out` of dict (3 items)``
@@ -115,6 +115,7 @@ fn role(it: &Holder, named: bool) -> String {
             let through = if name.is_empty() { name } else { format!(" through{name}") };
             format!("a reference cycle{}{through} that only the collector frees", of(kind))
         }
+        "autocast" => "autocast, which keeps what it casts until it is left".to_owned(),
         by => format!("{}{name}{}", word(by), of(kind)),
     }
 }

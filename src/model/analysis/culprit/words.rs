@@ -86,7 +86,7 @@ fn kept_place(group: &Group) -> Option<String> {
 /// Describes where they are allocated, unless that is the leading line.
 fn allocated_at(it: &Culprit, group: &Group) -> String {
     let mut places: Vec<String> = Vec::new();
-    for site in std::iter::once(&group.first).chain(&group.others) {
+    for site in std::iter::once(&group.first).chain(&group.others).filter(|it| !it.file.is_empty()) {
         let place = held::place(&site.file, site.line);
         if place != it.leading().place() && !places.contains(&place) {
             places.push(place);

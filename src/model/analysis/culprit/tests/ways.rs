@@ -52,6 +52,7 @@ fn containers() -> Vec<Case> {
         ),
         (vec![within("traceback", Some("out"), "fail")], "local `out` in the frame of fail()", "`del` the error"),
         (vec![within("generator", None, "batches")], "generator batches() suspended at line 12", "close() it"),
+        (vec![holder("autocast", None, None)], "autocast, which keeps what it casts until it is left", "once per step"),
     ]
 }
 
