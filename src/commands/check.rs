@@ -196,7 +196,9 @@ impl Verdict {
     /// An early error of a process whose end is not recorded may have been the end of the job.
     fn note_undecided(&mut self) {
         let is_open = |it: &&Finding| it.kind == Kind::Oom && it.severity == Severity::Info && it.is_active();
-        for it in self.findings.iter().filter(is_open).filter(|it| !it.is_allowed()) {
+        // An error that came again is reported once.
+        let is_alone = |it: &&Finding| it.follows.is_none() && !it.is_allowed();
+        for it in self.findings.iter().filter(is_open).filter(is_alone) {
             self.doubts.push(format!("{}: the recording does not show whether the job handled it", text::subject(it)));
         }
     }

@@ -50,7 +50,7 @@ fn text(it: &Value) -> String {
 }
 
 /// A job, the cause of its error, and what the report of it has to contain.
-const REPORTS: [(&str, &str, &[&str]); 10] = [
+pub(crate) const REPORTS: [(&str, &str, &[&str]); 11] = [
     (
         "retry_inside",
         "failed-attempt",
@@ -77,6 +77,11 @@ const REPORTS: [(&str, &str, &[&str]); 10] = [
         &["errors.py:116 in joined()", "since step 25", "held by local `every` of joined()"],
     ),
     (
+        "collected",
+        "outputs-gathered",
+        &["in Collected.add()", "since step 25, without another step", "held by attribute `rows` of Collected"],
+    ),
+    (
         "stairs",
         "tensors-retained",
         &[
@@ -100,11 +105,7 @@ const REPORTS: [(&str, &str, &[&str]); 10] = [
     (
         "weights",
         "oom",
-        &[
-            "errors.py:151 in weights(): the parameters of the module do not fit",
-            "while a module is moved",
-            "gpuwatch fit -- ",
-        ],
+        &["in weights(): the parameters of the module do not fit", "while a module is moved", "gpuwatch fit -- "],
     ),
 ];
 

@@ -56,7 +56,12 @@ impl Place<'_> {
         let (seen, growth) = (it.seen(sites), self.growth_into(it));
         let reason = Reason::of(figures, &seen).filter(|it| leads(it, growth.as_ref(), figures));
         let (why, found) = match (reason, growth) {
-            (Some(reason), _) => self.explained(&reason, it, found),
+            (Some(reason), growth) => {
+                // The growth that was noticed is the same rises.
+                let growth = growth.filter(|_| matches!(reason, Reason::RareRises(_)));
+                let led_by = growth.map(|(growth, _)| growth.identity());
+                self.explained(&reason, it, Finding { led_by, ..found })
+            }
             (None, Some((growth, gained))) => (grown(&growth, gained), led_by(growth, found)),
             (None, None) => match Reason::left(figures, &seen).filter(|_| is_unexplained(figures)) {
                 Some(reason) => self.explained(&reason, it, found),

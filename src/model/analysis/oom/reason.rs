@@ -6,13 +6,14 @@
 //! - `FailedAttempt`: the job handles or keeps an error whose traceback keeps tensors, and blocks that were live at the
 //!   error before are live still; or a traceback was found among the holders of the largest blocks.
 //! - `SinceStep`: live memory rose since the last optimizer step while no gradients were recorded, or for several times
-//!   as long as a step takes, into a long container.
+//!   as long as a step takes, into a long container, or into one tensor that another was to be joined to: the request
+//!   is as large as both.
 //! - `RareRises`: live memory rose rarely and for good.
 //! - `Equal`: a job that counts no steps keeps many blocks of the same size.
 //!
 //! Without any of them, a step needed more than any before it (`Larger`), or no step has fitted yet (`First`).
 
-use super::{OomFigures, rare_rises::RareRises};
+use super::{MIB, OomFigures, rare_rises::RareRises};
 use crate::{
     facts::{
         event::wire::limits::grouped,
@@ -30,6 +31,11 @@ const LONG: u64 = 8;
 
 /// Then it gathers what it computes if the largest blocks are held by a container with so many items.
 const GATHERED: u64 = 8;
+
+/// A tensor that others are joined to is this many times as large as the one that comes next, and the request differs
+/// from both by less than this part of the latter: sizes of blocks are rounded.
+const JOINED: u64 = 4;
+const ROUNDED: u64 = 4;
 
 /// Blocks of one size are many from this count on, and most of what is live from this share on.
 const MANY: u64 = 16;
@@ -102,7 +108,8 @@ impl Reason {
         let is_inference = seen.phase == Some("inference");
         let is_long = before.step_us.is_some_and(|it| before.since_us >= it.saturating_mul(LONG));
         let usual = before.peak.unwrap_or(u64::MAX).saturating_sub(base);
-        let is_gathered = seen.items.is_some_and(|it| it >= GATHERED) && is_long && rose > usual;
+        let is_listed = seen.items.is_some_and(|it| it >= GATHERED) && is_long;
+        let is_gathered = (is_listed || joins(figures.tried, seen.blocks)) && rose > usual;
         let is_apart = is_inference || (seen.phase == Some("forward") && is_gathered);
         // The rise since the step contains the failed attempt.
         let is_attempt = again > rose / 2;
@@ -223,6 +230,14 @@ impl Reason {
     }
 }
 
+/// Whether a request is for the largest live block together with another one, as `torch.cat` makes it.
+fn joins(tried: Option<u64>, blocks: &[(u64, u64)]) -> bool {
+    let Some((largest, _)) = blocks.iter().max() else { return false };
+    let more = tried.and_then(|it| it.checked_sub(*largest)).unwrap_or(0);
+    let is_it = |size: u64| size.saturating_mul(JOINED) <= *largest && size.abs_diff(more) <= size / ROUNDED;
+    more >= MIB && blocks.iter().any(|(size, _)| is_it(*size))
+}
+
 /// Libraries with a switch for outputs that are gathered: a part of their files' paths, and the switch.
 const SWITCHES: [(&str, &str); 4] = [
     (
@@ -289,6 +304,11 @@ mod tests {
         assert_eq!(Reason::left(&figures(), &forward), Some(Reason::Larger(5 * GIB)));
         let long = Seen { before: Before { since_us: 900_000, ..before() }, ..forward };
         assert_eq!(reason(&long), None, "a long pause before a long batch");
+        // A quarter of a GiB was to be joined to 1.75 GiB, after each of some batches.
+        let joined = [(1792 << 20, 1), (256 << 20, 1), (8 << 20, 3)];
+        assert_eq!(reason(&Seen { blocks: &joined, ..forward }), Some(Reason::SinceStep(20 * GIB, 100, false)));
+        let others = [(1792 << 20, 1), (96 << 20, 2), (8 << 20, 3)];
+        assert_eq!(reason(&Seen { blocks: &others, ..forward }), None, "the request is no sum of two");
         let gathered = Seen { items: Some(30), ..long };
         assert_eq!(reason(&gathered), Some(Reason::SinceStep(20 * GIB, 100, false)));
         let first = Seen { before: Before::default(), ..seen };
