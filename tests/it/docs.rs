@@ -72,6 +72,7 @@ fn reference() -> Vec<(&'static str, String)> {
         ),
         ("docs/reference/keys.md", format!("# Keys\n\n{}", keys::sheet::markdown())),
         ("docs/reference/causes.md", of_causes),
+        ("docs/reference/reports.md", crate::reports::page()),
         ("docs/reference/counters.md", of_counters()),
         ("docs/reference/metrics.md", of_metrics()),
         ("docs/reference/figures.md", of_figures()),

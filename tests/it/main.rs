@@ -72,6 +72,7 @@ mod recordings;
 mod replay;
 mod replayed;
 mod report;
+mod reports;
 mod restarts;
 mod roundtrip;
 mod rows;

@@ -11,7 +11,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-const MAX_LINES: usize = 400;
+const MAX_LINES: usize = 600;
 
 const MAX_WIDTH: usize = 120;
 

@@ -326,8 +326,10 @@ fn filling(it: &Episode, cause: Cause, signature: &Signature) -> f64 {
     if it.resource != Resource::Reserved {
         return it.bytes_per_step;
     }
-    let left = it.bytes_per_step - signature.releasable();
-    if left < A_TRIFLE * it.bytes_per_step || cause == Cause::LargerInputs { 0.0 } else { left }
+    // The signature's span may be longer than the growth, so its share counts.
+    let whole = signature.reserved.filter(|it| *it > 0.0).unwrap_or(it.bytes_per_step);
+    let stays = 1.0 - signature.releasable() / whole;
+    if stays < A_TRIFLE || cause == Cause::LargerInputs { 0.0 } else { stays * it.bytes_per_step }
 }
 
 fn is_of_host(resource: Resource) -> bool {

@@ -61,7 +61,7 @@ fn lead(it: &Finding, all: &[Finding]) -> Option<Identity> {
 }
 
 /// Whether host memory grows along with what is kept on a device, through Python's objects and the graph's nodes, and
-/// does not run out before the device is full.
+/// not faster, or at least does not run out before the device is full.
 fn is_companion(host: &Finding, lead: &Finding) -> bool {
     let (Some(rate), Some(_)) = (host.bytes_per_step, lead.bytes_per_step) else { return false };
     let is_leak = lead.kind == Kind::Growth && lead.resource == Some(Resource::Allocated);
@@ -71,7 +71,8 @@ fn is_companion(host: &Finding, lead: &Finding) -> bool {
     let slack = EARLIER.max(crate::facts::units::whole(EARLIER_SHARE * lead.since_step as f64));
     let is_after = host.since_step.saturating_add(slack) >= lead.since_step;
     let lasts = host.is_active() && lead.is_active() && host.axis == lead.axis;
-    let is_harmless = host.severity == Severity::Info || lead.ends_us < host.ends_us;
+    let is_slower = lead.bytes_per_step.is_some_and(|it| rate <= it);
+    let is_harmless = host.severity == Severity::Info || is_slower || lead.ends_us < host.ends_us;
     is_leak && lasts && is_small && is_after && is_harmless
 }
 
