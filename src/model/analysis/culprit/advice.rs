@@ -113,8 +113,8 @@ fn appended(text: &str) -> Option<&str> {
 
 fn is_hook(it: &Culprit, group: &Group) -> bool {
     let has = |text: &str| text.contains("hook");
-    let by_holder =
-        |it: &Holder| it.by == "hook" || [&it.name, &it.function].into_iter().flatten().any(|name| has(name));
+    // Trainers call callbacks in functions of such names.
+    let by_holder = |it: &Holder| it.by == "hook" || it.name.as_deref().is_some_and(has);
     let functions = std::iter::once(&it.allocated).chain(it.frames.first());
     group.first.holders.iter().any(by_holder) || functions.into_iter().any(|it| has(it.function.raw()))
 }
