@@ -71,7 +71,7 @@ def _package(order, os, sys):
             return found
     if order["do"] != "start":
         return None
-    for name in [it for it in sys.modules if it.partition(".")[0] == "gpuwatch_probe"]:
+    for name in [it for it in list(sys.modules) if it.partition(".")[0] == "gpuwatch_probe"]:
         del sys.modules[name]
     return _load(os.fsdecode(order["folder"]), os, sys)
 
@@ -92,7 +92,7 @@ def _load(folder, os, sys):
             if ending == ".py" and stem not in ("__init__", "_join"):
                 importlib.import_module("gpuwatch_probe." + stem)
     except BaseException:
-        for name in [it for it in sys.modules if it.partition(".")[0] == "gpuwatch_probe"]:
+        for name in [it for it in list(sys.modules) if it.partition(".")[0] == "gpuwatch_probe"]:
             del sys.modules[name]
         raise
     return package

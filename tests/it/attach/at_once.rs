@@ -35,6 +35,20 @@ fn of_six_requests_at_once_one_starts_the_probe_and_the_others_see_it() {
 }
 
 #[test]
+fn a_job_that_imports_meanwhile_gets_its_probe() {
+    let mut job = Job::start();
+    job.send("import");
+    assert_eq!(job.next()["what"], "import");
+    for _ in 0..3 {
+        job.attach();
+        job.detach();
+    }
+    job.send("stop");
+    assert_eq!(job.next()["what"], "imported");
+    job.end();
+}
+
+#[test]
 fn an_answer_that_nobody_waits_for_leaves_no_file() {
     let mut job = Job::start();
     job.send("wait");

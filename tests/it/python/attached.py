@@ -3,6 +3,7 @@
 `look`   prints its own counters after a step of its own, and waits for the next command
 `wait`   prints a line, and waits for the next command in a system call
 `grow`   keeps something of every step from now on
+`import` imports from another thread, again and again, until the next command
 `end`    prints how it ends
 
 With the argument `workers`, two processes load its data.
@@ -13,6 +14,7 @@ import os
 import select
 import sys
 import threading
+import types
 
 import torch
 
@@ -74,6 +76,28 @@ def native_threads():
     return len(os.listdir("/proc/self/task"))
 
 
+def importing():
+    """As a job that imports does, with more modules and more often, so that a moment of it is always met."""
+    is_over = threading.Event()
+
+    def make():
+        while not is_over.is_set():
+            for at in range(50_000):
+                sys.modules["made_%d" % at] = types.ModuleType("made")
+            for at in range(50_000):
+                del sys.modules["made_%d" % at]
+
+    thread = threading.Thread(target=make)
+    thread.start()
+    report("import")
+    while not select.select([0], [], [], 0.001)[0]:
+        train()
+    is_over.set()
+    thread.join()
+    line()
+    report("imported")
+
+
 train()
 active = threading.active_count()
 before = sorted(sys.modules), list(sys.path), sorted(globals())
@@ -94,6 +118,8 @@ while True:
         line()
     elif command == "grow":
         grows = True
+    elif command == "import":
+        importing()
     else:
         break
 own = {"before", "command", "stats", "names", "threads", "descriptors", "added", "own"}
