@@ -132,7 +132,7 @@ def metric():
 
         def training_step(self, batch, index):
             predicted = self.net(batch[0]).squeeze(1)
-            self.auroc.update(predicted.detach(), (predicted > 0).long())  # made: metric
+            self.auroc.update(predicted.detach(), (predicted > 0).long())  # made, kept: metric
             return predicted.mean()
 
     leak(Metric())
