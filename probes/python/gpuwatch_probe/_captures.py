@@ -91,12 +91,6 @@ class Capture:
                 self.history += 64 + 24 * len(frames)
 
 
-    def forget_blocks(self):
-        """Releases the addresses, which only the first capture and the last two need."""
-        self.addresses.clear()
-        self.made.clear()
-
-
 def stack_of(frames, names):
     """Returns a stack as `(file, line, function)`; `names` has the frames of the same snapshot that are known already."""
     stack = []
@@ -174,6 +168,13 @@ def risen(captures, group):
     """Returns the sizes of which a group has more blocks at the last capture than at the first."""
     then, now = captures[0].groups.get(group, {}), captures[-1].groups[group]
     return {size for size, count in now.items() if count > then.get(size, 0)}
+
+
+def before_rise(captures, group, sizes):
+    """Returns the last capture before the latest rise of a group's blocks of these sizes."""
+    counts = [sum(it.groups.get(group, {}).get(size, 0) for size in sizes) for it in captures]
+    rises = [at for at in range(1, len(counts)) if counts[at] > counts[at - 1]]
+    return captures[rises[-1] - 1 if rises else -2]
 
 
 def was_there(block, group, capture):

@@ -9,7 +9,7 @@ import _thread
 import time
 
 from ._answer import Answer, older, send
-from ._captures import NOWHERE, Capture, Resting, blocks_of, grown, risen, segments, was_there
+from ._captures import NOWHERE, Capture, Resting, before_rise, blocks_of, grown, risen, segments, was_there
 from ._history import History
 from ._live import bytes_of, sites as holding
 from ._plan import plan
@@ -52,8 +52,6 @@ class Sites:
 
     def _clear(self):
         self._captures, self._plan, self._answer, self._word = [], None, None, 0
-        # The latest comparison before a rise.
-        self._before = None
         # Microseconds of each pause of the job: by comparisons, and by parts of the search.
         self._held, self._searched, self._begun = [], [], 0.0
         self._steps, self._collections = [], []
@@ -212,13 +210,10 @@ class Sites:
         held = segments(self._torch, is_ours=True)
         captures = self._captures
         captures.append(Capture(held))
+        if len(captures) > 3:
+            # Only the first and the last two comparisons need all of their addresses.
+            captures[-3].addresses.clear()
         has_grown = self._plan.is_rare and bool(grown(captures[-2:]))
-        if has_grown or not self._plan.is_rare:
-            self._before = captures[-2:][0]
-        for it in captures[1:-2]:
-            # Only these comparisons, the first and the last two need their blocks.
-            if it is not self._before:
-                it.forget_blocks()
         self._steps.append(self._passed)
         self._step = step
         self._collections.append(collections())
@@ -252,7 +247,7 @@ class Sites:
 
     def _repeat(self, step):
         """Begins the comparisons again; the recording continues."""
-        self._is_repeated, self._before = True, None
+        self._is_repeated = True
         self._captures, self._steps, self._collections = [], [], []
         self._plan, self._passed = plan(max(1, self._word & _STEPS), _rises(self._native.sites_rises()), step), 0
 
@@ -261,8 +256,8 @@ class Sites:
         found = grown(captures)
         sizes = {group: risen(captures, group) for group in found}
         blocks, where = blocks_of(held, sizes, captures[0].addresses) if found else ({}, {})
-        before = self._before
-        recent = {group: [it for it in of if not was_there(it, group, before)] for group, of in blocks.items()}
+        before = {group: before_rise(captures, group, sizes[group]) for group in blocks}
+        recent = {group: [it for it in of if not was_there(it, group, before[group])] for group, of in blocks.items()}
         if self._plan.is_rare:
             blocks = {group: self._earlier(group, of, recent, held) for group, of in blocks.items()}
         report = {

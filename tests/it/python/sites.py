@@ -9,7 +9,7 @@ import types
 
 from gpuwatch_probe import _answer, _sites
 from gpuwatch_probe._history import refusal
-from gpuwatch_probe._captures import NOWHERE, Capture, Resting, blocks_of, grown
+from gpuwatch_probe._captures import NOWHERE, Capture, Resting, before_rise, blocks_of, grown, risen, was_there
 from gpuwatch_probe._native import INVALID
 from gpuwatch_probe._plan import plan
 from gpuwatch_probe._sites import Sites
@@ -68,6 +68,13 @@ assert grown([capture(*[(512, [])] * it) for it in range(2, 7)]) == {(0, NOWHERE
 # Two devices are two places.
 two = grown([capture(*[(512, OWN)] * it, device=it % 1 + 1) for it in range(1, 5)])
 assert two == {(1, STEP): (1536, 3)}, two
+
+# What a rise brought is not what was there before it; two looks after it see no further one.
+rises = [capture(*[(size, OWN) for size in of]) for of in ((512,), (512, 512, 4096), (512, 512, 4096), (512, 512, 4096))]
+assert risen(rises, (0, STEP)) == {512, 4096}
+assert before_rise(rises, (0, STEP), {512}) is rises[0] and before_rise(rises, (0, STEP), {64}) is rises[2]
+known = next(iter(rises[0].made))
+assert was_there((known, 512), (0, STEP), rises[0]) and not was_there((known + 1, 512), (0, STEP), rises[0])
 
 both = [{"device": 0, "stream": 7, "segment_pool_id": (1, 0), "blocks": [
     {"address": 64, "size": 512, "state": "active_allocated", "frames": OWN},
