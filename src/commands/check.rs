@@ -10,7 +10,7 @@ pub use limits::{FailOn, Limits, Peak, share};
 
 use crate::{
     facts::{
-        event::failure,
+        event::{failure, wire::limits::grouped},
         text as foreign,
         units::{self, Bytes},
     },
@@ -177,11 +177,14 @@ impl Verdict {
                 ));
             }
             if it.lost > 0 {
-                self.notes.push(format!(
-                    "{}: {} samples were lost; figures are approximate",
-                    text::process(it),
-                    it.lost
-                ));
+                let lost = format!("{}: {} samples were lost", text::process(it), it.lost);
+                // Whoever reads too slowly to get all does not get the end either, unless it is there.
+                match (&it.life, it.devices.iter().filter_map(|on| on.step).max()) {
+                    (Life::Gone { .. }, Some(step)) => {
+                        self.doubts.push(format!("{lost}, and what came after step {} as well", grouped(step)));
+                    }
+                    _ => self.notes.push(format!("{lost}; figures are approximate")),
+                }
             }
             if it.lost_error_lines > 0 {
                 self.notes.push(format!(

@@ -3,14 +3,16 @@
 use crate::{
     check::{header, judged, write},
     damaged::limited,
+    pace::recorded,
     pty::{PATIENCE, PROGRAM, Terminal, until},
     record::{own_directory, read},
+    story::{Story, counters},
 };
 use gpuwatch::{
     facts::{
         event::{
             Event, Fact, Line, ProbeId,
-            wire::{Counters, Device, Edge, Hello, PROTOCOL, Sample},
+            wire::{Bye, Counters, Device, Edge, Hello, Lost, PROTOCOL, Sample},
         },
         units::Stamp,
     },
@@ -64,6 +66,34 @@ fn ranks(path: &Path, count: u32, leaks: u32, steps: u64) {
     }
     lines.push(encode_closed(&Closed { at_us: Stamp(at), lost: 0 }));
     write(path, &lines);
+}
+
+/// A million steps of 50 µs on a busy machine: what reads them falls behind, and the job does not wait for it.
+#[test]
+fn a_run_whose_end_was_not_read_after_losses_is_not_judged() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("run.jsonl.zst");
+    let check = |losses: u64, ends: bool| {
+        let mut story = Story::default();
+        story.device(0, 60 << 30, &[]).probe(0, 4242, 0, None);
+        for step in 1..=1200 {
+            story.wait(100_000).sample(0, step, counters(20 << 30, 1 << 30));
+        }
+        story.line(0, Line::Lost(Lost { samples: losses, ..Lost::default() }));
+        if ends {
+            story.line(0, Line::Bye(Bye::default()));
+        } else {
+            story.add(Fact::ProbeGone { probe: ProbeId(0), why: "ended inside a line".into() });
+        }
+        recorded(&story, &file);
+        let output = Command::new(PROGRAM).arg("check").arg(&file).output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (code, text) = check(12, false);
+    assert!(code == 2 && text.contains("12 samples were lost, and what came after step 1,200 as well"), "{text}");
+    let (code, text) = check(12, true);
+    assert!(code == 0 && text.contains("12 samples were lost; figures are approximate"), "{text}");
+    assert_eq!(check(0, false).0, 0, "a job that was killed");
 }
 
 #[test]

@@ -113,8 +113,11 @@ fn appended(text: &str) -> Option<&str> {
 
 fn is_hook(it: &Culprit, group: &Group) -> bool {
     let has = |text: &str| text.contains("hook");
-    // Trainers call callbacks in functions of such names.
-    let by_holder = |it: &Holder| it.by == "hook" || it.name.as_deref().is_some_and(has);
+    // A hook may be a closure. Trainers run callbacks in functions of such names, so a local variable proves nothing.
+    let by_holder = |it: &Holder| {
+        let closure = it.function.as_deref().filter(|_| it.by == "cell");
+        it.by == "hook" || [it.name.as_deref(), closure].into_iter().flatten().any(has)
+    };
     let functions = std::iter::once(&it.allocated).chain(it.frames.first());
     group.first.holders.iter().any(by_holder) || functions.into_iter().any(|it| has(it.function.raw()))
 }

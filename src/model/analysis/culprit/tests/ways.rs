@@ -30,6 +30,11 @@ fn containers() -> Vec<Case> {
             "bound or clear `kept`",
         ),
         (
+            vec![list(5), within("local", Some("seen"), "_call_callback_hooks")],
+            "list `seen` (5 items), local of _call_callback_hooks()",
+            "bound or clear `seen`",
+        ),
+        (
             vec![list(3), within("cell", Some("seen"), "hook")],
             "list `seen` (3 items), closure variable of hook()",
             "by its handle",
