@@ -178,7 +178,7 @@ impl Verdict {
             }
             if it.lost > 0 {
                 let lost = format!("{}: {} samples were lost", text::process(it), it.lost);
-                // Whoever reads too slowly to get all does not get the end either, unless it is there.
+                // A reader that is too slow for all of it does not get the end either, unless it is there.
                 match (&it.life, it.devices.iter().filter_map(|on| on.step).max()) {
                     (Life::Gone { .. }, Some(step)) => {
                         self.doubts.push(format!("{lost}, and what came after step {} as well", grouped(step)));

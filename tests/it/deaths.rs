@@ -185,5 +185,6 @@ fn removed_recordings_do_not_disturb_the_job_and_are_reported() {
 fn a_job_runs_without_a_recording_and_the_reason_is_reported() {
     let mut it = Run::start("mkdir -p \"$1\" && : > \"$1/state\"", 100);
     let printed = it.end();
-    assert!(printed.contains("nothing was recorded: ") && printed.lines().count() == 2, "{printed}");
+    // A job that ends before gpuwatch has seen its probe has no line about alerts.
+    assert!(printed.contains("nothing was recorded: ") && printed.lines().count() <= 2, "{printed}");
 }
