@@ -50,8 +50,10 @@ fn snake(name: &str) -> String {
 
 /// Generates a line of C for each call from the Rust source.
 fn generated() -> BTreeSet<String> {
-    let sources = ["src/abi.rs", "src/abi/latest.rs", "src/abi/oom.rs", "src/abi/python.rs", "src/abi/window.rs"]
-        .map(|it| fs::read_to_string(Path::new(HERE).join(it)).unwrap());
+    let folders = ["src/abi", "src/abi/python"].map(|it| fs::read_dir(Path::new(HERE).join(it)).unwrap());
+    let files = folders.into_iter().flatten().map(|it| it.unwrap().path()).filter(|it| it.is_file());
+    let all = files.chain([Path::new(HERE).join("src/abi.rs")]);
+    let sources: Vec<String> = all.map(|it| fs::read_to_string(it).unwrap()).collect();
     let mut calls = BTreeSet::new();
     for text in sources.iter().flat_map(|it| it.split("extern \"C\" fn gpuwatch_").skip(1)) {
         let (name, rest) = text.split_once('(').unwrap();

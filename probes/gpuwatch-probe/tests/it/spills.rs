@@ -57,9 +57,10 @@ fn a_job_that_fails_for_ever_fills_no_disk() {
     assert!(text.ends_with("}\n"), "of whole lines");
 }
 
+/// A viewer that has received all of it need not be the recorder of the run.
 #[test]
-fn a_short_life_without_a_viewer_is_kept_for_its_run() {
-    for (run, has_viewer, kept) in [(None, false, 0), (Some("aa"), false, 1), (Some("aa"), true, 0)] {
+fn a_short_life_is_kept_for_its_run() {
+    for (run, has_viewer, kept) in [(None, false, 0), (Some("aa"), false, 1), (Some("aa"), true, 1)] {
         let dir = private_dir();
         let hello = Hello { run: run.map(str::to_owned), ..Hello::default() };
         let directories = vec![dir.path().to_owned()];
