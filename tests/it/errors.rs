@@ -79,7 +79,11 @@ pub(crate) const REPORTS: [(&str, &str, &[&str]); 11] = [
     (
         "collected",
         "outputs-gathered",
-        &["in Collected.add()", "since step 25, without another step", "held by attribute `rows` of Collected"],
+        &[
+            "errors.py:126 in Collected.add()",
+            "since step 25, without another step",
+            "held by attribute `rows` of Collected",
+        ],
     ),
     (
         "stairs",
@@ -105,7 +109,11 @@ pub(crate) const REPORTS: [(&str, &str, &[&str]); 11] = [
     (
         "weights",
         "oom",
-        &["in weights(): the parameters of the module do not fit", "while a module is moved", "gpuwatch fit -- "],
+        &[
+            "errors.py:171 in weights(): the parameters of the module do not fit",
+            "while a module is moved",
+            "gpuwatch fit -- ",
+        ],
     ),
 ];
 
