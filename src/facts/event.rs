@@ -352,6 +352,9 @@ pub struct ProcessInfo {
     /// Whether it has ended, and the kernel or the driver still lists it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ended: bool,
+    /// Whether a launcher started it as one of several ranks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rank: bool,
     /// Whether the launcher that started it as one of several ranks has ended before it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub orphaned: bool,

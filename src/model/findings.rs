@@ -88,12 +88,16 @@ fn of_devices(session: &Session) -> Vec<DeviceFindings> {
 }
 
 /// Returns whether a finding still needs attention: it and its process are active. An out-of-memory error stays open,
-/// and when no process is left, the final findings stay open.
+/// and when no process is left, the final findings stay open, unless a process continued without its probe: then it is
+/// unknown whether they last.
 pub fn is_open(it: &Finding, session: &Session) -> bool {
     let is_over = || {
-        let has_ended = it.process(session).is_none_or(|it| !it.is_alive());
+        let process = it.process(session);
+        let has_ended = process.is_none_or(|it| !it.is_alive());
+        let is_unseen = process.is_some_and(|it| it.has_left() || it.next.is_some());
         // What is judged without a probe ends by itself.
-        has_ended && it.probe.is_some() && it.kind != Kind::Oom && session.processes.iter().any(Process::is_alive)
+        let is_probed = it.probe.is_some() && it.kind != Kind::Oom;
+        has_ended && is_probed && (is_unseen || session.processes.iter().any(Process::is_alive))
     };
     it.is_active() && !is_over()
 }

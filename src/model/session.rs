@@ -162,6 +162,7 @@ impl Session {
                 {
                     it.life = Life::Gone { at, why: why.clone() };
                 }
+                self.succeed(*probe);
                 self.sort();
             }
             Fact::Notice(text) => self.notices.push(Reading { at, value: text.clone() }),
@@ -192,13 +193,15 @@ impl Session {
     }
 
     /// Returns the probed processes of one device, or of all, in table order: those that reported a device, and those
-    /// that can be on no other.
+    /// that can be on no other. A process is listed once, with its latest probe; one whose probe has ended before it is
+    /// among the unprobed while the driver lists it.
     pub fn probed(&self, device: Option<&DeviceId>) -> Vec<(&Process, &OnDevice)> {
         let is_on = |process: &Process, it: &OnDevice| it.first.is_some() || process.devices.len() == 1;
         self.processes
             .iter()
             .flat_map(|process| process.devices.iter().map(move |it| (process, it)))
             .filter(|(process, it)| device.is_none_or(|id| it.device == *id) && is_on(process, it))
+            .filter(|(process, it)| process.next.is_none() && !self.continues(process, &it.device))
             .collect()
     }
 
@@ -213,6 +216,41 @@ impl Session {
         }
         out.sort_by_key(|(_, used)| (std::cmp::Reverse(used.used), used.pid));
         out
+    }
+
+    /// Returns the latest probe of a process that continues without one, if its pid is this.
+    pub fn left(&self, pid: u32) -> Option<&Process> {
+        self.processes.iter().filter(|it| it.pid == Some(pid) && it.has_left()).max_by_key(|it| it.ended_at())
+    }
+
+    /// Returns why nothing can be done with a process that has ended and is still listed.
+    pub fn zombie(&self, pid: u32) -> Option<String> {
+        let info = self.process_info.get(&pid).filter(|it| it.ended)?;
+        let parent = info.parent.map_or_else(|| "its parent".to_owned(), |it| format!("its parent, pid {it},"));
+        Some(format!("pid {pid} has ended: no signal and no probe reach it; it is listed until {parent} waits for it"))
+    }
+
+    /// Whether a process continues without its probe: the driver still lists it on this device.
+    fn continues(&self, process: &Process, device: &DeviceId) -> bool {
+        process.has_left() && self.device(device).is_some_and(|it| attribution::is_listed(process, it))
+    }
+
+    /// Joins a probe and those of the same process that ended before it.
+    fn succeed(&mut self, probe: ProbeId) {
+        let Some(own) = self.process(probe) else { return };
+        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_of_the_same(own));
+        let (living, ended): (Vec<&Process>, Vec<_>) = others.partition(|it| it.is_alive());
+        let (next, before) = match own.is_alive() {
+            true => (None, ended.iter().map(|it| it.probe).collect()),
+            false => (living.iter().map(|it| it.probe).max(), Vec::new()),
+        };
+        for it in &mut self.processes {
+            if it.probe == probe {
+                it.next = next;
+            } else if before.contains(&it.probe) {
+                it.next = Some(probe);
+            }
+        }
     }
 
     fn process_mut(&mut self, probe: ProbeId) -> Option<&mut Process> {
@@ -320,10 +358,13 @@ impl Session {
             Line::History(history) => process.stride = process.stride.max(history.stride),
             Line::Live(_) => process.life = Life::Live,
             Line::Bye(bye) => {
-                self.ends(probe, at);
+                if bye.reason == wire::EXIT {
+                    self.ends(probe, at);
+                }
                 let Some(process) = self.process_mut(probe) else { return };
                 process.stall.finish(at);
                 process.life = Life::Ended { at, reason: Foreign::new(bye.reason.clone()) };
+                self.succeed(probe);
                 self.sort();
             }
             Line::Refused(it) => process.refused = Some(Foreign::new(&*it.reason)),
@@ -354,6 +395,7 @@ impl Session {
                 }
             });
         }
+        self.succeed(probe);
         // Drop the generated names that this hello replaced.
         let processes = &self.processes;
         let in_use = |id: &DeviceId| processes.iter().any(|it| it.devices.iter().any(|its| its.device == *id));

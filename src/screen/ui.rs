@@ -42,7 +42,7 @@ pub mod timeline;
 pub mod tree;
 
 use crate::{
-    facts::{event::DeviceId, text::Foreign},
+    facts::{event::DeviceId, text::Foreign, units::Stamp},
     model::{
         alerts::Policy,
         analysis::{
@@ -182,6 +182,8 @@ pub struct Ui {
     pub filter: Filter,
     /// The order of the processes.
     pub order: Order,
+    /// Processes that had ended by then are no longer listed.
+    pub cleared: Option<Stamp>,
     /// How the processes are listed.
     pub listing: Listing,
     /// The menu of signals, while it is open.

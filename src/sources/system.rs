@@ -206,6 +206,7 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
         _ => false,
     };
     let environ = begin_of(pid, "environ");
+    let rank = environment::is_rank(&environ);
     let place = environment::place(&environ, &begin_of(pid, "cgroup")).map(Foreign::new);
     Some(ProcessInfo {
         pid,
@@ -215,7 +216,8 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
         contained,
         suspended,
         ended: ended && !in_container(),
-        orphaned: environment::is_rank(&environ) && is_adopter(parent),
+        rank,
+        orphaned: rank && is_adopter(parent),
         parent: Some(parent).filter(|it| *it > 0),
         ancestors: ancestors(pid),
         started_us: since_epoch_us(stat.start_ticks),

@@ -9,7 +9,7 @@ use crate::{
 use gpuwatch::{
     facts::event::{
         Fact, Line, ProbeId,
-        wire::{Bye, Device, Hello, History, Live, Oom},
+        wire::{Bye, Device, EXIT, Hello, History, Live, Oom},
     },
     model::{
         alerts::{Edges, Message, News, Policy},
@@ -105,7 +105,10 @@ fn an_out_of_memory_error_alerts_even_if_it_ends_the_job() {
     let mut story = one_rank();
     steps(&mut story, 1..=20, |_| 20 * GIB);
     let oom = Oom { step: Some(20), tried: Some(80 << 30), device_free: Some(1 << 30), ..Oom::default() };
-    story.line(0, Line::Oom(oom)).line(0, Line::Bye(Bye::default())).add(Fact::Second);
+    story
+        .line(0, Line::Oom(oom))
+        .line(0, Line::Bye(Bye { reason: EXIT.to_owned(), ..Bye::default() }))
+        .add(Fact::Second);
     assert_eq!(lines(&story), ["critical: rank 0, GPU 0: oom"]);
 }
 

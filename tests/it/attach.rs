@@ -20,10 +20,14 @@ use gpuwatch_probe::wire::{Edge, Line, Sample};
 use serde_json::Value;
 use std::{
     io::{BufRead, BufReader, Read, Write},
+    iter,
     os::unix::net::UnixStream,
     path::Path,
     process::{Child, ChildStdout, Command, Output, Stdio},
 };
+
+/// How often a request is made of a job that does not answer in time.
+const TRIES: usize = 50;
 
 /// A job that was started without gpuwatch.
 struct Job {
@@ -71,9 +75,14 @@ impl Job {
         self.next()
     }
 
+    /// Runs the command; once more where a busy machine kept the job from answering in time, which leaves it as it was.
     fn gpuwatch(&self, arguments: &[&str]) -> Output {
-        let mut command = self.gpu.command(PROGRAM);
-        command.args(arguments).arg(self.pid.to_string()).envs(self.home.variables()).output().unwrap()
+        let run = || {
+            let mut command = self.gpu.command(PROGRAM);
+            command.args(arguments).arg(self.pid.to_string()).envs(self.home.variables()).output().unwrap()
+        };
+        let in_time = |it: &Output| !String::from_utf8_lossy(&it.stderr).contains("it did not answer within");
+        iter::repeat_with(run).take(TRIES).find(in_time).expect("the job answers at some time")
     }
 
     fn attach(&self) {

@@ -5,7 +5,7 @@ use gpuwatch::{
     facts::{
         event::{
             Fact, Line, ProcessUse,
-            wire::{Bye, Counters, Edge, Sample},
+            wire::{Bye, Counters, EXIT, Edge, Sample},
         },
         units::{self, Bytes},
     },
@@ -47,7 +47,7 @@ fn a_small_screen_a_far_end_and_an_ended_job_have_no_forecast() {
     let mut far = filling();
     far.device(0, 30 * GIB, &[]);
     let mut ended = filling();
-    ended.line(0, Line::Bye(Bye::default()));
+    ended.line(0, Line::Bye(Bye { reason: EXIT.to_owned(), ..Bye::default() }));
     for (story, phrase) in [(far, "full in 28"), (ended, "ended")] {
         let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
         assert!(shown.contains(phrase) && !shown.contains("full at"), "{shown}");

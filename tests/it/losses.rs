@@ -12,7 +12,7 @@ use gpuwatch::{
     facts::{
         event::{
             Event, Fact, Line, ProbeId,
-            wire::{Bye, Counters, Device, Edge, Hello, Lost, PROTOCOL, Sample},
+            wire::{Bye, Counters, Device, EXIT, Edge, Hello, Lost, PROTOCOL, Sample},
         },
         units::Stamp,
     },
@@ -81,7 +81,7 @@ fn a_run_whose_end_was_not_read_after_losses_is_not_judged() {
         }
         story.line(0, Line::Lost(Lost { samples: losses, ..Lost::default() }));
         if ends {
-            story.line(0, Line::Bye(Bye::default()));
+            story.line(0, Line::Bye(Bye { reason: EXIT.to_owned(), ..Bye::default() }));
         } else {
             story.add(Fact::ProbeGone { probe: ProbeId(0), why: "ended inside a line".into() });
         }

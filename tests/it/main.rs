@@ -24,6 +24,7 @@ mod docs;
 mod doctor;
 mod early;
 mod effects;
+mod ended;
 mod errors;
 mod explain;
 mod export;

@@ -145,7 +145,7 @@ fn reported(name: &str) {
     let alone: Vec<&Value> = found.iter().filter(|it| it["follows"].is_null()).collect();
     let [first] = &alone[..] else { panic!("one finding: {text}") };
     assert_eq!(first["cause"], cause, "{text}");
-    // A cache that stays bounded is information. Whether the rest is more than a warning is a matter of the machine's pace.
+    // A cache that stays bounded is information. Whether the rest is more than a warning depends on the machine's pace.
     assert_eq!(first["severity"] == "info", name == "streams", "{text}");
     for words in it.words {
         assert!(text.contains(words), "{words} is not in\n{text}");

@@ -18,7 +18,7 @@ use gpuwatch::{
     facts::{
         event::{
             DriverState, Fact, Line, ProbeId, Trouble,
-            wire::{Hello, Oom},
+            wire::{self, Hello, Oom},
         },
         metrics::{Metric, Metrics},
     },
@@ -97,6 +97,10 @@ fn an_empty_list_of_alerts_shows_why_it_is_empty() {
     }
 }
 
+fn bye() -> Line {
+    Line::Bye(wire::Bye { reason: wire::EXIT.to_owned(), ..wire::Bye::default() })
+}
+
 /// Without colours, the words are what is left of the badge.
 #[test]
 fn the_badge_counts_what_is_open_worst_first() {
@@ -108,10 +112,10 @@ fn the_badge_counts_what_is_open_worst_first() {
     let mut story = alerted();
     assert!(first(&story).starts_with("gpuwatch  1 critical  1 info  2 devices"), "{}", first(&story));
     // If one process has ended and another one runs, only the ended one's out-of-memory error stays.
-    story.line(0, Line::Bye(gpuwatch::facts::event::wire::Bye::default()));
+    story.line(0, bye());
     assert!(first(&story).starts_with("gpuwatch  1 critical  2 devices"), "{}", first(&story));
     // When none runs, their final findings stay.
-    story.line(1, Line::Bye(gpuwatch::facts::event::wire::Bye::default()));
+    story.line(1, bye());
     assert!(first(&story).starts_with("gpuwatch  1 critical  1 info  2 devices"), "{}", first(&story));
 }
 
@@ -120,7 +124,7 @@ fn without_any_probe_it_is_a_monitor_of_its_own() {
     let session = nvml_alone().session();
     let picture = picture(&session, &Ui::default(), &theme("dusk"), 80, 24);
     insta::assert_snapshot!("nvml-alone", text(&picture));
-    assert!(text(&picture).contains("gpuwatch attach 31337, or gpuwatch run -- python3 train.p"));
+    assert!(text(&picture).contains("no probe yet: P, or gpuwatch attach 31337"));
 }
 
 #[test]

@@ -291,7 +291,7 @@ pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char, is_answer: i32) -
 pub unsafe extern "C" fn gpuwatch_stop(reason: *const c_char) -> i32 {
     guarded(|| {
         // SAFETY: as the caller promises.
-        let reason = unsafe { text(reason) }.unwrap_or_else(|| "exit".to_owned());
+        let reason = unsafe { text(reason) }.unwrap_or_else(|| crate::wire::EXIT.to_owned());
         local().with_probe(|probe| {
             if !probe.is_here() {
                 return Err(Refusal::Off);

@@ -245,7 +245,7 @@ impl Probe {
 impl Drop for Probe {
     fn drop(&mut self) {
         if self.shared.pid == sys::pid() {
-            self.stop("exit");
+            self.stop(wire::EXIT);
         } else {
             // A forked child must not close or remove anything of its parent's.
             mem::forget(Arc::clone(&self.shared));

@@ -215,7 +215,7 @@ impl Server {
         self.take_entries(start_us);
         self.accept(start_us);
         let reason = self.shared.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let reason = reason.unwrap_or_else(|| "exit".to_owned());
+        let reason = reason.unwrap_or_else(|| wire::EXIT.to_owned());
         self.shared.ledger().history.note(Line::Bye(wire::Bye { seq: None, at_us: start_us, reason }));
         self.endpoint.remove();
         let (mut sent, mut progress_us) = (0, start_us);

@@ -359,10 +359,13 @@ pub struct Bye {
     pub seq: Option<u64>,
     /// µs of `CLOCK_MONOTONIC`.
     pub at_us: u64,
-    /// `exit`, `stop`, …
+    /// [`EXIT`], or why it ended before its process: `stop`, `detach`, …
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::text::<_, { limits::NAME_MAX }>"))]
     pub reason: String,
 }
+
+/// The reason of a [`Bye`] with which the process ends too.
+pub const EXIT: &str = "exit";
 
 /// A request refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -195,8 +195,9 @@ impl<'a> Scope<'a> {
 
     fn ended(&self) -> Option<JobFinding> {
         let running = self.living().count();
-        let ended: Vec<Rank> =
-            self.job.ranks.iter().filter(|it| !it.process.is_alive() && it.rank().is_some()).copied().collect();
+        // A rank whose probe ended before it may still train.
+        let has_ended = |it: &&Rank| !it.process.is_alive() && !it.process.has_left() && it.rank().is_some();
+        let ended: Vec<Rank> = self.job.ranks.iter().filter(has_ended).copied().collect();
         let first = ended.first().filter(|_| running > 0)?;
         let why = match &first.process.life {
             Life::Ended { reason: why, .. } | Life::Gone { why, .. } => format!(" ({why})"),

@@ -120,17 +120,19 @@ pub fn jobs(cluster: &Cluster) -> Vec<Job<'_>> {
     jobs
 }
 
-/// Returns every process that has introduced itself, each once, also if two names of the list lead to one machine.
+/// Returns every process that has introduced itself, each once with its latest probe, also if two names of the list are
+/// of one machine.
 fn processes(cluster: &Cluster) -> Vec<Rank<'_>> {
     let mut known = BTreeSet::new();
     let all = cluster.nodes.iter().enumerate();
     let all = all.flat_map(|(node, it)| it.session.processes.iter().map(move |process| Rank { node, process }));
+    let is_latest = |it: &Rank| it.process.next.is_none();
     let is_readable = |it: &Rank| !matches!(it.process.life, Life::Incompatible { .. }) && it.process.hello.is_some();
     let mut is_new = |it: &Rank| {
         let instance = it.process.hello.as_ref().and_then(|hello| hello.instance.as_deref());
         instance.is_none_or(|instance| known.insert(instance.to_owned()))
     };
-    all.filter(is_readable).filter(|it| is_new(it)).collect()
+    all.filter(is_latest).filter(is_readable).filter(|it| is_new(it)).collect()
 }
 
 fn keys(hello: &Hello) -> impl Iterator<Item = Key<'_>> {

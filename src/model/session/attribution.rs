@@ -217,7 +217,7 @@ fn is_there(process: &Process, device: &Device) -> bool {
 }
 
 /// Whether the driver lists a process on a device.
-fn is_listed(process: &Process, device: &Device) -> bool {
+pub(super) fn is_listed(process: &Process, device: &Device) -> bool {
     device.process_list().is_some_and(|list| list.iter().any(|it| Some(it.pid) == process.pid))
 }
 

@@ -13,7 +13,7 @@ use crate::{
     facts::{
         event::{
             DeviceId, ProbeId, Replayed,
-            wire::{Counters, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
+            wire::{Counters, EXIT, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
         },
         text::Foreign,
         units::Stamp,
@@ -43,6 +43,9 @@ pub const SITES: usize = 8;
 
 /// Answers of replays kept per probe.
 pub const REPLAYS: usize = 8;
+
+/// Two processes with the same pid start further apart than this, in µs. A clock that is adjusted moves a start less.
+const START_US: u64 = 2_000_000;
 
 /// A probed process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,6 +85,8 @@ pub struct Process {
     pub refused: Option<Foreign>,
     /// Whether its steps have stopped.
     pub stall: Stall,
+    /// The probe that was started in the same process after this one had ended, and reports in its place.
+    pub next: Option<ProbeId>,
 }
 
 /// Where a sample belongs: to a known device, to a new one, or nowhere because the process has too many.
@@ -157,6 +162,7 @@ impl Process {
             replays: Latest::default(),
             refused: None,
             stall: Stall::default(),
+            next: None,
         }
     }
 
@@ -171,6 +177,20 @@ impl Process {
             Life::Ended { at, .. } | Life::Gone { at, .. } => Some(at),
             _ => None,
         }
+    }
+
+    /// Returns whether the probe ended before its process, as after `gpuwatch detach`.
+    pub fn has_left(&self) -> bool {
+        matches!(&self.life, Life::Ended { reason, .. } if reason.raw() != EXIT)
+    }
+
+    /// Returns whether two probes count the same allocator of one process.
+    pub(super) fn is_of_the_same(&self, other: &Self) -> bool {
+        let Some((own, its)) = self.hello.as_ref().zip(other.hello.as_ref()) else { return false };
+        let starts = own.start_us.zip(its.start_us);
+        let began_together = starts.is_some_and(|(own, its)| own.abs_diff(its) < START_US);
+        let pid = self.pid.zip(other.pid).map_or(own.pid == its.pid, |(own, its)| own == its);
+        pid && began_together && (&own.host, &own.framework) == (&its.host, &its.framework)
     }
 
     /// Returns its pid on this host, or the pid it reports.

@@ -83,7 +83,8 @@ impl Session {
     pub fn as_it_ended(&self) -> Option<Self> {
         let has_ended = |it: &Device| {
             let is_late = it.before.as_ref().is_some_and(|before| self.now.since(before.at) <= LATELY_US);
-            is_late && self.on_device(&it.id).all(|(process, _)| !process.is_alive())
+            let is_used = self.processes.iter().any(|process| self.continues(process, &it.id));
+            is_late && !is_used && self.on_device(&it.id).all(|(process, _)| !process.is_alive())
         };
         let ended: Vec<_> = self.devices.iter().filter(|it| has_ended(it)).map(|it| it.id.clone()).collect();
         if ended.is_empty() {

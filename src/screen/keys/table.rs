@@ -31,13 +31,13 @@ pub const BINDINGS: &[Binding] = &[
     moving(
         Command::Move(Motion::Left),
         "← h",
-        "previous device, place",
+        "device or cursor before",
         &[(NONE, KeyCode::Left), (NONE, KeyCode::Char('h'))],
     ),
     moving(
         Command::Move(Motion::Right),
         "→ l",
-        "next device, place",
+        "device or cursor after",
         &[(NONE, KeyCode::Right), (NONE, KeyCode::Char('l'))],
     ),
     moving(Command::NextBox, "Tab", "next box", &[(NONE, KeyCode::Tab)]),
@@ -51,6 +51,7 @@ pub const BINDINGS: &[Binding] = &[
     processes(Command::PreviousMatch, "N", "previous match", &[(NONE, KeyCode::Char('N'))]),
     processes(Command::Order, "s F6", "sort by the next column", &[(NONE, KeyCode::Char('s')), (NONE, KeyCode::F(6))]),
     processes(Command::Invert, "i", "reverse order", &[(NONE, KeyCode::Char('i'))]),
+    processes(Command::Clear, "C", "clear what has ended", &[(NONE, KeyCode::Char('C'))]),
     processes(Command::Tree, "V", "tree of processes", &[(NONE, KeyCode::Char('V'))]),
     processes(Command::Copy, "c", "copy what is selected", &[(NONE, KeyCode::Char('c'))]),
     processes(Command::Sites, "w", "find the culprit's line", &[(NONE, KeyCode::Char('w'))]),

@@ -42,10 +42,15 @@ pub struct Allowing {
 }
 
 impl Ui {
+    /// Returns whether an alert is open, and its process still listed.
+    pub fn is_open(&self, it: &Finding, session: &Session) -> bool {
+        is_open(it, session) && it.process(session).is_none_or(|process| !self.is_cleared(process, session))
+    }
+
     /// Returns the alerts of the screen in order: open ones first, worst first; on the alerts screen the resolved ones
     /// after them, latest first.
     pub fn alerts<'a>(&self, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
-        let (mut listed, mut ended): (Vec<_>, Vec<_>) = findings.all.iter().partition(|it| is_open(it, session));
+        let (mut listed, mut ended): (Vec<_>, Vec<_>) = findings.all.iter().partition(|it| self.is_open(it, session));
         match self.screen {
             Screen::Overview => {}
             Screen::Device => {

@@ -4,7 +4,6 @@ use super::{Command, Ui, rows::RowId};
 use crate::{
     facts::event::DeviceId,
     model::{
-        alerts,
         analysis::severity::Severity,
         findings::{Finding, Findings},
         session::Session,
@@ -25,7 +24,7 @@ impl Ui {
         self.note_rungs(findings);
         // Information about processes without a probe draws no attention from those that train.
         let draws = |it: &&Finding| it.probe.is_some() || it.severity > Severity::Info;
-        let open = findings.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session)).filter(draws);
+        let open = findings.all.iter().filter(|it| !it.is_allowed() && self.is_open(it, session)).filter(draws);
         self.attention = open.filter(|_| self.is_free()).find_map(|it| subject(it, session));
     }
 

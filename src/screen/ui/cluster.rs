@@ -143,6 +143,7 @@ impl ClusterUi {
             | Command::Alerts
             | Command::All
             | Command::Preset
+            | Command::Clear
             | Command::Tree
             | Command::Device(_)
             | Command::Edit(_)

@@ -50,6 +50,8 @@ pub enum Command {
     Order,
     /// Reverse the order.
     Invert,
+    /// List the processes that have ended no longer.
+    Clear,
     /// Read the devices less often.
     Slower,
     /// Read them more often.
@@ -187,6 +189,7 @@ impl Command {
             | Self::Alerts
             | Self::All
             | Self::Preset
+            | Self::Clear
             | Self::Tree
             | Self::Freeze
             | Self::Device(_)
@@ -257,6 +260,7 @@ impl Ui {
             Command::NextMatch | Command::PreviousMatch => self.next_match(command == Command::NextMatch, session),
             Command::Order => self.order_by_next(),
             Command::Invert => self.invert_order(),
+            Command::Clear => self.clear(session),
             Command::Slower | Command::Faster => self.pace(command == Command::Slower),
             Command::Redraw => self.request = Some(Request::Redraw),
             Command::Theme => self.request = Some(Request::Theme),

@@ -9,6 +9,7 @@ use crate::{
         event::{Ancestor, DeviceId, ProbeId, ProcessUse},
         figures::Figure,
         text::{self, Foreign},
+        units::{self, Stamp},
     },
     model::session::{
         Session,
@@ -16,6 +17,9 @@ use crate::{
         process::{OnDevice, Process},
     },
 };
+
+/// How long a process is listed after it has ended, in µs.
+const LISTED_US: u64 = 300_000_000;
 
 /// One process on one device.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +133,26 @@ impl<'a> Row<'a> {
 }
 
 impl Ui {
+    /// Returns whether a process ended long ago, or the user cleared it. A replay shows what there was.
+    pub fn is_cleared(&self, process: &Process, session: &Session) -> bool {
+        let is_over = |end: Stamp| self.cleared.is_some_and(|it| end <= it) || session.now.since(end) > LISTED_US;
+        !self.is_replay() && process.ended_at().is_some_and(is_over)
+    }
+
+    /// Lists the processes that have ended no longer.
+    pub(super) fn clear(&mut self, session: &Session) {
+        let listed = session.processes.iter().filter(|it| !it.is_alive() && !self.is_cleared(it, session));
+        match listed.count() as u64 {
+            _ if self.is_replay() => self.show_message("a replay lists what there was"),
+            0 => self.show_message("nothing that has ended is listed"),
+            count => {
+                self.cleared = Some(session.now);
+                self.show_message(format!("{} cleared that had ended", units::counted(count, "process")));
+            }
+        }
+        self.row = self.place(&self.rows(session));
+    }
+
     /// Returns the rows of the process list.
     pub fn rows<'a>(&self, session: &'a Session) -> Vec<Row<'a>> {
         self.rows_of(self.listed(session), session)
@@ -158,12 +182,18 @@ impl Ui {
 
     /// Returns the number of rows without the filter.
     pub fn unfiltered(&self, session: &Session) -> usize {
-        let listed = self.listed(session);
-        session.probed(listed).len() + session.unprobed(listed).len()
+        self.unfiltered_of(self.listed(session), session)
+    }
+
+    /// Returns the number of rows of a device, or of all, without the filter.
+    pub fn unfiltered_of(&self, listed: Option<&DeviceId>, session: &Session) -> usize {
+        let is_listed = |(process, _): &(&Process, &OnDevice)| !self.is_cleared(process, session);
+        session.probed(listed).into_iter().filter(is_listed).count() + session.unprobed(listed).len()
     }
 
     pub(super) fn rows_of<'a>(&self, device: Option<&DeviceId>, session: &'a Session) -> Vec<Row<'a>> {
-        let probed = session.probed(device).into_iter().map(|(process, on)| Row::Probed(process, on));
+        let probed = session.probed(device).into_iter().filter(|(process, _)| !self.is_cleared(process, session));
+        let probed = probed.map(|(process, on)| Row::Probed(process, on));
         let unprobed = session.unprobed(device).into_iter().map(|(device, it)| Row::Unprobed(device, it));
         let mut rows: Vec<Row> = probed.chain(unprobed).filter(|it| self.filter.lets_through(it, session)).collect();
         self.order.sort(&mut rows, session);

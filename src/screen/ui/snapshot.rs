@@ -181,6 +181,7 @@ impl SnapshotUi {
             | Command::Alerts
             | Command::All
             | Command::Preset
+            | Command::Clear
             | Command::Tree
             | Command::Freeze
             | Command::Edit(_)

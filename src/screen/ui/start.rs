@@ -84,7 +84,8 @@ impl Ui {
             }
             Some(row) => what.subject(&row),
         };
-        match subject {
+        let of_zombie = |it: Subject| session.zombie(it.pid).map_or(Ok(it), Err);
+        match subject.map_err(str::to_owned).and_then(of_zombie) {
             Err(why) => self.show_message(why),
             Ok(subject) => {
                 let start_ticks = session.process_info.get(&subject.pid).map(|it| it.start_ticks);

@@ -10,9 +10,8 @@ use crate::{
     facts::{event::Replayed, units},
     model::{
         alerts,
-        analysis::episode::Resource,
+        analysis::{episode::Resource, severity::Severity},
         findings::{Finding, Identity, Kind},
-        session::process::Process,
     },
     screen::{
         keys,
@@ -36,7 +35,7 @@ const SOURCE: usize = 3;
 /// Draws the visible part, and returns how far it can be scrolled.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled {
     let all = context.ui.alerts(context.findings, context.session);
-    let (open, ended): (Vec<&Finding>, Vec<_>) = all.iter().partition(|it| alerts::is_open(it, context.session));
+    let (open, ended): (Vec<&Finding>, Vec<_>) = all.iter().partition(|it| context.ui.is_open(it, context.session));
     let expected = open.iter().filter(|it| it.is_allowed()).count();
     let of_them = if expected > 0 { format!("{expected} expected, ") } else { String::new() };
     let count = format!("{} open, {of_them}{} ended", open.len() - expected, ended.len());
@@ -45,7 +44,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     let mut lines: Vec<Line> = if open.is_empty() { list.none() } else { Vec::new() };
     let mut spots = Vec::new();
     for it in &all {
-        let is_open = alerts::is_open(it, context.session);
+        let is_open = context.ui.is_open(it, context.session);
         // A gap separates the resolved ones.
         if !is_open && spots.len() == open.len() && !spots.is_empty() {
             lines.push(Line::default());
@@ -65,37 +64,66 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
 /// A line of the short list, and its alert.
 type Row = (Line<'static>, Option<Identity>);
 
+/// Returns the line of one in the short list.
+fn row(it: &Finding, width: usize, context: &RenderContext) -> Row {
+    let list = List { width: usize::MAX, context };
+    let word = Span::styled(
+        format!(" {}", cells::left(it.severity.name(), SEVERITY - 1)),
+        context.style(verdict::role(it.severity)),
+    );
+    let line = it.culprit.as_ref().map_or_else(String::new, |culprit| format!(", {}", culprit.leading().place()));
+    let whose = verdict::whose(it, context);
+    let what = match &it.sentence {
+        _ if it.follows.is_some() => list.what(it),
+        Some(sentence) => format!("{whose}: {sentence}"),
+        None => format!("{}{line}", list.what(it)),
+    };
+    // The time is more useful than the number of steps.
+    let left = verdict::left(it, context);
+    let soon = left.as_ref().map(|time| format!("full in {time}"));
+    let whole = it.forecast().filter(|_| left.is_some() == it.left().is_some());
+    // The line of the source is more useful than the cause.
+    let brief = it.slope().filter(|_| !line.is_empty()).map(|it| format!("{whose}: {it}{line}"));
+    let mut shown: Vec<String> = whole.iter().chain(&soon).map(|when| format!("{what}; {when}")).collect();
+    shown.extend(brief.iter().flat_map(|what| soon.iter().map(move |when| format!("{what}; {when}"))));
+    shown.push(what.clone());
+    shown.extend(brief);
+    let room = width.saturating_sub(SEVERITY);
+    let fitting = shown.iter().find(|it| cells::width(it) <= room).or(shown.last());
+    let rest = cells::elide(fitting.unwrap_or(&what), room);
+    (Line::from(vec![word, Span::styled(rest, context.style(Role::Text))]), Some(it.identity()))
+}
+
 /// Returns the open ones, a line each, worst first, with the number of the rest; includes the selected one.
 pub(super) fn brief(most: usize, width: usize, context: &RenderContext) -> Vec<Row> {
     let open = context.ui.alerts(context.findings, context.session);
-    let list = List { width: usize::MAX, context };
-    let line = |it: &&Finding| {
-        let word = Span::styled(
-            format!(" {}", cells::left(it.severity.name(), SEVERITY - 1)),
-            context.style(verdict::role(it.severity)),
-        );
-        let line = it.culprit.as_ref().map_or_else(String::new, |culprit| format!(", {}", culprit.leading().place()));
-        let what = match &it.sentence {
-            _ if it.follows.is_some() => list.what(it),
-            Some(sentence) => format!("{}: {sentence}", verdict::whose(it, context)),
-            None => format!("{}{line}", list.what(it)),
-        };
-        // The time is more useful than the number of steps.
-        let soon = it.left().map(|time| format!("full in {time}"));
-        let mut shown = it.forecast().into_iter().chain(soon).map(|when| format!("{what}; {when}"));
-        let room = width.saturating_sub(SEVERITY);
-        let rest = shown.find(|text| cells::width(text) <= room).unwrap_or_else(|| cells::elide(&what, room));
-        (Line::from(vec![word, Span::styled(rest, context.style(Role::Text))]), Some(it.identity()))
-    };
     let shown = if open.len() > most { most.saturating_sub(1) } else { open.len() };
     let place = if context.ui.is_among_alerts() { context.ui.alert_place(&open) } else { 0 };
     let first = first_row(place, open.len(), shown.max(1));
-    let mut rows: Vec<Row> = open.iter().skip(first).take(shown).map(line).collect();
+    let mut rows: Vec<Row> = open.iter().skip(first).take(shown).map(|it| row(it, width, context)).collect();
     if shown < open.len() {
         let more = format!(" and {} more: a", open.len() - shown);
         rows.push((Line::styled(more, context.style(Role::Dim)), None));
     }
     rows
+}
+
+/// Returns the line of the worst open one, if it is at least a warning, with the number of the rest.
+pub(super) fn worst(width: usize, context: &RenderContext) -> Option<Row> {
+    let open = context.ui.alerts(context.findings, context.session);
+    let first = open.first().filter(|it| it.severity >= Severity::Warning && !it.is_allowed())?;
+    let more = if open.len() > 1 { format!("  +{}", open.len() - 1) } else { String::new() };
+    let (mut line, alert) = row(first, width.saturating_sub(more.len()), context);
+    line.push_span(Span::styled(more, context.style(Role::Dim)));
+    Some((line, alert))
+}
+
+/// Draws it.
+pub(super) fn draw_worst(buffer: &mut Buffer, area: Rect, (line, alert): &Row, context: &RenderContext) {
+    put(buffer, area, 0, line);
+    if let Some(alert) = alert {
+        context.claim(area, Target::Alert(*alert));
+    }
 }
 
 /// Draws the short list below its title.
@@ -180,8 +208,9 @@ impl List<'_> {
         let (severity, rest) =
             if it.is_allowed() { (Role::Dim, Role::Dim) } else { (verdict::role(it.severity), Role::Text) };
         let mut lines = self.head(it, it.severity.name(), severity, rest);
-        let goes_on = it.process(self.context.session).is_some_and(Process::is_alive);
-        let pace = if goes_on { "" } else { "at that pace " };
+        let process = it.process(self.context.session);
+        let continues = process.is_some_and(|process| verdict::continues(process, self.context));
+        let pace = if continues { "" } else { "at that pace " };
         let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
         let ago = units::duration(self.context.session.now.since(it.first_alert_at));
         self.below(&mut lines, &format!("{}, {ago} ago{forecast}", when(it)), rest);

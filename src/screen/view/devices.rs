@@ -273,7 +273,7 @@ fn growing<'a>(device: &Device, context: &RenderContext<'a>) -> Option<&'a Findi
 
 /// Returns when the device is full at the pace of that growth.
 fn end(device: &Device, context: &RenderContext) -> Option<String> {
-    growing(device, context)?.left()
+    verdict::left(growing(device, context)?, context)
 }
 
 /// Returns the fastest growth per step, so that it is visible whichever device is selected.

@@ -35,22 +35,23 @@ const OVERVIEW: &[Hint] = &[
     (&[Command::Copy], "copy"),
     (&[Command::Signal], "signal"),
 ];
-const OPENED: &[Hint] = &[BACK, QUIT, SCROLL, TO_ALERTS, (&[Command::Device(0)], "device"), FREEZE, HELP];
+const OPENED: &[Hint] = &[BACK, QUIT, HELP, SCROLL, TO_ALERTS, (&[Command::Device(0)], "device"), FREEZE];
 const AMONG_ALERTS: &[Hint] = &[
     BACK,
     QUIT,
+    HELP,
     (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "select"),
     (&[Command::Open], "process"),
     (&[Command::Timeline], "its step"),
     (&[Command::Explain], "explain"),
     (&[Command::Allow], "expect it"),
     (&[Command::Copy], "copy"),
-    HELP,
     FREEZE,
 ];
 const PROCESS: &[Hint] = &[
     BACK,
     QUIT,
+    HELP,
     (&[Command::Timeline], "timeline"),
     (&[Command::Sites], "which line"),
     (&[Command::Move(Motion::Left), Command::Move(Motion::Right)], "process"),
@@ -59,11 +60,11 @@ const PROCESS: &[Hint] = &[
     (&[Command::Copy], "copy"),
     (&[Command::Signal], "signal"),
     FREEZE,
-    HELP,
 ];
 const TIMELINE: &[Hint] = &[
     BACK,
     QUIT,
+    HELP,
     (&[Command::Move(Motion::Left), Command::Move(Motion::Right)], "cursor"),
     (&[Command::Chart(Chart::Plus)], "nearer"),
     (&[Command::Chart(Chart::Minus)], "wider"),
@@ -72,7 +73,6 @@ const TIMELINE: &[Hint] = &[
     (&[Command::Chart(Chart::Scale)], "scale"),
     (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "process"),
     FREEZE,
-    HELP,
 ];
 const HELPED: &[Hint] = &[BACK, QUIT, SCROLL];
 
@@ -150,7 +150,11 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         Screen::Timeline => TIMELINE,
         Screen::Device | Screen::Alerts => OPENED,
     };
-    let mut shown: Vec<_> = hints.iter().filter_map(|hint| named(hint, context)).collect();
+    // Nothing can be asked of a process that has ended.
+    let has_ended = ui.screen == Screen::Process && ui.process(context.session).is_some_and(|it| !it.0.is_alive());
+    let is_of_living = |hint: &&Hint| matches!(hint.0, [Command::Sites | Command::Signal]);
+    let hints = hints.iter().filter(|hint| !(has_ended && is_of_living(hint)));
+    let mut shown: Vec<_> = hints.filter_map(|hint| named(hint, context)).collect();
     if ui.machine.is_some() && ui.screen == Screen::Overview && !ui.help && !ui.is_among_alerts() {
         shown.splice(0..0, named(&MACHINES, context));
     }

@@ -77,7 +77,7 @@ fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process:
             // The forecast is worth more than the end of the name, and the beginning of the name more than all of it.
             let room = usize::from(area.width).saturating_sub(cells::width(name.trim_end()) + TITLE);
             let slope = if growing.resource == Some(resource) { growing.slope() } else { growing.growth() };
-            (of_growth(growing, slope, process.is_alive(), room), verdict::role(growing.severity))
+            (of_growth(growing, slope, verdict::continues(process, context), room), verdict::role(growing.severity))
         }
         None => nothing_grows(it, context.found_for(process, it).is_some_and(|it| it.approximate)),
     };
@@ -89,7 +89,7 @@ fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process:
         return;
     };
     let growing = growing.filter(|it| it.resource == Some(resource));
-    plot(buffer, area, context, curve, growing.map(|it| (it, process.is_alive())), Unit::Bytes);
+    plot(buffer, area, context, curve, growing.map(|it| (it, verdict::continues(process, context))), Unit::Bytes);
 }
 
 /// Draws the unused part of reserved memory over the run.

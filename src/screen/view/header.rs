@@ -3,7 +3,7 @@
 use super::{RenderContext, cells, put, verdict};
 use crate::{
     facts::{event::DriverState, units},
-    model::{alerts, analysis::severity::Severity, session::process::Process},
+    model::{analysis::severity::Severity, findings::Finding, session::process::Process},
     screen::theme::Role,
 };
 use ratatui::{
@@ -31,7 +31,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, foo
         pieces.push(("FROZEN".to_owned(), Role::Warning));
     }
     for severity in [Severity::Critical, Severity::Warning, Severity::Info] {
-        let open = alerts::open(session, context.findings, severity);
+        let counts = |it: &&Finding| it.severity == severity && !it.is_allowed() && context.ui.is_open(it, session);
+        let open = context.findings.all.iter().filter(counts).count();
         if open > 0 {
             pieces.push((format!("{open} {}", severity.name()), verdict::role(severity)));
         }

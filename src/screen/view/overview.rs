@@ -13,6 +13,9 @@ const EXPLAINED: u16 = 34;
 /// Rows of the ladder's title and bar without a legend.
 const BAR: usize = 2;
 
+/// From this height on, the worst alert has a row.
+const ALERTED: u16 = 14;
+
 /// The least rows of a run.
 const RUN: usize = 12;
 
@@ -28,7 +31,7 @@ const ALERTS: usize = 6;
 /// growth       title, curve
 /// run          the timeline, where there is room left for it
 /// processes    a row each
-/// alerts       what is open, a line each, where there is room left
+/// alerts       what is open, a line each, where there is room left; otherwise the worst, in one line
 /// ```
 ///
 /// From 160 columns on, growth is to the right of ladder and gauge. Boxes fold away in this order:
@@ -47,6 +50,9 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
         return preset::draw(buffer, whole, rest, context);
     }
     let wanted = processes::height(context);
+    let worst = alerts::worst(usize::from(rest.width), context).filter(|_| rest.height >= ALERTED);
+    let below = rest;
+    rest.height -= u16::from(worst.is_some());
     let (mut rows, ranks) = (devices::height(whole, context), context.ui.scope == Scope::All && whole.height >= 12);
     if ranks && usize::from(rest.height) < rows + BAR + wanted {
         rows = 1;
@@ -78,7 +84,17 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
     let selected = context.ui.is_among_alerts();
     let most = if selected { usize::from(rest.height / 2).clamp(2, ALERTS) } else { ALERTS };
     let brief = alerts::brief(most, usize::from(rest.width), context);
+    // The row that was kept for the worst one is the title's.
+    spare += usize::from(worst.is_some());
     let brief = Some(brief).filter(|it| !it.is_empty() && (selected || it.len() < spare)).unwrap_or_default();
+    rest.height = below.bottom() - rest.y;
+    if brief.is_empty()
+        && let Some(row) = &worst
+    {
+        rest.height -= 1;
+        spare = spare.saturating_sub(1);
+        alerts::draw_worst(buffer, Rect { y: rest.bottom(), height: 1, ..rest }, row, context);
+    }
     if !brief.is_empty() {
         let height = u16::try_from(brief.len() + 1).unwrap_or(rest.height).min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };

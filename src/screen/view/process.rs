@@ -133,7 +133,8 @@ fn life(process: &Process, context: &RenderContext) -> String {
         Life::Live if context.session.now.since(process.last_line_at) < SILENT_US => "live".to_owned(),
         Life::Live => format!("silent for {}", ago(process.last_line_at)),
         Life::Ended { at, reason } => {
-            format!("ended {} ago: {}", ago(*at), cells::elide(&cells::foreign(reason), 20))
+            let what = if process.has_left() { "its probe ended" } else { "ended" };
+            format!("{what} {} ago: {}", ago(*at), cells::elide(&cells::foreign(reason), 20))
         }
         Life::Gone { at, .. } => format!("lost {} ago", ago(*at)),
     }

@@ -14,7 +14,7 @@ use crate::{
     facts::{event::ProcessInfo, units},
     model::session::{
         device::Device,
-        process::{Life, Process},
+        process::{Life, OnDevice, Process},
     },
     screen::{
         theme::Role,
@@ -53,7 +53,7 @@ struct Entry {
 pub(super) fn height(context: &RenderContext) -> usize {
     let rows = context.ui.rows(context.session);
     let lines = context.ui.lines(&rows, context.session).len();
-    2 + ranks::height(&rows, context) + lines.max(1) + usize::from(hint(&rows, context).is_some())
+    2 + ranks::height(&rows, context) + lines.max(1) + usize::from(hint(&rows, usize::MAX, context).is_some())
 }
 
 /// Draws title, table and hint.
@@ -65,7 +65,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let mut entries = entries(&listed, &fields, context);
     let place = entries.iter().position(|it| it.place == Some(selected)).unwrap_or(0);
     let height = usize::from(area.height);
-    let hint = hint(&listed, context).filter(|_| height > 3);
+    let hint = hint(&listed, usize::from(area.width), context).filter(|_| height > 3);
     let mut above = ranks::summary(&listed, fields.iter().map(|it| it.0), context);
     above.truncate(height.saturating_sub(SUMMED));
     let room = height.saturating_sub(2 + above.len() + usize::from(hint.is_some()));
@@ -132,15 +132,17 @@ fn entries(listed: &[Listed], fields: &[(Field, usize, u8)], context: &RenderCon
 /// Returns the state of a process and its command line.
 fn text(it: &Listed, context: &RenderContext) -> (String, Role) {
     match it {
-        Listed::Probed(process, _) => {
+        Listed::Probed(process, on) => {
             let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
             let command = shortened(argv.iter().map(String::as_str));
-            let (state, role) = state(process, context);
+            let (state, role) = state(process, on, context);
             (if state.is_empty() { command } else { format!("{state}: {command}") }, role)
         }
         Listed::Unprobed(_, it) => {
             let who = context.session.process_info.get(&it.pid);
-            (who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| shortened(words(it))), Role::Dim)
+            let command = who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| shortened(words(it)));
+            let state = who.and_then(ended).or_else(|| context.session.left(it.pid).map(|_| "probe ended".to_owned()));
+            (state.map_or(command.clone(), |state| format!("{state}: {command}")), Role::Dim)
         }
     }
 }
@@ -180,7 +182,7 @@ fn named(rows: usize, context: &RenderContext) -> String {
     let arrow = if ui.order.rises() { "↑" } else { "↓" };
     let is_usual = ui.order == Order::default();
     let order = if is_usual { String::new() } else { format!(" by {} {arrow}", ui.order.by.name()) };
-    let all = context.session.probed(None).len() + context.session.unprobed(None).len();
+    let all = ui.unfiltered_of(None, context.session);
     let of = if all == rows { String::new() } else { format!(" of {all}") };
     format!("processes on {place}{order}: {rows}{of}")
 }
@@ -202,8 +204,12 @@ fn nothing(device: &Device, context: &RenderContext) -> &'static str {
     }
 }
 
+fn is_list_known(on: &OnDevice, context: &RenderContext) -> bool {
+    context.session.device(&on.device).is_some_and(|it| it.process_list().is_some())
+}
+
 /// Returns a probe's state in a word; empty for a healthy one.
-fn state(process: &Process, context: &RenderContext) -> (String, Role) {
+fn state(process: &Process, on: &OnDevice, context: &RenderContext) -> (String, Role) {
     let silent = context.session.now.since(process.last_line_at);
     match &process.life {
         Life::Found => ("no hello".to_owned(), Role::Dim),
@@ -211,14 +217,24 @@ fn state(process: &Process, context: &RenderContext) -> (String, Role) {
         Life::CatchingUp => ("history".to_owned(), Role::Dim),
         Life::Live if silent > SILENT_US => (format!("silent {}", units::duration(silent)), Role::Warning),
         Life::Live => (String::new(), Role::Dim),
+        // A driver that lists processes would list it.
+        Life::Ended { .. } if process.has_left() && !is_list_known(on, context) => {
+            ("probe ended".to_owned(), Role::Dim)
+        }
         Life::Ended { .. } => ("ended".to_owned(), Role::Dim),
         Life::Gone { .. } => ("lost".to_owned(), Role::Warning),
     }
 }
 
-/// Returns the command line that would probe a job: the selected process, otherwise the largest that runs Python. A
+/// Returns `zombie of pid 17` for a process that has ended, and that its parent has not waited for.
+fn ended(who: &ProcessInfo) -> Option<String> {
+    let of_parent = |it: u32| format!("zombie of pid {it}");
+    who.ended.then(|| who.parent.map_or_else(|| "ended".to_owned(), of_parent))
+}
+
+/// Returns the command lines that would probe a job, as many as fit: the largest process that runs Python. A
 /// recording's jobs cannot be started again.
-fn hint(rows: &[Listed], context: &RenderContext) -> Option<String> {
+fn hint(rows: &[Listed], width: usize, context: &RenderContext) -> Option<String> {
     if context.progress.is_some() {
         return None;
     }
@@ -228,13 +244,13 @@ fn hint(rows: &[Listed], context: &RenderContext) -> Option<String> {
             Listed::Probed(..) => None,
         })
     };
-    let job = known().filter(|it| !it.suspended).find(|it| it.is_python())?;
+    let job = known().filter(|it| !it.suspended && !it.ended).find(|it| it.is_python())?;
     let place = if job.contained { ", in its container" } else { "" };
-    Some(format!(
-        " to probe pid {0}{place}:  gpuwatch attach {0}, or gpuwatch run -- {1}",
-        job.pid,
-        shortened(words(job))
-    ))
+    let attach = format!(" no probe yet: P, or{place} gpuwatch attach {}", job.pid);
+    // A rank is its launcher's to start, and what has to be escaped cannot be pasted.
+    let can_run = !job.rank && words(job).all(|it| !it.chars().any(char::is_control));
+    let run = can_run.then(|| format!("{attach}, or gpuwatch run -- {}", shortened(words(job))));
+    Some(run.filter(|it| cells::width(it) <= width).unwrap_or(attach))
 }
 
 fn words(who: &ProcessInfo) -> impl Iterator<Item = &str> {

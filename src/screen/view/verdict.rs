@@ -10,6 +10,10 @@ use crate::{
     screen::theme::Role,
 };
 
+/// A process rests that takes no step for this long, in µs and in steps of the usual duration.
+const PAUSE_US: u64 = 10_000_000;
+const PAUSE_STEPS: u64 = 8;
+
 /// Returns the role of a severity; its name is always next to it, because some users cannot see the colour.
 pub(super) fn role(severity: Severity) -> Role {
     match severity {
@@ -25,6 +29,19 @@ pub(super) fn rate(it: &Finding) -> String {
         (Axis::Steps, Some(rate)) => format!("{}{}", if it.approximate { "≈" } else { "" }, cells::rate(rate)),
         _ => "grows".to_owned(),
     }
+}
+
+/// Returns whether a process continues: it takes steps, or counts none. Otherwise it does not fill the device.
+pub(super) fn continues(process: &Process, context: &RenderContext) -> bool {
+    let typical = process.devices.iter().filter_map(|it| it.pace.typical()).map(|it| it.us).max().unwrap_or(0);
+    let pause = typical.saturating_mul(PAUSE_STEPS).max(PAUSE_US);
+    let rests = process.stall.latest().is_some_and(|(_, at)| context.session.now.since(at) > pause);
+    process.is_alive() && !rests
+}
+
+/// Returns how long until the device is full; `None` if that is unknown, and while the finding's process rests.
+pub(super) fn left(it: &Finding, context: &RenderContext) -> Option<String> {
+    it.left().filter(|_| it.process(context.session).is_none_or(|process| continues(process, context)))
 }
 
 /// Returns `growth of allocated`, `oom`.

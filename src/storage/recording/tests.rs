@@ -21,6 +21,7 @@ fn described() -> ProcessInfo {
         contained: true,
         suspended: true,
         ended: true,
+        rank: true,
         orphaned: true,
         parent: Some(1),
         started_us: Some(1_700_000_000_000_000),

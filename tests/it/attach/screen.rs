@@ -38,6 +38,29 @@ fn a_process_without_a_probe_gets_one_by_a_key() {
 }
 
 #[test]
+fn an_open_view_has_one_row_through_detaching_and_attaching_again() {
+    let job = Job::start();
+    let mut environment = job.gpu.environment();
+    environment.extend(job.home.variables().map(|(name, path)| (name, path.into_os_string())));
+    environment.push(("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1").into()));
+    let terminal = start(&[], &environment);
+    terminal.shows(&format!("gpuwatch attach {}", job.pid));
+    for _ in 0..2 {
+        job.attach();
+        terminal.shows("what the job asked for");
+        terminal.hides("probe ended");
+        let shown = terminal.text();
+        assert!(shown.contains("processes on GPU 0: 1") && !shown.contains("contradict"), "{shown}");
+        job.detach();
+        terminal.shows("probe ended:");
+        let shown = terminal.text();
+        assert!(shown.contains("processes on GPU 0: 1") && !shown.contains("contradict"), "{shown}");
+    }
+    quits(terminal);
+    job.end();
+}
+
+#[test]
 fn a_refusal_is_shown_and_a_no_or_a_read_only_view_starts_nothing() {
     let bench = Bench::new();
     let pid = bench.tenant.id();

@@ -104,6 +104,11 @@ fn the_alert_leads_to_the_line() {
     let session = blamed(sites).session();
     let shown = text(&picture(&session, &of(Screen::Alerts), &theme("dusk"), 80, 24));
     assert!(shown.contains("▸   41  losses.append(loss)"), "{shown}");
+    for (width, height) in [(80, 16), (80, 24), (100, 30)] {
+        let overview = text(&picture(&session, &Ui::default(), &theme("dusk"), width, height));
+        let line = overview.lines().rev().nth(1).unwrap_or_default();
+        assert!(line.contains("train.py:41") && line.contains("full in"), "{overview}");
+    }
     let overview = text(&picture(&session, &Ui::default(), &theme("dusk"), 200, 60));
     assert!(overview.contains("graph-retained, train.py:41; full in"), "{overview}");
 }

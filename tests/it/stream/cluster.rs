@@ -157,6 +157,15 @@ fn a_rank_that_ended_while_others_run_is_found() {
 }
 
 #[test]
+fn a_rank_whose_probe_ended_before_it_has_not_ended() {
+    let mut cluster = cluster(2, 60, run, STEADY);
+    let mut story = Story { now: 7_000_000, ..Story::default() };
+    story.line(1, Line::Bye(Bye { at_us: 7_000_000, reason: "detach".to_owned(), ..Bye::default() }));
+    add(&mut cluster, 1, &story);
+    assert!(found(&cluster).iter().all(|it| it.subject != Subject::Ended));
+}
+
+#[test]
 fn ranks_that_no_machine_reports_are_found_with_the_machine_that_does_not_answer() {
     let larger = |hello: &mut Hello| {
         run(hello);

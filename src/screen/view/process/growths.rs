@@ -63,7 +63,7 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
         Span::styled(format!(" {}  ", cells::right(&rate, RATE)), context.style(role)),
     ];
     let left = width.saturating_sub(NAME + NOW + RATE + 4);
-    let wordings = growing.map_or_else(Vec::new, |it| wordings(it, process.is_alive()));
+    let wordings = growing.map_or_else(Vec::new, |it| wordings(it, verdict::continues(process, context)));
     let fits = |it: &String| left >= cells::width(it) + 2 + RUN.start();
     let words = wordings.into_iter().find(fits).unwrap_or_default();
     let room = left.saturating_sub(if words.is_empty() { 0 } else { cells::width(&words) + 2 });

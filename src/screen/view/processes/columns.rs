@@ -39,6 +39,9 @@ const MEMORY: &[Wide] = &[
     (Field::Of(By::Driver), 10, 7),
 ];
 
+/// The column that the list has as soon as there is more than one user.
+const USER: Wide = (Field::Of(By::User), 10, 3);
+
 const UNPROBED: &[Wide] =
     &[(Field::Device, 3, 0), (Field::Of(By::Pid), 7, 0), (Field::Of(By::Driver), 10, 1), (Field::Of(By::User), 10, 2)];
 
@@ -87,11 +90,21 @@ pub(super) fn of(listed: &[Listed], all: bool, context: &RenderContext) -> Vec<W
         Field::Of(_) => true,
     };
     let mut columns: Vec<Wide> = preset.iter().filter(is_shown).copied().collect();
+    if columns.iter().all(|it| it.0 != Field::Of(By::User)) && has_users(listed, context) {
+        columns.push(USER);
+    }
     let order = Field::Of(context.ui.order.by);
     if context.ui.order.by.is_extra() && columns.iter().all(|it| it.0 != order) {
         columns.push((order, EXTRA, 0));
     }
     columns
+}
+
+/// Whether the processes are of more than one user.
+fn has_users(listed: &[Listed], context: &RenderContext) -> bool {
+    let info = |it: &Listed| context.session.process_info.get(&it.host_pid()?);
+    let mut users = listed.iter().filter_map(info).map(|it| &it.user);
+    users.next().is_some_and(|first| users.any(|it| it != first))
 }
 
 /// Returns a column of the table.
