@@ -12,8 +12,9 @@ use std::ops::Deref;
 /// Options of every screen.
 #[derive(Debug, clap::Args)]
 pub(super) struct ScreenOptions<W: ValueEnum + Default + Send + Sync + 'static = Which> {
-    /// Colours: dusk, paper (for light terminals), contrast, colorblind, colorblind-light, plain (the terminal's
-    /// sixteen), mono; one of your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
+    /// Colours: dusk, paper (for light terminals), contrast, colorblind, colorblind-light, neutral (for any
+    /// background), plain (the terminal's sixteen), mono; one of your own in
+    /// `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
     #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
     pub(super) theme: String,
     /// How many colours to use; by default, COLORTERM, TERM and `NO_COLOR` decide.

@@ -120,12 +120,13 @@ fn stand_in(role: Role) -> Option<Role> {
 }
 
 /// The built-in themes with their files.
-const BUILTIN: [(&str, &str); 7] = [
+const BUILTIN: [(&str, &str); 8] = [
     ("dusk", include_str!("../../themes/dusk.toml")),
     ("paper", include_str!("../../themes/paper.toml")),
     ("contrast", include_str!("../../themes/contrast.toml")),
     ("colorblind", include_str!("../../themes/colorblind.toml")),
     ("colorblind-light", include_str!("../../themes/colorblind-light.toml")),
+    ("neutral", include_str!("../../themes/neutral.toml")),
     ("plain", include_str!("../../themes/plain.toml")),
     ("mono", include_str!("../../themes/mono.toml")),
 ];

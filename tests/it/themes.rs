@@ -91,6 +91,21 @@ fn text_can_be_read_on_the_background_that_a_theme_is_meant_for() {
     }
 }
 
+/// The highest contrast that one colour can have on both black and white is 4.58.
+#[test]
+fn the_neutral_theme_can_be_read_on_black_and_on_white() {
+    let theme = Theme::builtin("neutral").unwrap();
+    assert_eq!((theme.background, theme.style(Role::Text).fg), (None, Some(Color::Reset)));
+    for (name, role) in ROLES {
+        let Some(ink) = theme.style(role).fg.filter(|it| *it != Color::Reset) else { continue };
+        for background in [Color::Rgb(0, 0, 0), Color::Rgb(255, 255, 255)] {
+            let on = contrast(ink, background);
+            let least = if matches!(role, Role::Gap(_) | Role::Border) { 3.0 } else { 4.5 };
+            assert!(on >= least, "{name} on {background:?}: {on:.2}");
+        }
+    }
+}
+
 #[test]
 fn the_rungs_differ_for_red_green_blind_eyes() {
     for theme in ["colorblind", "colorblind-light"].map(|it| Theme::builtin(it).unwrap()) {
@@ -193,15 +208,15 @@ fn graphs_are_of_blocks_of_braille_or_of_ascii() {
 fn after_the_last_theme_comes_the_users_own_and_then_the_first() {
     let own = Theme::parse("own", "inherits = 'paper'").unwrap().at(ColorDepth::Ansi256).drawn_in(Graph::Braille);
     let mut seen = vec![own.clone()];
-    while seen.len() < 17 {
+    while seen.len() < 19 {
         seen.push(seen[seen.len() - 1].next(&own));
     }
     let names: Vec<&str> = seen.iter().map(Theme::name).collect();
     assert_eq!(
-        names[..9],
-        ["own", "dusk", "paper", "contrast", "colorblind", "colorblind-light", "plain", "mono", "own"]
+        names[..10],
+        ["own", "dusk", "paper", "contrast", "colorblind", "colorblind-light", "neutral", "plain", "mono", "own"]
     );
-    assert_eq!((&seen[8], &seen[16]), (&own, &own));
+    assert_eq!((&seen[9], &seen[18]), (&own, &own));
     let is_like = |it: &Theme| it.graph == Graph::Braille && *it == it.clone().at(ColorDepth::Ansi256);
     assert!(seen.iter().all(is_like), "each is for the same terminal");
 }
@@ -238,7 +253,7 @@ fn users_have_themes_of_their_own() {
         ("torn", "gpuwatch/themes/torn.toml:4: there is no role \"bda\"; the nearest is \"bad\""),
         (
             "see",
-            "see: there is no theme of that name; there are dusk, paper, contrast, colorblind, colorblind-light, plain, mono, deep, ",
+            "see: there is no theme of that name; there are dusk, paper, contrast, colorblind, colorblind-light, neutral, plain, mono, deep, ",
         ),
         ("ring", "themes inherit at most 4 deep"),
         ("./nowhere.toml", "./nowhere.toml: cannot be read: No such file"),
