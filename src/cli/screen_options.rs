@@ -3,19 +3,22 @@
 use super::shot::{Shot, Which};
 use crate::screen::{
     term,
-    theme::{self, ColorDepth, Fault, Graph, Theme},
+    theme::{AUTO, Background, Choice, ColorDepth, Fault, Graph, Theme},
     ui::preset::Preset,
 };
 use clap::{ValueEnum, builder::FalseyValueParser};
 use std::ops::Deref;
 
+/// The background where no terminal has one.
+const DARK: Option<Background> = Some(Background::Dark);
+
 /// Options of every screen.
 #[derive(Debug, clap::Args)]
 pub(super) struct ScreenOptions<W: ValueEnum + Default + Send + Sync + 'static = Which> {
-    /// Colours: dusk, paper (for light terminals), contrast, colorblind, colorblind-light, neutral (for any
-    /// background), plain (the terminal's sixteen), mono; one of your own in
-    /// `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
-    #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = "dusk")]
+    /// Colours: auto (dusk or paper, as the terminal's background is), dusk (for dark terminals), paper (for light
+    /// ones), contrast, colorblind, colorblind-light, neutral (for any background), plain (the terminal's sixteen),
+    /// mono; one of your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
+    #[arg(long, env = "GPUWATCH_THEME", value_name = "NAME", default_value = AUTO)]
     pub(super) theme: String,
     /// How many colours to use; by default, COLORTERM, TERM and `NO_COLOR` decide.
     #[arg(long, env = "GPUWATCH_COLOR", value_name = "WHEN", value_enum, default_value_t)]
@@ -71,7 +74,7 @@ impl Deref for OverviewOptions {
 
 impl<W: ValueEnum + Default + Send + Sync + 'static> ScreenOptions<W> {
     /// Returns the theme, with the colours and characters that the terminal has.
-    pub(super) fn theme(&self) -> Result<Theme, Fault> {
+    pub(super) fn theme(&self) -> Result<Choice, Fault> {
         let depth = match self.color {
             Colors::Auto => term::color_depth(),
             Colors::Never => ColorDepth::None,
@@ -79,16 +82,20 @@ impl<W: ValueEnum + Default + Send + Sync + 'static> ScreenOptions<W> {
             Colors::Ansi256 => ColorDepth::Ansi256,
             Colors::Truecolor => ColorDepth::TrueColor,
         };
-        self.themed(depth)
+        let choice = self.themed(depth)?;
+        // Without colours, the terminal's background makes no difference.
+        Ok(if depth == ColorDepth::None { choice.on(DARK).clone().into() } else { choice })
     }
 
-    /// Returns the theme for a picture, which has all colours by default.
+    /// Returns the theme for a picture, which has all colours by default, and a background of its own.
     pub(super) fn theme_of_pictures(&self) -> Result<Theme, Fault> {
-        if self.color == Colors::Auto { self.themed(ColorDepth::TrueColor) } else { self.theme() }
+        let choice = if self.color == Colors::Auto { self.themed(ColorDepth::TrueColor)? } else { self.theme()? };
+        Ok(choice.on(DARK).clone())
     }
 
-    fn themed(&self, depth: ColorDepth) -> Result<Theme, Fault> {
+    fn themed(&self, depth: ColorDepth) -> Result<Choice, Fault> {
         let graph = if term::is_ascii_only() { Graph::Ascii } else { Graph::default() };
-        Ok(theme::find(&self.theme)?.at(depth).drawn_in(self.graph.unwrap_or(graph)))
+        let graph = self.graph.unwrap_or(graph);
+        Ok(Choice::find(&self.theme)?.map(|it| it.at(depth).drawn_in(graph)))
     }
 }

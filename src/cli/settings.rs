@@ -92,7 +92,7 @@ fn checked(settings: Settings) -> Result<Settings, Fault> {
                 return Err(setting.fault(value, &why, names));
             }
             if setting.key == "theme"
-                && let Err(fault) = theme::find(value)
+                && let Err(fault) = theme::Choice::find(value)
             {
                 return Err(setting.fault(value, &fault.to_string(), Vec::<String>::new()));
             }

@@ -10,7 +10,7 @@ use crate::{
     config::{File, When},
     facts::text::Foreign,
     model::alerts::Policy,
-    screen::{effects::Options, event_loop::End, term, theme::Theme, ui::preset::Preset},
+    screen::{effects::Options, event_loop::End, term, theme::Choice, ui::preset::Preset},
     sources::Sources,
     storage::{output, replay::nodes::Recorded, sink::delivery::Delivery},
 };
@@ -132,7 +132,7 @@ fn replay_nodes(recorded: Recorded, screen: &OverviewOptions, config: &File, pol
 }
 
 /// Returns the permissions of a view of recordings, and its initial appearance.
-fn of_recordings(screen: &OverviewOptions, config: &File, theme: Theme) -> Options {
+fn of_recordings(screen: &OverviewOptions, config: &File, theme: Choice) -> Options {
     let no_signals = Some("these processes belong to a recording: no signals are sent to them");
     let config = if screen.readonly { Err(READONLY) } else { Ok(config.clone()) };
     Options { preset: screen.preset, no_signals, config, ..options(screen, theme) }
@@ -141,7 +141,7 @@ fn of_recordings(screen: &OverviewOptions, config: &File, theme: Theme) -> Optio
 /// Returns the permissions of a view, and its initial appearance.
 pub(super) fn options<W: ValueEnum + Default + Send + Sync + 'static>(
     screen: &ScreenOptions<W>,
-    theme: Theme,
+    theme: Choice,
 ) -> Options {
     let config = Err("the demo writes no config: its alerts are simulated");
     let preset = Preset::default();
@@ -158,7 +158,7 @@ pub(super) fn options<W: ValueEnum + Default + Send + Sync + 'static>(
     }
 }
 
-pub(super) fn theme(screen: &OverviewOptions) -> Result<Theme> {
+pub(super) fn theme(screen: &OverviewOptions) -> Result<Choice> {
     Ok(screen.theme()?)
 }
 

@@ -10,7 +10,7 @@ use crate::{
         keys::{self, mouse::Clicks},
         reach::{Purpose, Reach, Remote, Reply},
         term::Screen,
-        theme::Theme,
+        theme::{Background, Choice, Theme},
         ui::{
             self, Command, Request, Ui,
             alerts::Allowing,
@@ -31,7 +31,7 @@ use tokio::sync::{mpsc, watch::Sender};
 #[derive(Debug)]
 pub struct Options {
     /// The initial theme.
-    pub theme: Theme,
+    pub theme: Choice,
     /// The preset of the overview.
     pub preset: Preset,
     /// Whether to enable the mouse.
@@ -61,6 +61,7 @@ pub struct Effects {
     /// The current theme.
     pub theme: Theme,
     own: Theme,
+    choice: Choice,
     pace: Option<Sender<Duration>>,
     focus: Option<Sender<Focus>>,
     reach: Reach,
@@ -83,8 +84,9 @@ impl Effects {
             None => Reach::Here(Hands::new(options.asks, options.config.as_ref().ok().cloned())),
         };
         Self {
-            own: options.theme.clone(),
-            theme: options.theme,
+            own: options.theme.on(None).clone(),
+            theme: options.theme.on(None).clone(),
+            choice: options.theme,
             pace: options.pace,
             focus: options.focus,
             reach,
@@ -93,6 +95,17 @@ impl Effects {
             clicks: Clicks::default(),
             regions: Regions::default(),
         }
+    }
+
+    /// Returns whether the terminal's background chooses the theme.
+    pub fn needs_background(&self) -> bool {
+        matches!(self.choice, Choice::ByBackground { .. })
+    }
+
+    /// Takes the theme for a background; `None` for an unknown one.
+    pub fn set_background(&mut self, background: Option<Background>) {
+        self.own = self.choice.on(background).clone();
+        self.theme = self.own.clone();
     }
 
     /// Handles a key, or a mouse event in the latest frame.

@@ -3,10 +3,10 @@
 use super::{
     effects::Effects,
     signal,
-    term::{self, Screen},
+    term::{self, Inputs, Screen},
     ui::Ui,
 };
-use crossterm::event::{self, Event as Input};
+use crossterm::event::Event as Input;
 use signal_hook::iterator::Signals;
 use std::{future::pending, io, process, thread, time::Duration};
 use tokio::{
@@ -80,7 +80,11 @@ pub trait View {
 pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io::Result<End> {
     let mut signals = signals()?;
     let mut screen = Screen::take(mouse)?;
-    let mut inputs = inputs()?;
+    let mut typed = Inputs::default();
+    if effects.needs_background() {
+        effects.set_background(screen.background(&mut typed));
+    }
+    let mut inputs = inputs(typed)?;
     while !view.ui().quit {
         let due = view.due();
         let served = select! {
@@ -124,11 +128,11 @@ pub async fn sent<T>(from: &mut Option<mpsc::Receiver<T>>) -> Option<T> {
 
 /// Receives input, from a thread that waits for it. crossterm's own stream takes a lock that such a thread holds, each
 /// time that the loop looks, and so spins before each event of any kind.
-fn inputs() -> io::Result<mpsc::Receiver<io::Result<Input>>> {
+fn inputs(mut typed: Inputs) -> io::Result<mpsc::Receiver<io::Result<Input>>> {
     let (sender, receiver) = channel(KEYS);
     thread::Builder::new().name("input".into()).spawn(move || {
         loop {
-            let input = event::read();
+            let input = typed.read();
             let is_last = input.is_err();
             if sender.blocking_send(input).is_err() || is_last {
                 break;

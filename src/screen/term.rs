@@ -1,18 +1,25 @@
 //! The terminal: one guard takes it and restores it, also when the program panics or aborts.
 
+/// The terminal's background.
+mod background;
 /// The clipboard.
 mod clipboard;
 /// Restores the terminal after an abort.
 mod crash;
+/// What the user types.
+mod inputs;
 /// The terminal's colours and attributes.
 mod pen;
+/// The terminal's replies.
+mod replies;
 /// What the terminal shows.
 mod shown;
 /// Writes changed cells.
 mod writer;
 
-use crate::screen::theme::ColorDepth;
+use crate::screen::theme::{Background, ColorDepth};
 use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
+pub use inputs::Inputs;
 use ratatui::{buffer::Buffer, layout::Rect};
 use rustix::{
     process::{Signal, kill_current_process_group},
@@ -80,6 +87,16 @@ impl Screen {
                 Err(e)
             }
         }
+    }
+
+    /// Asks the terminal for its background, and waits at most 100 ms for the reply; without one, the environment
+    /// decides. Keys that arrive meanwhile are in `typed`. Call it before anything else reads input.
+    pub fn background(&mut self, typed: &mut Inputs) -> Option<Background> {
+        let get = |name: &str| env::var(name).ok().filter(|it| !it.is_empty());
+        let reply = || self.to.send(background::QUESTION).and_then(|()| background::wait(typed));
+        // Ignores errors: the reader of input notices a terminal that is gone.
+        let reported = background::can_reply(get).then(reply).and_then(Result::unwrap_or_default);
+        reported.or_else(|| background::of_environment(get))
     }
 
     /// Copies a text to the clipboard (OSC 52); terminals that do not allow that ignore it.

@@ -1,5 +1,7 @@
 //! Colours by role: built-in themes as data, and their conversion for terminals with fewer colours.
 
+/// Chooses by the terminal's background.
+mod choice;
 /// Converts to fewer colours.
 mod colour;
 /// Parses a theme's file.
@@ -8,6 +10,7 @@ mod file;
 mod find;
 
 use crate::{facts::text::Foreign, model::analysis::ladder::Gap};
+pub use choice::{AUTO, Background, Choice};
 pub use colour::shown as rgb;
 pub use file::Fault;
 pub use find::{all, find};
@@ -78,6 +81,8 @@ pub struct Theme {
     pub graph: Graph,
     /// Whether colours alone may distinguish things.
     pub coloured: bool,
+    /// Whether it suits any background, because the terminal's own is unknown.
+    suits_any: bool,
 }
 
 /// Roles other than gaps, with their names in theme files.
@@ -131,7 +136,7 @@ const BUILTIN: [(&str, &str); 8] = [
     ("mono", include_str!("../../themes/mono.toml")),
 ];
 
-/// Returns the names of the built-in themes; the first is the default.
+/// Returns the names of the built-in themes.
 pub fn names() -> impl Iterator<Item = &'static str> {
     BUILTIN.iter().map(|(name, _)| *name)
 }
@@ -145,6 +150,7 @@ impl Default for Theme {
             background: None,
             graph: Graph::default(),
             coloured: false,
+            suits_any: false,
         }
     }
 }
@@ -175,6 +181,7 @@ impl Theme {
             depth: ColorDepth::TrueColor,
             graph: Graph::default(),
             coloured,
+            suits_any: false,
         }
     }
 
@@ -188,7 +195,9 @@ impl Theme {
         let here = names.iter().position(|it| *it == self.name);
         let next = names.get(here.map_or(0, |it| (it + 1) % names.len()));
         let builtin = next.and_then(|it| Self::builtin(it));
-        builtin.map_or_else(|| own.clone(), |it| Self { graph: self.graph, ..it.at(self.depth) })
+        let Some(next) = builtin else { return own.clone() };
+        let next = Self { graph: self.graph, ..next.at(self.depth) };
+        if self.suits_any { next.for_any_background() } else { next }
     }
 
     /// Returns its name.
@@ -212,9 +221,7 @@ impl Theme {
         self.background = self.background.map(|it| colour::at(it, depth));
         if depth <= ColorDepth::Ansi16 {
             // Sixteen colours do not include the shade of a selected row.
-            let mut selected = self.style(Role::Selected).add_modifier(Modifier::REVERSED);
-            (selected.fg, selected.bg) = (None, None);
-            self.styles.insert(Role::Selected, selected);
+            self.reverse_selected();
         }
         if depth == ColorDepth::None {
             self.coloured = false;
@@ -223,6 +230,24 @@ impl Theme {
             self.styles.insert(Role::Bad, bad);
         }
         self
+    }
+
+    /// Returns the theme for a terminal of unknown background: plain text has the terminal's own foreground, and the
+    /// selected row is reversed.
+    #[must_use]
+    pub fn for_any_background(mut self) -> Self {
+        let ink = self.style(Role::Text).fg;
+        for style in self.styles.values_mut().filter(|it| it.fg == ink) {
+            style.fg = Some(Color::Reset);
+        }
+        self.reverse_selected();
+        Self { suits_any: true, ..self }
+    }
+
+    fn reverse_selected(&mut self) {
+        let mut selected = self.style(Role::Selected).add_modifier(Modifier::REVERSED);
+        (selected.fg, selected.bg) = (None, None);
+        self.styles.insert(Role::Selected, selected);
     }
 
     /// Returns the theme with other characters for graphs.

@@ -6,6 +6,7 @@ mod alert_rows;
 mod alerts;
 mod attach;
 mod backends;
+mod backgrounds;
 mod book;
 mod browser;
 mod check;

@@ -206,7 +206,7 @@ pub(crate) fn spawn(size: (u16, u16), program: &str, arguments: &[&str], environ
         native_pty_system().openpty(PtySize { rows: size.0, cols: size.1, pixel_width: 0, pixel_height: 0 }).unwrap();
     let mut command = CommandBuilder::new(program);
     command.args(arguments);
-    for name in ["NO_COLOR", "LC_ALL", "LC_CTYPE", "GPUWATCH_THEME", "GPUWATCH_NO_NVML", "GPUWATCH_CONFIG"] {
+    for name in ["NO_COLOR", "LC_ALL", "LC_CTYPE", "COLORFGBG", "STY", "GPUWATCH_NO_NVML", "GPUWATCH_CONFIG"] {
         command.env_remove(name);
     }
     let home_path = home.path().to_str().unwrap().to_owned();
@@ -214,6 +214,8 @@ pub(crate) fn spawn(size: (u16, u16), program: &str, arguments: &[&str], environ
         ("TERM", "xterm-256color"),
         ("COLORTERM", "truecolor"),
         ("LANG", "C.UTF-8"),
+        // No test has to reply to the question for the background; those of `backgrounds` do.
+        ("GPUWATCH_THEME", "dusk"),
         ("GPUWATCH_SOCKET_DIR", &home_path),
         ("GPUWATCH_NVML_PATH", "/nonexistent/libnvidia-ml.so.1"),
         ("XDG_STATE_HOME", &home_path),
