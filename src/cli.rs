@@ -10,6 +10,8 @@ mod attach;
 mod background;
 /// Runs next to a job.
 mod companion;
+/// Compares runs and snapshots.
+mod diff;
 /// Judges whether a job fits.
 mod fit;
 /// Flags that belong together.
@@ -54,7 +56,7 @@ use self::{
     flags::{Format, Live},
 };
 use crate::{
-    commands::{demo, diff, doctor, explain, export, recordings, sites},
+    commands::{demo, doctor, explain, export, recordings, sites},
     config,
     facts::text::Foreign,
     jobs::launch::{self, sys},
@@ -74,7 +76,7 @@ use anyhow::{Context, Result, bail};
 use std::{
     env, fmt,
     io::{self, BufWriter, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// Parses and runs a command; returns the exit code: 0 done, 1 failed, 2 used wrongly, 128 + n ended by signal n.
@@ -146,7 +148,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             Some(plan) => record::nodes::record(&plan, output.as_deref()),
             None => record::record(output, &watching, &keep, &policy, asking),
         },
-        Some(Command::Replay { files, screen }) => show::replay(files, &screen, &live.config, policy),
+        Some(Command::Replay { files, screen }) => show::replay(&files, &screen, &live.config, policy),
         Some(Command::Once { json, others, watching }) => hosts::once(&others, &watching, json),
         Some(Command::Serve { asked }) => serve::serve(asked, &policy),
         Some(Command::Stream(asked)) => stream::stream(&asked, &live.config),
@@ -164,31 +166,30 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         Some(Command::Fit { question, json }) => fit::run(question, json),
         Some(Command::Whatif { question, json }) => whatif::whatif(question, store().ok().as_deref(), json),
         Some(Command::Check { files, json, format, limits }) => {
-            Ok(judge::judge(files, json || format == Format::Json, &limits, &policy))
+            Ok(judge::judge(&files, json || format == Format::Json, &limits, &policy))
         }
         Some(Command::Recordings { directory, last, json }) => {
             let directory = directory.map_or_else(store, Ok)?;
             output::write(|out| recordings::list(&directory, last, &sources::host(), &policy, json, out))?;
             Ok(0)
         }
-        Some(Command::Export { files, format, table, at }) => {
+        Some(Command::Export { files, format, table, at, output }) => {
+            let output = output.as_deref();
             if let Some(file) = snapshot::named(&files, format) {
-                return snapshot::export(file, format, table, at);
+                return snapshot::export(file, format, (table, at), output);
             }
             let (sets, notes) = match of_nodes(&files)? {
                 Some(recorded) => (recorded.nodes.into_iter().flatten().collect(), recorded.notes),
-                None => named(files).map(|found| (vec![found.recordings], found.notes))?,
+                None => named(&files).map(|found| (vec![found.recordings], found.notes))?,
             };
-            let troubles = output::write(|out| {
-                let mut out = BufWriter::new(out);
-                let troubles = export::export(&sets, format, &mut out)?;
-                out.flush().map(|()| troubles)
-            })?;
+            let troubles = write(output, |mut out| export::export(&sets, format, &mut out))?;
             notes.iter().chain(&troubles).for_each(|it| print_message(format_args!("{it}")));
             Ok(0)
         }
-        Some(Command::Report { files, output, json }) => report::write(files, &output, json, &policy),
-        Some(Command::Diff { first, second, tolerance, json }) => diff(first, second, tolerance, json),
+        Some(Command::Report { files, output, json }) => report::write(&files, &output, json, &policy),
+        Some(Command::Diff { first, second, tolerance, json, output }) => {
+            diff::compare(&first, &second, tolerance, &diff::Form { json, output })
+        }
         Some(Command::Explain { topic }) => {
             explain::print(topic.as_deref())?;
             Ok(0)
@@ -231,7 +232,8 @@ fn of_nodes(files: &[PathBuf]) -> Result<Option<Recorded>> {
 }
 
 /// Opens the named files, or recordings of the store by name; without any, the newest run's.
-fn named(mut files: Vec<PathBuf>) -> Result<Found> {
+fn named(files: &[PathBuf]) -> Result<Found> {
+    let mut files = files.to_vec();
     if let Ok(store) = store() {
         for file in files.iter_mut().filter(|it| !it.exists()) {
             *file = find::stored(&store, file).unwrap_or_else(|| file.clone());
@@ -261,16 +263,22 @@ fn print_message(what: fmt::Arguments) {
     let _ = writeln!(io::stderr(), "gpuwatch: {what}");
 }
 
-fn diff(first: PathBuf, second: PathBuf, tolerance: f64, json: bool) -> Result<u8> {
-    if let Some(both) = snapshot::both(&first, &second)? {
-        return snapshot::diff(both, tolerance, json);
-    }
-    let both = named(vec![first]).and_then(|first| Ok((first, named(vec![second])?)));
-    let diff = both.map(|(first, second)| {
-        first.notes.iter().chain(&second.notes).for_each(|it| print_message(format_args!("{it}")));
-        diff::diff(&first.recordings, &second.recordings, tolerance)
-    });
-    let diff = diff.unwrap_or_else(|e| diff::unreadable(format!("{e:#}")));
-    output::print(&if json { diff.json() } else { diff.text() })?;
-    Ok(diff.code())
+/// Writes an answer into a new file and reports that; without a file, or for `-`, to standard output.
+fn write<T>(to: Option<&Path>, how: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<T> {
+    let Some(path) = to.filter(|it| !output::is_stdout(it)) else {
+        let whole = output::write(|out| {
+            let mut out = BufWriter::new(out);
+            how(&mut out).and_then(|it| out.flush().map(|()| it))
+        });
+        return Ok(whole?);
+    };
+    let name = Foreign::new(path.to_string_lossy());
+    let whole = output::save_with(path, how).with_context(|| format!("cannot make {name}"))?;
+    print_message(format_args!("wrote {name}"));
+    Ok(whole)
+}
+
+/// Writes a text as [`write`] does.
+fn write_text(to: Option<&Path>, text: &str) -> Result<()> {
+    write(to, |out| out.write_all(text.as_bytes()))
 }

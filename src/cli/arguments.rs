@@ -216,7 +216,7 @@ pub(super) enum Command {
     },
     /// Write a recording as a table: a row for each sample of each rank.
     #[command(
-        after_help = "Examples:\n  gpuwatch export night.jsonl.zst > night.csv\n  gpuwatch export --format jsonl \
+        after_help = "Examples:\n  gpuwatch export night.jsonl.zst -o night.csv\n  gpuwatch export --format jsonl \
                             night.jsonl.zst | jq -c 'select(.rank == 0) | [.step, .allocated]'"
     )]
     Export {
@@ -233,6 +233,9 @@ pub(super) enum Command {
         /// Which blocks of a snapshot folded stacks are of.
         #[arg(long, value_enum, default_value_t)]
         at: export::At,
+        /// The file to make; it must not be there yet (- is standard output) [default: standard output].
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
     },
     /// Write a run, or a memory snapshot, as one file: a self-contained page, or JSON.
     #[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
@@ -261,7 +264,11 @@ pub(super) enum Command {
         /// By how much the second may exceed the first.
         #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = check::share)]
         tolerance: f64,
-        /// As JSON (schema 1).
+        /// The file to make in place of text on standard output: JSON where it ends in .json, else a page; it must not
+        /// be there yet (- is standard output).
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// As JSON (schema 1), whatever the file's name.
         #[arg(long)]
         json: bool,
     },
@@ -347,6 +354,9 @@ impl Cli {
             }
             Some(Command::Record { output, .. }) => output.as_deref().is_some_and(output::is_stdout),
             Some(Command::Report { output, .. }) => output::is_stdout(output),
+            Some(Command::Export { output, .. } | Command::Diff { output, .. }) => {
+                output.as_deref().is_none_or(output::is_stdout)
+            }
             Some(_) => true,
             None => self.live.screen.shot.screenshot.is_none(),
         }

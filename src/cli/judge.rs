@@ -9,8 +9,8 @@ use std::{
     path::PathBuf,
 };
 
-pub(super) fn judge(files: Vec<PathBuf>, json: bool, limits: &check::Limits, policy: &Policy) -> u8 {
-    let (text, outcome) = match super::of_nodes(&files) {
+pub(super) fn judge(files: &[PathBuf], json: bool, limits: &check::Limits, policy: &Policy) -> u8 {
+    let (text, outcome) = match super::of_nodes(files) {
         Ok(Some(recorded)) => {
             let verdicts = nodes::judge(&recorded, limits, policy);
             (if json { verdicts.json() } else { verdicts.text() }, verdicts.outcome())

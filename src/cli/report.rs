@@ -8,14 +8,14 @@ use crate::{
     },
     facts::text::Foreign,
     model::alerts::Policy,
-    storage::{output, pickle},
+    storage::pickle,
 };
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
-pub(super) fn write(files: Vec<PathBuf>, to: &Path, json: bool, policy: &Policy) -> Result<u8> {
-    let is_json = json || to.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"));
-    if let [file] = &files[..]
+pub(super) fn write(files: &[PathBuf], to: &Path, json: bool, policy: &Policy) -> Result<u8> {
+    let is_json = json || is_json(to);
+    if let [file] = files
         && pickle::is_one(file)
     {
         return of_snapshot(file, to, is_json);
@@ -23,8 +23,13 @@ pub(super) fn write(files: Vec<PathBuf>, to: &Path, json: bool, policy: &Policy)
     let found = super::named(files)?;
     found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
     let report = Report::read(&found.recordings, policy);
-    save(to, &if is_json { report.json() } else { report.html() })?;
+    super::write_text(Some(to), &if is_json { report.json() } else { report.html() })?;
     Ok(0)
+}
+
+/// Returns whether a file's name asks for JSON.
+pub(super) fn is_json(file: &Path) -> bool {
+    file.extension().is_some_and(|it| it.eq_ignore_ascii_case("json"))
 }
 
 /// A memory snapshot; exit code 1 where it is cut or damaged.
@@ -38,17 +43,6 @@ fn of_snapshot(file: &Path, to: &Path, is_json: bool) -> Result<u8> {
     }
     let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
     let text = if is_json { snapshot::json(&account, None) } else { report::snapshot::html(&account, &title) };
-    save(to, &text)?;
+    super::write_text(Some(to), &text)?;
     Ok(u8::from(ended.is_some()))
-}
-
-fn save(to: &Path, text: &str) -> Result<()> {
-    if output::is_stdout(to) {
-        output::print(text)?;
-        return Ok(());
-    }
-    let name = Foreign::new(to.to_string_lossy());
-    output::save(to, text).with_context(|| format!("cannot make {name}"))?;
-    super::print_message(format_args!("wrote {name}"));
-    Ok(())
 }

@@ -97,9 +97,9 @@ pub(super) fn demo(seed: u64, screen: &OverviewOptions) -> Result<u8> {
     })
 }
 
-pub(super) fn replay(files: Vec<PathBuf>, screen: &OverviewOptions, config: &File, policy: Policy) -> Result<u8> {
+pub(super) fn replay(files: &[PathBuf], screen: &OverviewOptions, config: &File, policy: Policy) -> Result<u8> {
     let theme = theme(screen)?;
-    if let Some(recorded) = super::of_nodes(&files)? {
+    if let Some(recorded) = super::of_nodes(files)? {
         return replay_nodes(recorded, screen, config, policy);
     }
     let found = super::named(files)?;

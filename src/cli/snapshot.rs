@@ -11,10 +11,7 @@ use crate::{
     },
 };
 use anyhow::{Context, Result, bail};
-use std::{
-    io::{BufWriter, Write},
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 /// What is shown of a snapshot, and how.
 pub(super) struct Asked<'a> {
@@ -56,13 +53,14 @@ pub(super) fn named(files: &[PathBuf], format: export::Format) -> Option<&Path> 
     (!format.is_of_recordings() || pickle::is_one(file)).then_some(file)
 }
 
-pub(super) fn export(file: &Path, format: export::Format, table: export::Table, at: export::At) -> Result<u8> {
+pub(super) fn export(
+    file: &Path,
+    format: export::Format,
+    (table, at): (export::Table, export::At),
+    output: Option<&Path>,
+) -> Result<u8> {
     let Reading { trace, ended, .. } = read(file)?;
-    output::write(|out| {
-        let mut out = BufWriter::new(out);
-        export::export_snapshot(&trace, format, table, at, &mut out)?;
-        out.flush()
-    })?;
+    super::write(output, |mut out| export::export_snapshot(&trace, format, table, at, &mut out))?;
     Ok(u8::from(ended.is_some()))
 }
 
@@ -78,13 +76,14 @@ pub(super) fn both<'a>(first: &'a Path, second: &'a Path) -> Result<Option<[&'a 
     }
 }
 
-pub(super) fn diff(both: [&Path; 2], tolerance: f64, json: bool) -> Result<u8> {
+/// Compares two snapshots; returns the exit code as well.
+pub(super) fn diff(both: [&Path; 2], tolerance: f64) -> Result<(diff::Snapshots, u8)> {
     let [first, second] = both.map(read);
     let (first, second) = (first?, second?);
     let diff = diff::snapshots(&first.trace, &second.trace, tolerance);
-    output::print(&if json { diff.json() } else { diff.text() })?;
     // A damaged snapshot cannot be compared.
-    Ok(if first.ended.is_some() || second.ended.is_some() { 2 } else { diff.code() })
+    let code = if first.ended.is_some() || second.ended.is_some() { 2 } else { diff.code() };
+    Ok((diff, code))
 }
 
 /// Reads a snapshot, and reports if it ends early.

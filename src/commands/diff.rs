@@ -1,5 +1,7 @@
 //! `gpuwatch diff`: compares two runs, or two memory snapshots: does the second need more?
 
+/// The answer as a page.
+mod page;
 /// Two memory snapshots.
 mod snapshots;
 
@@ -53,6 +55,8 @@ struct Figure {
 /// Two runs, compared.
 pub struct Diff {
     figures: Vec<Figure>,
+    /// The allocated memory of both, by step.
+    courses: Option<[page::Course; 2]>,
     doubts: Vec<String>,
     notes: Vec<String>,
 }
@@ -119,7 +123,7 @@ impl Run {
 /// Compares two runs. `tolerance` is the share by which the second may need more than the first, from 0 to 1.
 pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
     let (a, b) = (Run::read(a), Run::read(b));
-    let mut diff = Diff { figures: Vec::new(), doubts: Vec::new(), notes: Vec::new() };
+    let mut diff = Diff { figures: Vec::new(), courses: None, doubts: Vec::new(), notes: Vec::new() };
     let common = a.verdict.run.steps().zip(b.verdict.run.steps()).map(|(a, b)| a.min(b)).filter(|it| *it > 0);
     if common.is_none() {
         diff.doubts.push("one of them has no steps: growth and the steady state cannot be compared".to_owned());
@@ -145,12 +149,13 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
         let step = (common.unwrap_or(0).saturating_mul(place) / 100).max(1);
         add(&format!("allocated at step {step}"), Unit::Bytes, a.at_step(step), b.at_step(step), false);
     }
+    diff.courses = Some([a.allocated, b.allocated]);
     diff
 }
 
 /// Returns the result if one of them could not be read.
 pub fn unreadable(why: String) -> Diff {
-    Diff { figures: Vec::new(), doubts: vec![why], notes: Vec::new() }
+    Diff { figures: Vec::new(), courses: None, doubts: vec![why], notes: Vec::new() }
 }
 
 fn is_worse(unit: Unit, a: Option<f64>, b: Option<f64>, tolerance: f64) -> bool {
@@ -213,6 +218,13 @@ impl Diff {
         let (doubts, notes) = (words(&self.doubts), words(&self.notes));
         let whole = json!({"schema": SCHEMA, "verdict": verdict, "figures": figures, "doubts": doubts, "notes": notes});
         escape_json(&format!("{whole:#}")) + "\n"
+    }
+}
+
+impl Diff {
+    /// Returns the result as a self-contained page; `names` are those of the two runs.
+    pub fn html(&self, names: &[Foreign; 2]) -> String {
+        page::of_runs(self, names)
     }
 }
 

@@ -18,6 +18,9 @@ use series::DeviceSeries;
 /// The page, complete except for its placeholders: it uses no other file and no network.
 const PAGE: &str = include_str!("report/page.html");
 
+/// A page without scripts.
+const PLAIN_PAGE: &str = include_str!("report/plain.html");
+
 /// The parts inserted into the page, and their placeholders.
 const STYLE: (&str, &str) = ("/* style */", include_str!("report/page.css"));
 const SCRIPT: (&str, &str) = (
@@ -34,6 +37,7 @@ const HIDDEN: &str = "/* hidden */";
 const TITLE: &str = "<!-- title -->";
 const VERDICT: &str = "<!-- verdict -->";
 const DATA: &str = "<!-- data -->";
+const ACCOUNT: &str = "<!-- account -->";
 
 /// The contents of a report.
 pub struct Report {
@@ -80,6 +84,12 @@ impl Report {
     }
 }
 
+/// Returns a self-contained page without scripts; `account` is HTML.
+pub(super) fn plain_page(title: &str, account: String) -> String {
+    let title = escape_html(title);
+    filled(PLAIN_PAGE, [(TITLE, title.clone()), (STYLE.0, gaps::style() + STYLE.1), (TITLE, title), (ACCOUNT, account)])
+}
+
 /// Fills the placeholders of a page, in the page's order, so that inserted text is not searched for placeholders.
 fn filled(page: &str, parts: impl IntoIterator<Item = (&'static str, String)>) -> String {
     let (mut out, mut rest) = (String::new(), page);
@@ -92,7 +102,8 @@ fn filled(page: &str, parts: impl IntoIterator<Item = (&'static str, String)>) -
     out + rest
 }
 
-fn escape_html(text: &str) -> String {
+/// Escapes a text for HTML.
+pub(super) fn escape_html(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         match c {

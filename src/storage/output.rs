@@ -3,7 +3,7 @@
 use std::{
     ffi::OsString,
     fs::{self, File, OpenOptions},
-    io::{self, Write},
+    io::{self, BufWriter, Write},
     os::{fd::AsFd, unix::fs::OpenOptionsExt},
     path::{Path, PathBuf},
 };
@@ -42,13 +42,22 @@ pub fn create(path: &Path) -> io::Result<File> {
     if is_stdout(path) { Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?)) } else { open_new(path) }
 }
 
-/// Writes a new file, and removes it if that fails.
+/// Writes a text into a new file.
+///
+/// # Errors
+/// As [`save_with`].
+pub fn save(path: &Path, text: &str) -> io::Result<()> {
+    save_with(path, |out| out.write_all(text.as_bytes()))
+}
+
+/// Lets `how` write into a new file, and removes the file if that fails.
 ///
 /// # Errors
 /// Fails if the file exists, or cannot be created or written.
-pub fn save(path: &Path, text: &str) -> io::Result<()> {
-    let mut file = open_new(path)?;
-    file.write_all(text.as_bytes()).inspect_err(|_| drop(fs::remove_file(path)))
+pub fn save_with<T>(path: &Path, how: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> io::Result<T> {
+    let mut out = BufWriter::new(open_new(path)?);
+    let written = how(&mut out).and_then(|it| out.flush().map(|()| it));
+    written.inspect_err(|_| drop(fs::remove_file(path)))
 }
 
 /// Replaces a file at once: a reader gets the old or the new text.

@@ -84,3 +84,29 @@ fn runs_that_cannot_be_compared_do_not_pass() {
     assert_eq!(diff(&[], &first, &empty).status.code(), Some(2));
     assert_eq!(diff(&["--tolerance", "much"], &first, &first).status.code(), Some(2));
 }
+
+#[test]
+fn a_page_or_json_goes_into_a_new_file_with_the_same_exit_code() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, more) = (run(home.path(), "a.jsonl.zst", HEALTHY, 0), run(home.path(), "b.jsonl.zst", HEALTHY, 50));
+    let into = |name: &str| {
+        let file = home.path().join(name);
+        let output = diff(&["-o", file.to_str().unwrap()], &first, &more);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.stdout.is_empty(), "{output:?}");
+        (output.status.code(), printed, fs::read_to_string(&file).unwrap())
+    };
+    let (code, printed, page) = into("page.html");
+    assert_eq!((code, printed.contains("wrote ")), (Some(1), true), "{printed}");
+    for part in
+        ["steady allocated", "more than tolerated", "a.jsonl.zst", "b.jsonl.zst", "<polyline", "needs more memory"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("<script") && !page.contains("://"), "it needs no network: {page}");
+    let (code, _, json) = into("page.JSON");
+    schemas::check("diff", &serde_json::from_str(&json).unwrap());
+    assert_eq!(code, Some(1));
+    let (code, printed, same) = into("page.html");
+    assert!(code == Some(2) && printed.contains("exists already") && same == page, "{printed}");
+}

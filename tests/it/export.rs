@@ -11,7 +11,7 @@ use gpuwatch::facts::{
     figures::Figure,
 };
 use serde_json::Value;
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 #[test]
 fn the_figures_of_the_process_stand_beside_its_samples() {
@@ -81,4 +81,19 @@ fn a_table_has_one_row_with_all_values_for_each_sample() {
         }
         assert_eq!(cells[at("rank")], "3");
     }
+}
+
+#[test]
+fn a_file_gets_what_standard_output_would_and_none_is_written_over() {
+    let home = tempfile::tempdir().unwrap();
+    let (from, to) = (home.path().join("a.jsonl.zst"), home.path().join("a.csv"));
+    write(&from, &lines_of(HEALTHY, |_| ()));
+    let export = || Command::new(PROGRAM).arg("export").arg(&from).arg("-o").arg(&to).output().unwrap();
+    let output = export();
+    assert!(output.status.success() && output.stdout.is_empty(), "{output:?}");
+    assert_eq!(fs::read_to_string(&to).unwrap(), exported(&from, "csv"));
+    let again = export();
+    let printed = String::from_utf8_lossy(&again.stderr).into_owned();
+    assert!(again.status.code() == Some(1) && printed.contains("exists already"), "{printed}");
+    assert_eq!(fs::read_to_string(&to).unwrap(), exported(&from, "csv"), "the first one stays");
 }

@@ -80,6 +80,8 @@ const ANSWERS: &[(&[&str], i32)] = &[
     (&["demo", "--screenshot", "-"], 1),
     (&["check", "FILE"], 2),
     (&["diff", "FILE", "FILE"], 2),
+    (&["diff", "FILE", "FILE", "-o", "-"], 2),
+    (&["export", "FILE", "-o", "-"], 1),
 ];
 
 fn printed(output: &Output) -> String {
@@ -126,6 +128,8 @@ fn a_dash_means_standard_output() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert!(written(&["report", "FILE", "-o", "-"]).starts_with("<!doctype html>"));
+    assert!(written(&["diff", "FILE", "FILE", "-o", "-"]).starts_with("<!doctype html>"));
+    assert!(written(&["export", "FILE", "-o", "-"]).starts_with("unix_us,"));
     let json: serde_json::Value = serde_json::from_str(&written(&["report", "FILE", "--json", "-o", "-"])).unwrap();
     assert_eq!(json["schema"], 1);
     assert!(written(&["demo", "--screenshot", "-"]).starts_with("<svg"));

@@ -3,10 +3,14 @@
 /// Stacks whose lines have moved.
 mod moved;
 
-use super::{Unit, is_worse};
+use super::{
+    Unit, is_worse,
+    page::{self, Row},
+};
 use crate::{
+    commands::report::plain_page,
     facts::{
-        text::escape_json,
+        text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
     model::trace::{Frame, Totals, Trace},
@@ -161,6 +165,40 @@ impl Snapshots {
         let verdict = if self.code() == 0 { "pass" } else { "fail" };
         let devices = self.devices.iter().map(device).collect::<Vec<_>>();
         escape_json(&format!("{:#}\n", json!({"schema": SCHEMA, "verdict": verdict, "devices": devices})))
+    }
+}
+
+impl Snapshots {
+    /// Returns the result as a self-contained page; `names` are those of the two files.
+    pub fn html(&self, names: &[Foreign; 2]) -> String {
+        let mut out = page::beginning(self.code(), names);
+        for device in &self.devices {
+            let _ = writeln!(out, "<h2>Device {}</h2>", device.ordinal);
+            let figures = FIGURES.iter().zip(&device.worse).map(|((name, of, _), is_worse)| {
+                let (a, b) = (of(&device.a), of(&device.b));
+                let change = change(i128::from(b) - i128::from(a));
+                let both = [a, b].map(|it| Bytes(it).to_string());
+                Row { name: (*name).to_owned(), both, change, is_worse: *is_worse }
+            });
+            page::table(&mut out, "figure", &figures.collect::<Vec<_>>());
+            let stacks = device.rows();
+            let rows = stacks.iter().take(LISTED).map(|it| {
+                let both =
+                    [0, 1].map(|which| format!("{} in {}", Bytes(it.bytes[which]), counted(it.blocks[which], "block")));
+                Row { name: it.line.clone(), both, change: change(it.growth()), is_worse: false }
+            });
+            let rows: Vec<Row> = rows.collect();
+            if rows.is_empty() {
+                out.push_str("<p>The same live blocks by call stack.</p>\n");
+            } else {
+                page::table(&mut out, "live blocks that differ, by call stack", &rows);
+            }
+            let rest = stacks.len().saturating_sub(LISTED) as u64;
+            if rest > 0 {
+                let _ = writeln!(out, "<p class=\"faint\">{} not listed</p>", counted(rest, "other stack"));
+            }
+        }
+        plain_page("two memory snapshots compared", out)
     }
 }
 

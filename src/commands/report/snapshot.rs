@@ -1,6 +1,6 @@
 //! A memory snapshot as a page without scripts: the ladder, the trace, call stacks and segments of each device.
 
-use super::{STYLE, TITLE, escape_html, filled, gaps};
+use super::{escape_html, plain_page};
 use crate::{
     facts::{
         text::Foreign,
@@ -22,10 +22,6 @@ const COLUMNS: usize = 600;
 const WIDTH: f64 = 1000.0;
 const CURVE: f64 = 240.0;
 const BAR: f64 = 22.0;
-
-/// The page, complete except for its placeholders.
-const PAGE: &str = include_str!("snapshot.html");
-const ACCOUNT: &str = "<!-- account -->";
 
 /// Returns a snapshot as a page; `name` is its file's.
 pub fn html(snapshot: &Snapshot, name: &Foreign) -> String {
@@ -54,8 +50,7 @@ pub fn html(snapshot: &Snapshot, name: &Foreign) -> String {
     if snapshot.devices.is_empty() {
         out.push_str("<p>No device has a segment or an event.</p>\n");
     }
-    let name = text(&name.to_string());
-    filled(PAGE, [(TITLE, name.clone()), (STYLE.0, gaps::style() + STYLE.1), (TITLE, name), (ACCOUNT, out)])
+    plain_page(&name.to_string(), out)
 }
 
 fn section(out: &mut String, snapshot: &Snapshot, device: &Device) {

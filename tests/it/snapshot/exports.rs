@@ -111,6 +111,9 @@ fn two_snapshots_are_compared_by_stack() {
     assert_eq!(device["stacks"][0]["blocks"], serde_json::json!({"a": 2, "b": 9}));
     // The other way round, less is needed.
     assert_eq!(gpuwatch(&["diff"], &[&after, &before]).2, Some(0));
+    let (page, _, code) = gpuwatch(&["diff", "-o", "-"], &[&before, &after]);
+    assert_eq!(code, Some(1), "{page}");
+    assert!(page.starts_with("<!doctype html>") && page.contains("live blocks that differ, by call stack"), "{page}");
     assert_eq!(gpuwatch(&["diff"], &[&after, &after]).0.matches("the same live blocks").count(), 1);
 }
 
