@@ -68,6 +68,7 @@ use crate::{
         replay::{
             find::{self, Found},
             nodes::Recorded,
+            short_name,
         },
         sink::store::Store,
     },
@@ -164,13 +165,15 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             snapshot::snapshot(&snapshot::Asked { file: &file, fits, json, text, screen: &screen })
         }
         Some(Command::Fit { question, json }) => fit::run(question, json),
-        Some(Command::Whatif { question, json }) => whatif::whatif(question, store().ok().as_deref(), json),
+        Some(Command::Whatif { question, json }) => whatif::whatif(question, json),
         Some(Command::Check { files, json, format, limits }) => {
             Ok(judge::judge(&files, json || format == Format::Json, &limits, &policy))
         }
         Some(Command::Recordings { directory, last, json }) => {
+            let is_numbered = directory.is_none();
             let directory = directory.map_or_else(store, Ok)?;
-            output::write(|out| recordings::list(&directory, last, &sources::host(), &policy, json, out))?;
+            let asked = recordings::Asked { directory: &directory, is_numbered, most: last, json };
+            output::write(|out| recordings::list(&asked, &sources::host(), &policy, out))?;
             Ok(0)
         }
         Some(Command::Export { files, format, table, at, output }) => {
@@ -231,23 +234,37 @@ fn of_nodes(files: &[PathBuf]) -> Result<Option<Recorded>> {
     }
 }
 
-/// Opens the named files, or recordings of the store by name; without any, the newest run's.
+/// Opens recordings by their paths or their short names; without any, and as `last` alone, the newest run's.
 fn named(files: &[PathBuf]) -> Result<Found> {
-    let mut files = files.to_vec();
-    if let Ok(store) = store() {
-        for file in files.iter_mut().filter(|it| !it.exists()) {
-            *file = find::stored(&store, file).unwrap_or_else(|| file.clone());
-        }
-    }
-    if files.is_empty() {
+    let is_newest = match files {
+        [] => true,
+        [name] => short_name::is_last(name),
+        _ => false,
+    };
+    if is_newest {
         let store = store()?;
         if !store.is_dir() {
             let shown = Foreign::new(store.to_string_lossy());
             bail!("there is no recording yet in {shown}: `gpuwatch run -- CMD` records a job");
         }
-        files.push(store);
+        return find::find(&[store]);
     }
-    find::find(&files)
+    let paths = files.iter().map(|it| recording(it)).collect::<Result<Vec<_>>>()?;
+    let mut found = find::find(&paths)?;
+    let short = files.iter().zip(&paths).filter(|(name, path)| name != path);
+    found.notes.extend(short.map(|(name, path)| {
+        let [name, path] = [name, path].map(|it| Foreign::new(it.to_string_lossy()));
+        format!("{name} is {path}")
+    }));
+    Ok(found)
+}
+
+/// Returns the path of a recording by its short name; a path is returned as it is.
+fn recording(named: &Path) -> Result<PathBuf> {
+    match store() {
+        Ok(store) => short_name::resolve(&store, named),
+        Err(_) => Ok(named.to_owned()),
+    }
 }
 
 fn runtime() -> io::Result<tokio::runtime::Runtime> {

@@ -8,10 +8,11 @@ mod file;
 pub mod keys;
 
 use crate::{
-    facts::units,
+    facts::{text::Foreign, units},
     sources::{self, nvml, probe},
     storage::{
         output,
+        replay::short_name,
         sink::{
             hook::{self, Hook, Program},
             store::Store,
@@ -130,7 +131,8 @@ impl Keep {
 /// What a recording is called, and where it is.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Naming {
-    /// The recording's name, as part of the file name and in `gpuwatch recordings`.
+    /// The recording's name, as part of the file name and in `gpuwatch recordings`: `gpuwatch replay NAME` opens the
+    /// newest recording of that name.
     #[arg(long, value_name = "NAME", value_parser = name)]
     pub name: Option<String>,
     /// The file to record into, which must not exist yet; by default a new one among the recordings.
@@ -169,10 +171,18 @@ pub enum Summary {
     Never,
 }
 
-/// Parses a name that fits into one line and into a file's name.
+/// Parses a name that fits into one line and into a file's name, and that `gpuwatch replay` finds.
 fn name(text: &str) -> Result<String> {
-    if text.is_empty() || text.chars().count() > NAME || text.chars().any(|it| it.is_control() || it == '/') {
+    if text.is_empty() || text.chars().count() > NAME || text.contains('/') {
         bail!("a name has 1 to {NAME} characters, and no slash");
+    }
+    if Foreign::new(text).to_string() != text {
+        bail!("a name has no control characters and no invisible ones");
+    }
+    if !short_name::is_free(text) {
+        bail!(
+            "`gpuwatch replay` could not open a recording of this name: a number, a path, a flag and `last` mean others"
+        );
     }
     Ok(text.to_owned())
 }
@@ -232,6 +242,26 @@ pub fn duration(text: &str) -> Result<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_recordings_name_can_be_printed_and_found() {
+        for (text, why) in [
+            ("", "1 to 64 characters"),
+            (&*"x".repeat(65), "1 to 64 characters"),
+            ("../a", "no slash"),
+            ("a\u{1b}[2J", "no control characters"),
+            ("a\nb", "no control characters"),
+            ("a\u{202e}", "no invisible ones"),
+            ("last", "and `last`"),
+            ("12", "a number"),
+            ("..", "a path"),
+        ] {
+            assert!(name(text).unwrap_err().to_string().contains(why), "{text:?}");
+        }
+        for text in ["night", "run 3", "träin-训练", &*"x".repeat(64)] {
+            assert_eq!(name(text).unwrap(), text);
+        }
+    }
 
     #[test]
     fn times_have_units_and_bounds() {

@@ -110,12 +110,17 @@ pub(super) enum Command {
         keep: Keep,
     },
     /// Show a recording on the live screens: its end first, then any moment.
-    #[command(after_help = "Example:\n  gpuwatch replay night.jsonl.zst\n\nWithout a file: the newest recording of \
-                            `gpuwatch run`. Several files must be of one run; of a directory, the newest run is taken. \
-                            A directory that `record --hosts` has made is shown on the screen of many machines; without \
-                            a terminal, the command that opens each machine is printed.")]
+    #[command(
+        after_help = "Examples:\n  gpuwatch replay last\n  gpuwatch replay 3\n  gpuwatch replay night\n  gpuwatch \
+                            replay ./night.jsonl.zst\n\nWithout a file: the newest recording of `gpuwatch run`. A \
+                            short name is `last`, a number that `gpuwatch recordings` lists, the name that `run \
+                            --name` gave, the name of its file, or the beginning of one name. A file of that name in \
+                            the current folder comes first. Several files must be of one run; of a directory, the \
+                            newest run is taken. A directory that `record --hosts` has made is shown on the screen of many machines; without \
+                            a terminal, the command that opens each machine is printed."
+    )]
     Replay {
-        /// Recordings of one run, by path or by name, or one directory of recordings.
+        /// Recordings of one run, by path or short name, or one directory of recordings.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         #[command(flatten)]
@@ -129,7 +134,8 @@ pub(super) enum Command {
                             Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
                             of a directory, the newest run is taken.")]
     Check {
-        /// Recordings of one run (or lines of a probe; - reads standard input), or one directory of recordings.
+        /// Recordings of one run, by path or short name (or lines of a probe; - reads standard input), or one directory
+        /// of recordings.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// As JSON (schema 1); the same as --format json.
@@ -220,8 +226,8 @@ pub(super) enum Command {
                             night.jsonl.zst | jq -c 'select(.rank == 0) | [.step, .allocated]'"
     )]
     Export {
-        /// Recordings of one run, by path or by name, or one directory of recordings; without any, the newest run's. Or
-        /// a memory snapshot of PyTorch.
+        /// Recordings of one run, by path or short name, or one directory of recordings; without any, the newest run's.
+        /// Or a memory snapshot of PyTorch.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// What to write.
@@ -240,8 +246,8 @@ pub(super) enum Command {
     /// Write a run, or a memory snapshot, as one file: a self-contained page, or JSON.
     #[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
     Report {
-        /// Recordings of one run, by path or by name, or one directory of recordings; without any, the newest run's. Or
-        /// a memory snapshot of PyTorch.
+        /// Recordings of one run, by path or short name, or one directory of recordings; without any, the newest run's.
+        /// Or a memory snapshot of PyTorch.
         #[arg(value_name = "FILE|DIR")]
         files: Vec<PathBuf>,
         /// The file to make: JSON where it ends in .json, else a page; it must not be there yet (- is standard output).
@@ -252,10 +258,11 @@ pub(super) enum Command {
         json: bool,
     },
     /// Compare two runs, or two memory snapshots; exit code 1 when the second needs more memory than the first.
-    #[command(after_help = "Example:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%")]
+    #[command(after_help = "Examples:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%\n  gpuwatch \
+                            diff 3 last -o diff.html")]
     Diff {
-        /// A recording, or a directory of recordings, of which the newest run is taken. Or a memory snapshot of
-        /// PyTorch.
+        /// A recording, by path or short name, or a directory of recordings, of which the newest run is taken. Or a
+        /// memory snapshot of PyTorch.
         #[arg(value_name = "FIRST")]
         first: PathBuf,
         /// The run to compare with it.

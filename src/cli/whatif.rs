@@ -7,19 +7,17 @@ use crate::{
     facts::{event::replayed::WINDOW_STEPS, text::Foreign, units},
     jobs::whatif::{self, Progress, Question},
     sources::{Sources, probe::answers},
-    storage::{output, replay::find},
+    storage::output,
 };
 use anyhow::{Context, Result};
-use std::{
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
 /// What `gpuwatch whatif` asks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Asked {
     /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd; or a recording of `gpuwatch run
-    /// --trace`, by path or by name; or the PID of a job with a probe, of which gpuwatch traces some steps.
+    /// --trace`, by its path or its short name, but not by its number; or the PID of a job with a probe, of which
+    /// gpuwatch traces some steps.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
     /// The memory of the device on which the run should fit [default: the recorded device's, where the trace shows it].
@@ -42,19 +40,18 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Returns the question; a source that is not a path may be the name of a recording in the store, or a process, of
-    /// which it traces some steps first. Also returns the file for the viewers of that process.
-    fn question(self, store: Option<&Path>) -> Result<(Question, Option<PathBuf>)> {
+    /// Returns the question; a source that is not a path may be a process, of which it traces some steps first, or the
+    /// short name of a recording. Also returns the file for the viewers of that process.
+    fn question(self) -> Result<(Question, Option<PathBuf>)> {
         let Self { source, gpu, settings, python, steps, timeout } = self;
-        let stored = store.filter(|_| !source.exists()).and_then(|it| find::stored(it, &source));
-        let pid = source.to_str().filter(|_| stored.is_none() && !source.exists()).and_then(|it| it.parse().ok());
+        let pid = source.to_str().filter(|_| !source.exists()).and_then(|it| it.parse().ok());
         let is_window = pid.is_some();
         let (source, answers) = match pid {
             Some(pid) => {
                 let it = traced(&window::Question { pid, steps, limit: timeout })?;
                 (it.file, it.answers)
             }
-            None => (stored.unwrap_or(source), None),
+            None => (super::recording(&source)?, None),
         };
         // They show which setting is better on the job's own device.
         let answers = answers.filter(|_| gpu.is_none() && settings.is_empty());
@@ -71,9 +68,9 @@ fn traced(question: &window::Question) -> Result<Traced> {
     })
 }
 
-pub(super) fn whatif(asked: Asked, store: Option<&Path>, json: bool) -> Result<u8> {
+pub(super) fn whatif(asked: Asked, json: bool) -> Result<u8> {
     let name = Foreign::new(asked.source.to_string_lossy());
-    let (question, viewers) = asked.question(store)?;
+    let (question, viewers) = asked.question()?;
     let mut line = Line::new();
     let answer = whatif::answer(&question, |it| match it {
         Progress::Reading(it) if it.percent() == Some(100) => line.show("starting PyTorch".to_owned()),

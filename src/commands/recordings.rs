@@ -57,6 +57,8 @@ impl State {
 /// One recording.
 struct Entry {
     path: PathBuf,
+    /// Counted from the oldest, if commands open it by its number.
+    number: Option<usize>,
     bytes: Bytes,
     state: State,
     /// Wall clock at its beginning, µs of Unix time.
@@ -68,29 +70,35 @@ struct Entry {
     trouble: Option<String>,
 }
 
-/// Lists the newest recordings of a directory, at most `last`; prints each as soon as it is read. Allowed findings are
-/// marked, and come last.
+/// What to list.
+pub struct Asked<'a> {
+    /// The directory of the recordings.
+    pub directory: &'a Path,
+    /// Whether commands open its recordings by their numbers.
+    pub is_numbered: bool,
+    /// The largest number of recordings to list.
+    pub most: usize,
+    /// As JSON.
+    pub json: bool,
+}
+
+/// Lists the newest recordings of a directory; prints each as soon as it is read. Allowed findings are marked, and come
+/// last.
 ///
 /// # Errors
 /// Fails if the directory cannot be read, or the list cannot be written.
-pub fn list(
-    directory: &Path,
-    most: usize,
-    host: &str,
-    policy: &Policy,
-    json: bool,
-    out: &mut impl Write,
-) -> io::Result<()> {
+pub fn list(asked: &Asked, host: &str, policy: &Policy, out: &mut impl Write) -> io::Result<()> {
+    let &Asked { directory, is_numbered, most, json } = asked;
     let shown = Foreign::new(directory.to_string_lossy());
-    let mut files = match find::files(directory) {
+    let files = match find::files(directory) {
         Ok(files) => files,
         Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(e) => return Err(io::Error::new(e.kind(), format!("cannot read {shown}: {e}"))),
     };
-    // Names begin with the time.
-    files.reverse();
     let left = files.len().saturating_sub(most);
-    let entries = files.iter().take(most).map(|it| entry(it, host, policy));
+    let newest = files.iter().enumerate().rev().take(most);
+    let entries =
+        newest.map(|(place, path)| Entry { number: is_numbered.then_some(place + 1), ..entry(path, host, policy) });
     if json {
         let recordings: Vec<Value> = entries.map(|it| it.json()).collect();
         let whole = json!({"schema": SCHEMA, "directory": shown, "recordings": recordings, "left_out": left});
@@ -115,6 +123,7 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
     let bytes = Bytes(about.as_ref().map_or(0, fs::Metadata::len) + traces::bytes(path));
     let mut entry = Entry {
         path: path.to_owned(),
+        number: None,
         bytes,
         state: State::Unreadable,
         started_unix_us: None,
@@ -172,7 +181,8 @@ impl Entry {
         let steps = self.verdict.run.steps().map_or_else(|| "no steps".to_owned(), |it| format!("step {it}"));
         let peak = self.peak().map_or_else(|| "–".to_owned(), |it| it.to_string());
         let called = self.called.as_ref().map_or_else(String::new, |it| format!("  {it}"));
-        writeln!(out, "\n{}{called}", self.name())?;
+        let number = self.number.map_or_else(String::new, |it| format!("{it}  "));
+        writeln!(out, "\n{number}{}{called}", self.name())?;
         writeln!(out, "  {when}  {took}  {ranks}  {steps}  peak {peak}  {} on disk", self.bytes)?;
         if let Some(argv) = self.argv() {
             let words: Vec<_> = argv.iter().map(|it| Foreign::new(it.as_str()).to_string()).collect();
@@ -228,6 +238,7 @@ impl Entry {
         };
         json!({
             "file": self.name(),
+            "number": self.number,
             "name": self.called,
             "state": self.state.name(),
             "trouble": self.trouble.as_ref().map(|it| Foreign::new(it.as_str())),

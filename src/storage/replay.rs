@@ -9,6 +9,9 @@ pub mod playhead;
 /// Finds the files of a run.
 pub mod find;
 
+/// Short names of recordings.
+pub mod short_name;
+
 /// Shows the end of a recording before all of it is read.
 pub mod glimpse;
 

@@ -89,6 +89,7 @@ fn recordings_are_listed_newest_first_with_their_result() {
     );
     assert!(place("running; info: growth") < place("T020000Z") && !printed.contains('\u{1b}'), "{printed}");
 
+    assert_eq!(of("number"), [Value::Null, Value::Null, Value::Null, Value::Null], "no command opens those by number");
     let newest = text(&listed(&[dir, "--last", "1"]));
     assert!(newest.contains("T040000Z") && !newest.contains("T030000Z"), "{newest}");
     assert!(newest.contains("3 older: `gpuwatch recordings --last 4`"), "{newest}");
@@ -139,6 +140,32 @@ fn a_recording_is_opened_by_its_name() {
     };
     let by_name = ["night", "20261120T010000Z_h_1_x", "20261120T030000Z_h_3_x.jsonl.zst", "day"].map(started);
     assert_eq!(by_name, [Some(7), Some(3), Some(9), None]);
+    let by_short_name = ["last", "1", "2", "nig", "20261120T03", "4"].map(started);
+    assert_eq!(by_short_name, [Some(9), Some(3), Some(7), Some(7), Some(9), None]);
+
+    // Each command refuses an unknown name, and the beginning of several.
+    for (name, why) in [
+        ("4", "there is neither a file nor a recording 4: `gpuwatch recordings` lists the recordings"),
+        ("2026", "several recordings begin with 2026: 20261120T010000Z_h_1_x, 20261120T020000Z_h_2_x, "),
+        ("./1", "cannot open ./1: No such file"),
+    ] {
+        for arguments in [
+            &["check", name][..],
+            &["diff", name, "1"],
+            &["export", name],
+            &["replay", name],
+            &["report", name, "-o", "-"],
+        ] {
+            let done = Command::new(PROGRAM).args(arguments).envs(home.variables()).output().unwrap();
+            let printed = text(&done) + &String::from_utf8_lossy(&done.stderr);
+            assert!(!done.status.success() && printed.contains(why), "{arguments:?}: {printed}");
+        }
+    }
+    let whole = Command::new(PROGRAM).args(["recordings", "--json"]).envs(home.variables()).output().unwrap();
+    let whole: Value = serde_json::from_slice(&whole.stdout).unwrap();
+    schemas::check("recordings", &whole);
+    let numbers: Vec<_> = whole["recordings"].as_array().unwrap().iter().map(|it| it["number"].clone()).collect();
+    assert_eq!(numbers, [3, 2, 1], "newest first");
 }
 
 /// A file of 30 KB whose text is 256 MiB of valid lines: each command reads a bounded part of it, and reports that.

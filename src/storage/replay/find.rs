@@ -10,7 +10,7 @@ use crate::{
         input::{self, Input},
         nodes, pickle,
         recording::{Entry, Fault, Header, Reader},
-        sink::store::ENDING,
+        sink::store::{self, ENDING},
     },
 };
 use anyhow::{Context, Result, bail};
@@ -75,28 +75,6 @@ pub(super) fn track(path: &Path) -> Result<Track> {
     open(path).map(|it| it.track)
 }
 
-/// Returns the recording in a store with this name: its file name, with or without the ending, or the name that its
-/// user gave it; the newest of several. `None` if there is none, or if the name is a path.
-pub fn stored(store: &Path, name: &Path) -> Option<PathBuf> {
-    let name = name.to_str().filter(|it| !it.is_empty() && !it.contains('/'))?;
-    let mut all = files(store).ok()?;
-    let called = |path: &PathBuf| {
-        let first = Reader::new(File::open(path).ok()?).ok()?.next()?;
-        let Ok(Entry::Header(Header { name, started_unix_us, .. })) = first else { return None };
-        Some((name?.raw().to_owned(), started_unix_us))
-    };
-    let is_file = |path: &PathBuf| {
-        path.file_name()
-            .and_then(|it| it.to_str())
-            .is_some_and(|it| it == name || it.strip_suffix(ENDING) == Some(name))
-    };
-    if let Some(place) = all.iter().position(is_file) {
-        return Some(all.swap_remove(place));
-    }
-    let named = all.into_iter().filter_map(|path| called(&path).map(|(called, at)| (called == name, at, path)));
-    named.filter(|it| it.0).max_by_key(|it| it.1).map(|it| it.2)
-}
-
 /// Removes repeated files, and notes that.
 fn once_each(openings: &mut Vec<Opening>) -> Vec<String> {
     let (mut seen, mut notes) = (HashSet::new(), Vec::new());
@@ -142,7 +120,7 @@ fn newest(directory: &Path) -> Result<Found> {
     Ok(Found { recordings: RecordingSet::new(openings.into_iter().map(|it| it.track).collect()), notes })
 }
 
-/// Returns the recordings in a directory, sorted by name.
+/// Returns the recordings in a directory, oldest first.
 pub(crate) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(directory)?.flatten();
     let mut files: Vec<PathBuf> = entries
@@ -150,7 +128,7 @@ pub(crate) fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
         .map(|it| it.path())
         .filter(|it| it.is_file())
         .collect();
-    files.sort();
+    files.sort_by_cached_key(|it| (store::began(it), it.clone()));
     Ok(files)
 }
 

@@ -20,6 +20,9 @@ use std::{
     time::{Duration, SystemTime},
 };
 
+/// How a name writes the time.
+const TIME: &str = "%Y%m%dT%H%M%SZ";
+
 /// A directory of recordings and its limits.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -93,7 +96,7 @@ impl Store {
 
 /// Returns a name such as `20261120T224053Z_node7_4242_0123abcd.jsonl.zst`, which sorts by time.
 fn name(writer: &Writer) -> String {
-    let time = utc(writer.started_unix_us / 1_000_000, "%Y%m%dT%H%M%SZ");
+    let time = utc(writer.started_unix_us / 1_000_000, TIME);
     format!("{time}_{}_{}_{}{ENDING}", word(&writer.host), writer.pid, word(&writer.run))
 }
 
@@ -155,6 +158,16 @@ fn named(path: &Path) -> (String, Option<u32>) {
     let pid = parts.next().and_then(|it| it.parse().ok());
     let host = parts.next().and_then(|it| it.split_once('_')).map_or("", |(_, host)| host);
     (word(host), pid)
+}
+
+/// Returns when a recording began, as [`name`] writes it: from its name, or from the first line of a file with another
+/// name; empty if neither has it.
+pub fn began(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    match name.split('_').next().filter(|_| is_named(path)) {
+        Some(time) => time.to_owned(),
+        None => header(path).map_or_else(String::new, |it| utc(it.started_unix_us / 1_000_000, TIME)),
+    }
 }
 
 /// Whether [`name`] makes such names.
