@@ -46,6 +46,8 @@ mod show;
 mod snapshot;
 /// Streams events to another machine.
 mod stream;
+/// What `run` prints when its job is over.
+mod summary;
 /// Replays with other settings.
 mod whatif;
 /// Traces of some steps for findings.

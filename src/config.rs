@@ -153,8 +153,8 @@ pub struct Recording {
     /// How many bytes the trace of a process may take; a trace ends there.
     #[arg(long, value_name = "BYTES", default_value = "256MiB", value_parser = units::parse_bytes)]
     pub trace_bytes: u64,
-    /// When to print, after the job, one line on standard error with the findings and the command to replay it. `never`
-    /// prints nothing beside what the job prints, not even why nothing was recorded.
+    /// When to print, after the job, one line on standard error with the first finding and the command to replay it.
+    /// `never` prints nothing beside what the job prints, not even why nothing was recorded.
     #[arg(long, env = "GPUWATCH_SUMMARY", value_name = "WHEN", value_enum, default_value_t)]
     pub summary: Summary,
 }

@@ -51,8 +51,8 @@ pub(super) enum Command {
     /// Run a job with its probe, and record it.
     #[command(after_help = "Example:\n  gpuwatch run -- torchrun --nproc-per-node 8 train.py --epochs 3\n\nInput, \
                             output, signals and the exit code are the job's own. After a probed job, one line on \
-                            standard error gives the findings and the command to replay it; --summary never turns it \
-                            off.\n\nTo get alerts by mail:\n  \
+                            standard error gives the first finding and the command to replay it; --summary never turns \
+                            it off.\n\nTo get alerts by mail:\n  \
                             gpuwatch run --on-alert mail --on-alert-arg=-s --on-alert-arg='GPU memory grows' \
                             --on-alert-arg=ada -- python train.py")]
     Run {

@@ -3,21 +3,17 @@
 use super::{
     advisor::Advisor,
     record::{header, keep, start, writer},
+    summary,
 };
 use crate::{
     config::{self, Asking, Driver, Keep, OnAlert, Recording, Summary, When},
     facts::{
         event::{Event, Fact},
-        text::{self, Foreign},
+        text::Foreign,
         units::Stamp,
     },
     jobs::launch::{self, job::Ended},
-    model::{
-        alerts::{self, Policy},
-        analysis::{episode::Axis, severity::Severity},
-        findings::{Finding, Findings},
-        session::{Session, process::OnDevice},
-    },
+    model::{alerts::Policy, findings::Finding, session::Session},
     sources::{self, Sources},
     storage::{
         output,
@@ -35,15 +31,12 @@ use crate::{
 use anyhow::{Context, Result};
 use std::{
     io::{self, IsTerminal},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::mpsc::Receiver,
     thread,
     time::Duration,
 };
 use tokio::{select, sync::Notify, time::timeout};
-
-/// Most bytes of a path that are shown.
-const PATH_MAX: usize = 4096;
 
 /// Limit for the first scan for probes: a hostile socket may delay it.
 const FIRST_SCAN: Duration = Duration::from_secs(5);
@@ -138,37 +131,6 @@ pub(super) fn companion(
         let sources = config::job_sources(&run, driver, place.bounds.no_arguments);
         let _ = watch.follow_job(sources, asking.sites == When::Auto, over);
     }
-}
-
-/// Summarises the findings, and how to view them again: `1 critical, 2 info · gpuwatch replay FILE`.
-fn summed_up(session: &Session, found: &Findings, file: Option<&Path>) -> String {
-    let count = |it: Severity| Some((alerts::open(session, found, it), it)).filter(|found| found.0 > 0);
-    let counts: Vec<String> = [Severity::Critical, Severity::Warning, Severity::Info]
-        .into_iter()
-        .filter_map(count)
-        .map(|(count, severity)| format!("{count} {}", severity.name()))
-        .collect();
-    let what = match (counts.is_empty(), session.processes.is_empty()) {
-        (false, _) => counts.join(", "),
-        (true, false) => unjudged(session).unwrap_or_else(|| "no alerts".to_owned()),
-        (true, true) => "no process was probed".to_owned(),
-    };
-    let replay = file.map(|it| {
-        let path = it.to_string_lossy();
-        format!(" · {}", text::command(["gpuwatch", "replay", &path].into_iter(), PATH_MAX))
-    });
-    let fits = found.all.iter().find_map(Finding::would_have_fit).map_or_else(String::new, |it| format!(" · {it}"));
-    what + &fits + &replay.unwrap_or_default()
-}
-
-/// Returns `not judged (30 of 300 s)` for a job that counted no steps and ended before the absence of growth meant
-/// something.
-fn unjudged(session: &Session) -> Option<String> {
-    let all = || session.processes.iter().flat_map(|it| &it.devices).filter(|it| it.growth.watched() > 0);
-    let is_short = |it: &&OnDevice| it.growth.axis() == Some(Axis::Seconds) && it.growth.watched() < it.growth.enough();
-    let longest = all().filter(is_short).max_by_key(|it| it.growth.watched())?;
-    let is_whole = all().any(|it| !is_short(&it));
-    (!is_whole).then(|| format!("not judged ({})", longest.growth.progress()))
 }
 
 fn ended(how: Ended) -> Fact {
@@ -275,7 +237,7 @@ impl Watch {
         let summary = is_summed_up.then(|| {
             // An incomplete file may be gone.
             let file = recorded.as_ref().filter(|it| it.0.trouble.is_none()).map(|it| it.1.as_path());
-            summed_up(&self.session, &self.policy.findings(&self.session), file)
+            summary::line(&self.session, &self.policy.findings(&self.session), file.map(summary::replay).as_deref())
         });
         let unrecorded = self.unrecorded.or_else(|| recorded?.0.fault());
         let fault = self.fault.map(|it| format!("{it} (the job ran without it)"));
