@@ -133,6 +133,34 @@ fn checked(name: &str) -> (Vec<Value>, String) {
     (json["findings"].as_array().unwrap().clone(), String::from_utf8(check(&[])).unwrap())
 }
 
+/// The last line names the line that keeps memory, and the command in it opens the run's recording.
+#[test]
+fn the_last_line_names_the_line_to_blame_and_opens_the_recording() {
+    test_tiers::full!("a training");
+    let (gpu, home) = (torch::Gpu::new("NVIDIA RTX 4090:24564MiB:400MiB"), Home::new());
+    let gpuwatch = |arguments: &[&str]| {
+        let mut command = gpu.command(PROGRAM);
+        command.args(arguments).envs(home.variables()).env_remove("GPUWATCH_NVML_PATH");
+        command
+    };
+    let mut run = gpuwatch(&["run", "--"]);
+    let run = run.arg(torch::python()).arg(script("reports.py")).arg("states").output().unwrap();
+    let printed = String::from_utf8(run.stderr).unwrap();
+    let line =
+        printed.lines().last().and_then(|it| it.strip_prefix("gpuwatch: ")).unwrap_or_else(|| panic!("{printed}"));
+    let (found, command) = line.split_once(" · gpuwatch ").unwrap_or_else(|| panic!("{printed}"));
+    assert!(found.starts_with("reports.py:") && found.contains(" keeps 256.0 KiB a step"), "{printed}");
+    assert!(found.contains("; full after ") && line.chars().count() < 120, "{printed}");
+    assert_eq!(command, "replay 1", "{printed}");
+
+    let shot = gpu.dir().join("end.svg");
+    let replay = gpuwatch(&["replay", "1", "--screenshot", shot.to_str().unwrap()]).output().unwrap();
+    assert!(replay.status.success() && fs::read_to_string(&shot).unwrap().contains("reports.py"), "{replay:?}");
+    let mut files = fs::read_dir(home.0.path().join("state/gpuwatch/recordings")).unwrap().flatten();
+    let file = files.find(|it| it.path().to_string_lossy().ends_with(".zst")).unwrap().path();
+    assert!(String::from_utf8_lossy(&replay.stderr).contains(&*file.to_string_lossy()), "{replay:?}");
+}
+
 /// Runs the program of a row, and compares what was found.
 fn reported(name: &str) {
     test_tiers::full!("a training");

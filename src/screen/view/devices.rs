@@ -74,7 +74,15 @@ pub(super) fn height(area: Rect, context: &RenderContext) -> usize {
     // The compact preset is a list of devices and processes; in the others, the list leaves room for boxes.
     let part = if context.ui.preset == Preset::Compact { 2 } else { 4 };
     let most = usize::from(area.height) / part;
-    if count < most { count + 1 } else { most.min(count.div_ceil(grid_columns(area)) + 1) }
+    let grid = count.div_ceil(grid_columns(area)) + 1;
+    // One row more is better than one that is missing.
+    if count < most {
+        count + 1
+    } else if grid <= most + 1 {
+        grid
+    } else {
+        most
+    }
 }
 
 /// Draws as many devices as fit, always including the selected one.

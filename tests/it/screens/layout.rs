@@ -178,3 +178,28 @@ fn no_name_under_the_ladder_is_left_out_for_a_longer_one() {
         }
     }
 }
+
+/// The unprobed job of another user is listed for what it holds.
+#[test]
+fn the_bytes_of_a_process_without_a_probe_stay_where_there_is_little_room() {
+    for size in [(80, 24), (100, 30)] {
+        let shown = shown(&usual().session(), &Ui::default(), size);
+        let row = shown.lines().find(|it| it.contains(" 977 ")).unwrap_or_default();
+        assert!(row.contains("9.00 GiB"), "{shown}");
+    }
+}
+
+#[test]
+fn every_device_of_a_large_node_has_a_cell() {
+    for (count, size) in [(8, (80, 24)), (16, (80, 24)), (16, (120, 40)), (16, (200, 60))] {
+        let mut story = Story::default();
+        for index in 0..count {
+            story.device(index, GIB, &[]);
+        }
+        let shown = shown(&story.session(), &Ui::default(), size);
+        let is_cell = |index: u32| shown.contains(&format!(" {index}  1 %"));
+        let is_row = |index: u32| shown.contains(&format!("{index}   1.00 GiB"));
+        assert!((0..count).all(|it| is_cell(it) || is_row(it)), "{shown}");
+        assert!(!shown.contains(" more"), "{shown}");
+    }
+}

@@ -15,6 +15,9 @@ use ratatui::style::Style;
 /// The width of the column that only the order has.
 const EXTRA: usize = 11;
 
+/// The ranks of the driver's figure and of reserved memory beside processes without a probe.
+const MIXED: [u8; 2] = [2, 7];
+
 /// What a column shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::screen::view) enum Field {
@@ -84,12 +87,20 @@ pub(super) fn of(listed: &[Listed], all: bool, context: &RenderContext) -> Vec<W
         Preset::Training => TRAINING,
         Preset::Compact => COMPACT,
     };
+    // Of a process without a probe only the driver's figure is known: where there is little room, it comes before what
+    // is reserved.
+    let is_mixed = with_probes && listed.iter().any(|it| it.probed().is_none());
+    let ranked = |(field, width, rank): Wide| match field {
+        Field::Of(By::Driver) if is_mixed => (field, width, rank.min(MIXED[0])),
+        Field::Of(By::Reserved) if is_mixed => (field, width, rank.max(MIXED[1])),
+        _ => (field, width, rank),
+    };
     let is_shown = |it: &&Wide| match it.0 {
         Field::Device => all,
         Field::Of(By::Rank) => with_ranks,
         Field::Of(_) => true,
     };
-    let mut columns: Vec<Wide> = preset.iter().filter(is_shown).copied().collect();
+    let mut columns: Vec<Wide> = preset.iter().filter(is_shown).copied().map(ranked).collect();
     if columns.iter().all(|it| it.0 != Field::Of(By::User)) && has_users(listed, context) {
         columns.push(USER);
     }
