@@ -58,7 +58,7 @@ use self::{
     flags::{Format, Live},
 };
 use crate::{
-    commands::{demo, doctor, explain, export, recordings, sites},
+    commands::{demo, doctor, explain, export, once, recordings, sites},
     config,
     facts::text::Foreign,
     jobs::launch::{self, sys},
@@ -76,6 +76,7 @@ use crate::{
     },
 };
 use anyhow::{Context, Result, bail};
+use clap::error::ErrorKind;
 use std::{
     env, fmt,
     io::{self, BufWriter, Write},
@@ -101,7 +102,9 @@ fn help(asked: &clap::Error) -> Result<u8> {
     if is_answer && sys::was_closed(1) {
         return Err(closed().into());
     }
-    match asked.print().and_then(|()| io::stdout().flush()) {
+    let examples = (asked.kind() == ErrorKind::MissingRequiredArgument).then(|| settings::examples(env::args_os()));
+    let print_examples = || examples.flatten().map_or(Ok(()), |it| writeln!(io::stderr(), "\n{it}"));
+    match asked.print().and_then(|()| print_examples()).and_then(|()| io::stdout().flush()) {
         Err(e) if is_answer => Err(e).context("cannot write to standard output"),
         // Without stderr there is no place left for a message.
         _ => Ok(u8::try_from(asked.exit_code()).unwrap_or(2)),
@@ -152,7 +155,10 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             None => record::record(output, &watching, &keep, &policy, asking),
         },
         Some(Command::Replay { files, screen }) => show::replay(&files, &screen, &live.config, policy),
-        Some(Command::Once { json, others, watching }) => hosts::once(&others, &watching, json),
+        Some(Command::Once { json, by, others, watching }) => {
+            let form = if json { once::Form::Json } else { by.map_or(once::Form::Text, |_user| once::Form::Users) };
+            hosts::once(&others, &watching, form)
+        }
         Some(Command::Serve { asked }) => serve::serve(asked, &policy),
         Some(Command::Stream(asked)) => stream::stream(&asked, &live.config),
         Some(Command::Sites { question }) => {

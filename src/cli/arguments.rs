@@ -1,7 +1,7 @@
 //! What the command line takes: every command, its flags and its words of help.
 
 use super::{
-    flags::{Format, Generated, Live, Question},
+    flags::{By, Format, Generated, Live, Question},
     screen_options::{OverviewOptions, ScreenOptions},
 };
 use crate::{
@@ -280,13 +280,18 @@ pub(super) enum Command {
         json: bool,
     },
     /// Print the current figures once; needs no terminal.
-    #[command(after_help = "Examples:\n  gpuwatch once --json | jq '.devices[].ladder'\n  gpuwatch once --hosts \
+    #[command(
+        after_help = "Examples:\n  gpuwatch once --json | jq '.devices[].ladder'\n  gpuwatch once --by user\n  gpuwatch once --hosts \
                             'node[01-16]' --json | jq '.jobs[].findings'\n  gpuwatch once --prometheus \
-                            http://127.0.0.1:9090 --match scheduler_job=4242")]
+                            http://127.0.0.1:9090 --match scheduler_job=4242"
+    )]
     Once {
         /// As JSON (schema 1).
         #[arg(long)]
         json: bool,
+        /// What the processes on this machine's devices hold, in a line for each.
+        #[arg(long, value_name = "WHOM", conflicts_with_all = ["json", "hosts", "hosts_file", "slurm", "prometheus"])]
+        by: Option<By>,
         #[command(flatten)]
         others: super::hosts::Others,
         #[command(flatten)]

@@ -1,7 +1,7 @@
 //! Flags that name other machines.
 
 use crate::{
-    commands::once,
+    commands::once::{self, Form},
     config::{self, Watching},
     hosts::{
         link::Links,
@@ -113,7 +113,8 @@ pub(super) struct Others {
 }
 
 /// Prints the state of this machine, or of others, once.
-pub(super) fn once(others: &Others, watching: &Watching, json: bool) -> Result<u8> {
+pub(super) fn once(others: &Others, watching: &Watching, form: Form) -> Result<u8> {
+    let json = form == Form::Json;
     let Others { reach, fleet, patience } = others;
     let (plan, store) = (reach.plan()?, fleet.store()?);
     super::runtime()?.block_on(async {
@@ -122,7 +123,7 @@ pub(super) fn once(others: &Others, watching: &Watching, json: bool) -> Result<u
         }
         let Some(plan) = plan else {
             let mut sources = Sources::start(watching.sources().in_detail());
-            return once::print(&mut sources.events, 0, json).await;
+            return once::print(&mut sources.events, 0, form).await;
         };
         once::hosts::print(&mut Links::start(&plan), &plan.hosts, patience.wait, json).await
     })?;

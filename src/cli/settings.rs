@@ -10,8 +10,10 @@ use crate::{
     screen::theme,
 };
 use clap::{
-    Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, Error, FromArgMatches, builder::FalseyValueParser,
-    error::ErrorKind, parser::ValueSource,
+    Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, Error, FromArgMatches,
+    builder::{FalseyValueParser, StyledStr},
+    error::ErrorKind,
+    parser::ValueSource,
 };
 use std::ffi::OsString;
 
@@ -51,7 +53,7 @@ fn asked(words: &[OsString]) -> Result<(Describe, ArgMatches), Error> {
     let alone = view().try_get_matches_from(words).ok().filter(|it| it.subcommand_name().is_none());
     match alone {
         Some(matches) => Ok((view, matches)),
-        None => Ok((command, command().try_get_matches_from(words)?)),
+        None => Ok((command, with_examples_first(command()).try_get_matches_from(words)?)),
     }
 }
 
@@ -76,6 +78,33 @@ fn switches(command: Command) -> Command {
         let arg = arg.num_args(0..=1).require_equals(true).default_missing_value("true").default_value("false");
         arg.hide_default_value(true).hide_possible_values(true)
     })
+}
+
+/// Help with examples before everything else but what the command is for.
+const TEMPLATE: &str = "{about-with-newline}\n{before-help}{usage-heading} {usage}\n\n{all-args}{after-help}";
+
+/// Moves the examples, which begin what follows the flags, before them.
+fn with_examples_first(command: Command) -> Command {
+    let command = command.mut_subcommands(with_examples_first);
+    let split = |text: &StyledStr| {
+        let text = text.to_string();
+        let (examples, rest) = text.split_once("\n\n").unwrap_or((&text, ""));
+        examples.starts_with("Example").then(|| (examples.to_owned(), rest.to_owned()))
+    };
+    let [short, long] = [command.get_after_help(), command.get_after_long_help()].map(|it| it.and_then(split));
+    let Some((examples, rest)) = short else { return command };
+    let command = command.help_template(TEMPLATE).before_help(examples).after_help(rest);
+    match long {
+        Some((_, rest)) => command.after_long_help(rest),
+        None => command,
+    }
+}
+
+/// Returns the examples of the command that these words name.
+pub(super) fn examples(words: impl IntoIterator<Item = OsString>) -> Option<String> {
+    let named = words.into_iter().nth(1)?;
+    let all = with_examples_first(command());
+    Some(all.find_subcommand(&named)?.get_before_help()?.to_string())
 }
 
 /// Checks that flags accept the file's values; fails for the first that does not.

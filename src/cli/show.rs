@@ -42,7 +42,7 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         if !term::is_screen() {
             refuse_hook(live)?;
             super::print_message(format_args!("{NO_SCREEN}"));
-            once::print(&mut sources.events, 0, false).await?;
+            once::print(&mut sources.events, 0, once::Form::Text).await?;
             return Ok(0);
         }
         let ask = live.asking.sites == When::Auto && !live.screen.readonly;
@@ -86,7 +86,7 @@ pub(super) fn demo(seed: u64, screen: &OverviewOptions) -> Result<u8> {
             super::print_message(format_args!(
                 "no terminal for the live view (stdin, stdout or TERM): the demo as text"
             ));
-            once::print(&mut demo.events, demo::RANKS.len(), false).await?;
+            once::print(&mut demo.events, demo::RANKS.len(), once::Form::Text).await?;
             return Ok(0);
         }
         // Simulated alerts are not sent.

@@ -6,6 +6,7 @@ pub mod fleet;
 pub mod hosts;
 mod json;
 mod text;
+mod users;
 
 use crate::{
     facts::{event::Event, figures::Figure},
@@ -37,17 +38,27 @@ const AT_LEAST: Duration = Duration::from_millis(250);
 /// The time between two checks for answers.
 const NAP: Duration = Duration::from_millis(20);
 
+/// What `gpuwatch once` prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// Devices with their ladders and processes.
+    Text,
+    /// The same as JSON.
+    Json,
+    /// A line for each user.
+    Users,
+}
+
 /// Waits until the driver and every found probe, and at least `probes` of them, have answered, then prints.
 ///
 /// # Errors
 /// Fails if standard output cannot be written.
-pub async fn print(events: &mut Receiver<Event>, probes: usize, json: bool) -> Result<()> {
+pub async fn print(events: &mut Receiver<Event>, probes: usize, form: Form) -> Result<()> {
     let session = collect(events, probes).await;
-    let findings = findings(&session);
-    let text = if json {
-        json::report(&session, &findings, &sources::host()).context("cannot write JSON")?
-    } else {
-        text::report(&session, &findings)
+    let text = match form {
+        Form::Text => text::report(&session, &findings(&session)),
+        Form::Json => json::report(&session, &findings(&session), &sources::host()).context("cannot write JSON")?,
+        Form::Users => users::report(&session),
     };
     output::print(&text)?;
     Ok(())

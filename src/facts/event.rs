@@ -15,7 +15,7 @@ use crate::facts::{
     figures,
     metrics::Changes,
     surroundings::Surroundings,
-    text::Foreign,
+    text::{self, Foreign, is_unsafe},
     units::{Bytes, Stamp},
 };
 pub use gap::{Gap, Steps};
@@ -380,6 +380,16 @@ impl ProcessInfo {
     /// Returns whether its program is a Python.
     pub fn is_python(&self) -> bool {
         self.argv.first().is_some_and(|program| program.raw().contains("python"))
+    }
+
+    /// Returns the commands that give it a probe: the first one now, the other one from its next start on. What has
+    /// ended or is suspended answers nothing; a launcher starts its ranks; what has to be escaped cannot be pasted.
+    pub fn commands_for_a_probe(&self) -> Vec<String> {
+        let words = || self.argv.iter().map(Foreign::raw);
+        let can_run = !self.rank && !self.argv.is_empty() && !words().any(|it| it.chars().any(is_unsafe));
+        let attach = self.is_python().then(|| format!("gpuwatch attach {}", self.pid));
+        let run = can_run.then(|| format!("gpuwatch run -- {}", text::command(words(), text::COMMAND_MAX)));
+        attach.into_iter().chain(run).filter(|_| !self.ended && !self.suspended).collect()
     }
 }
 

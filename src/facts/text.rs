@@ -73,7 +73,7 @@ const HIDDEN: [(char, char); 11] = [
 ];
 
 /// Whether a character must be escaped: C0, DEL, C1 and the hidden ones.
-fn is_unsafe(c: char) -> bool {
+pub(super) fn is_unsafe(c: char) -> bool {
     c.is_control() || (!c.is_ascii() && HIDDEN.iter().any(|(first, last)| (*first..=*last).contains(&c)))
 }
 

@@ -174,5 +174,5 @@ fn as_owner(around: &Surroundings) -> Option<String> {
 pub fn locked(around: &Surroundings) -> Option<String> {
     let next = as_owner(around)?;
     let names: Vec<String> = around.others.iter().map(Foreign::to_string).collect();
-    Some(format!("sockets of {}, which only their owner may read: `{next}` shows the jobs", names.join(", ")))
+    Some(format!("jobs of {}, whose probes only their owner may read: `{next}` shows them", names.join(", ")))
 }

@@ -87,17 +87,18 @@ fn of_devices(session: &Session) -> Vec<DeviceFindings> {
     session.devices.iter().map(|it| of_device(session, it)).collect()
 }
 
-/// Returns whether a finding still needs attention: it and its process are active. An out-of-memory error stays open,
-/// and when no process is left, the final findings stay open, unless a process continued without its probe: then it is
-/// unknown whether they last.
+/// Returns whether a finding still needs attention: it and its process are active. An out-of-memory error stays open.
+/// When no process is left, the final findings stay open for some minutes. If a process continues without its probe, it
+/// is unknown whether they last.
 pub fn is_open(it: &Finding, session: &Session) -> bool {
     let is_over = || {
         let process = it.process(session);
         let has_ended = process.is_none_or(|it| !it.is_alive());
-        let is_unseen = process.is_some_and(|it| it.has_left() || it.next.is_some());
+        let is_unseen = || process.is_some_and(|it| it.next.is_some() || session.continues(it));
+        let is_old = || process.is_some_and(|it| it.ended_long_ago(session.now));
         // What is judged without a probe ends by itself.
         let is_probed = it.probe.is_some() && it.kind != Kind::Oom;
-        has_ended && is_probed && (is_unseen || session.processes.iter().any(Process::is_alive))
+        is_probed && has_ended && (is_unseen() || is_old() || session.processes.iter().any(Process::is_alive))
     };
     it.is_active() && !is_over()
 }

@@ -65,7 +65,7 @@ use history::Latest;
 use idle::Holders;
 use losses::Losses;
 use peers::Peers;
-use process::{Life, OnDevice, Placed, Process};
+use process::{Life, OnDevice, Placed, Process, START_US};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -77,6 +77,9 @@ pub const PROBES: usize = 1024;
 
 /// Most process descriptions kept.
 pub const PROCESS_INFO: usize = 4096;
+
+/// The listed start of a process is rounded to this, in µs.
+const ROUNDED_US: u64 = 1_000_000;
 
 /// Notices kept.
 pub const NOTICES: usize = 32;
@@ -201,7 +204,7 @@ impl Session {
             .iter()
             .flat_map(|process| process.devices.iter().map(move |it| (process, it)))
             .filter(|(process, it)| device.is_none_or(|id| it.device == *id) && is_on(process, it))
-            .filter(|(process, it)| process.next.is_none() && !self.continues(process, &it.device))
+            .filter(|(process, _)| process.next.is_none() && !self.continues(process))
             .collect()
     }
 
@@ -220,7 +223,20 @@ impl Session {
 
     /// Returns the latest probe of a process that continues without one, if its pid is this.
     pub fn left(&self, pid: u32) -> Option<&Process> {
-        self.processes.iter().filter(|it| it.pid == Some(pid) && it.has_left()).max_by_key(|it| it.ended_at())
+        self.processes.iter().find(|it| it.pid == Some(pid) && it.next.is_none() && self.continues(it))
+    }
+
+    /// Returns whether a process continues without its probe: the driver still lists it, not another one by its pid.
+    pub fn continues(&self, process: &Process) -> bool {
+        process.has_left() && self.is_listed(process)
+    }
+
+    /// Returns whether the driver lists a process on any device.
+    pub fn is_listed(&self, process: &Process) -> bool {
+        let own = process.hello.as_ref().and_then(|it| it.start_us);
+        let listed = process.pid.and_then(|it| self.process_info.get(&it)).and_then(|it| it.started_us);
+        let is_another = own.zip(listed).is_some_and(|(own, its)| own.abs_diff(its) > START_US + ROUNDED_US);
+        !is_another && self.devices.iter().any(|it| attribution::is_listed(process, it))
     }
 
     /// Returns why nothing can be done with a process that has ended and is still listed.
@@ -228,11 +244,6 @@ impl Session {
         let info = self.process_info.get(&pid).filter(|it| it.ended)?;
         let parent = info.parent.map_or_else(|| "its parent".to_owned(), |it| format!("its parent, pid {it},"));
         Some(format!("pid {pid} has ended: no signal and no probe reach it; it is listed until {parent} waits for it"))
-    }
-
-    /// Whether a process continues without its probe: the driver still lists it on this device.
-    fn continues(&self, process: &Process, device: &DeviceId) -> bool {
-        process.has_left() && self.device(device).is_some_and(|it| attribution::is_listed(process, it))
     }
 
     /// Joins a probe and those of the same process that ended before it.
@@ -358,9 +369,7 @@ impl Session {
             Line::History(history) => process.stride = process.stride.max(history.stride),
             Line::Live(_) => process.life = Life::Live,
             Line::Bye(bye) => {
-                if bye.reason == wire::EXIT {
-                    self.ends(probe, at);
-                }
+                self.ends(probe, at);
                 let Some(process) = self.process_mut(probe) else { return };
                 process.stall.finish(at);
                 process.life = Life::Ended { at, reason: Foreign::new(bye.reason.clone()) };

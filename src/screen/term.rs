@@ -93,9 +93,9 @@ impl Screen {
     /// decides. Keys that arrive meanwhile are in `typed`. Call it before anything else reads input.
     pub fn background(&mut self, typed: &mut Inputs) -> Option<Background> {
         let get = |name: &str| env::var(name).ok().filter(|it| !it.is_empty());
-        let reply = || self.to.send(background::QUESTION).and_then(|()| background::wait(typed));
         // Ignores errors: the reader of input notices a terminal that is gone.
-        let reported = background::can_reply(get).then(reply).and_then(Result::unwrap_or_default);
+        let is_asked = background::can_reply(get) && self.to.send(background::QUESTION).is_ok();
+        let reported = is_asked.then(|| background::wait(typed)).flatten();
         reported.or_else(|| background::of_environment(get))
     }
 

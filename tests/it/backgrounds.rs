@@ -93,7 +93,7 @@ fn without_a_reply_the_environment_chooses() {
 #[test]
 fn a_late_reply_is_no_key_and_changes_no_theme() {
     let garbage = format!("\x1b]11;{}\x07", "fq?/".repeat(800));
-    for late in [LIGHT, DARK, &garbage, &format!("{LIGHT}{ATTRIBUTES}{LIGHT}")] {
+    for late in [LIGHT, DARK, &garbage, &format!("{ATTRIBUTES}{LIGHT}")] {
         let mut terminal = silent(&["demo"], &[]);
         assert_eq!(themes(&terminal), ["neutral"]);
         terminal.press(&format!("{late}?"));

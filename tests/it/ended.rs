@@ -4,8 +4,8 @@ use crate::story::{GIB, Story, counters, device, picture, text};
 use gpuwatch::{
     facts::{
         event::{
-            Fact, ProbeId, ProcessInfo,
-            wire::{Bye, Device, Hello, Line, Live, PROTOCOL},
+            Fact, Line, ProbeId, ProcessInfo,
+            wire::{Bye, Device, Hello, Live, Oom, PROTOCOL},
         },
         units::Bytes,
     },
@@ -181,6 +181,71 @@ fn an_ended_process_is_cleared_by_a_key_and_by_itself() {
     assert_eq!(is_listed(&shown(&story, &all())), (false, false), "long ago");
 }
 
+/// `gpuwatch_probe.stop()` at the end of a script.
+#[test]
+fn a_job_that_ends_its_probe_itself_keeps_its_alerts() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    ends(&mut story, 0, "stop");
+    story.device(0, 2 * GIB, &[]);
+    let session = story.session();
+    assert!(session.as_it_ended().is_some());
+    let shown = drawn(&session, &all());
+    assert!(shown.contains("1 critical") || shown.contains("1 warning"), "{shown}");
+}
+
+#[test]
+fn an_error_stays_open_until_the_user_clears_it() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    story.line(0, Line::Oom(Oom { step: Some(8), tried: Some(GIB), ..Oom::default() }));
+    ends(&mut story, 0, "exit");
+    story.wait(400 * SECOND).device(0, 2 * GIB, &[]);
+    let session = story.session();
+    let mut ui = all();
+    let shown = drawn(&session, &ui);
+    assert!(shown.contains("1 critical") && shown.contains("processes on GPU 0: 0"), "{shown}");
+    // Its process is listed as long as it is selected.
+    for command in [Command::Alerts, Command::Open] {
+        ui.update(command, &session);
+    }
+    assert_eq!((ui.screen, ui.process(&session).map(|it| it.0.probe)), (Screen::Process, Some(ProbeId(0))));
+    ui.update(Command::Back, &session);
+    ui.update(Command::Back, &session);
+    ui.update(Command::Clear, &session);
+    let shown = drawn(&session, &ui);
+    assert!(!shown.contains("1 critical") && shown.contains("processes on GPU 0: 0"), "{shown}");
+}
+
+#[test]
+fn a_process_that_holds_memory_is_listed_however_long_ago_its_connection_broke() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    story.add(Fact::ProbeGone { probe: ProbeId(0), why: "the connection was reset".into() });
+    story.wait(400 * SECOND).device(0, 12 * GIB, &[(42, 10 * GIB)]);
+    let mut ui = all();
+    ui.update(Command::Clear, &story.session());
+    assert_eq!(ui.status.take().as_deref(), Some("nothing that has ended is listed"));
+    assert!(drawn(&story.session(), &ui).contains("lost: python train.py"));
+}
+
+#[test]
+fn an_alert_of_an_earlier_probe_leads_to_its_process() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    ends(&mut story, 0, "detach");
+    begins(&mut story, 1, 42, 7 * SECOND);
+    story.sample(1, 1, counters(8 * GIB, GIB));
+    let mut ui = Ui { screen: Screen::Alerts, ..Ui::default() };
+    ui.update(Command::Open, &story.session());
+    assert_eq!(ui.process(&story.session()).map(|it| it.0.probe), Some(ProbeId(1)));
+    assert_eq!(ui.screen, Screen::Process);
+}
+
 #[test]
 fn a_zombie_is_named_with_its_parent_and_offered_nothing() {
     let mut story = Story::default();
@@ -219,4 +284,11 @@ fn users_are_shown_as_soon_as_there_are_several() {
     story.add(info(43, "grace"));
     let shown = drawn(&story.session(), &all());
     assert!(shown.contains("user") && shown.contains("grace") && shown.contains("ada"), "{shown}");
+    // Nothing works on the device for two minutes.
+    for _ in 0..120 {
+        story.wait(SECOND).device(0, GIB, &[(42, 10 * GIB), (43, GIB)]);
+    }
+    let shown = drawn(&story.session(), &all());
+    let row = shown.lines().find(|it| it.contains("grace")).unwrap_or_default();
+    assert!(shown.contains("idle") && (row.contains("119 s") || row.contains("2 min")), "{shown}");
 }

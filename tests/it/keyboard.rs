@@ -121,7 +121,7 @@ fn the_sort_order_is_shown_and_unknown_figures_come_last_in_both_directions() {
     ui.update(Command::Invert, &session);
     assert_eq!(pids(&ui, &session), [4240, 4241, 4242, 4243, 4244, 4245, 4246, 4247, 977]);
     let mut seen = Vec::new();
-    for _ in 0..16 {
+    for _ in 0..17 {
         ui.update(Command::Order, &session);
         seen.push((ui.order.by.name(), pids(&ui, &session).first().copied().unwrap_or_default()));
     }
@@ -137,6 +137,7 @@ fn the_sort_order_is_shown_and_unknown_figures_come_last_in_both_directions() {
             ("pid", 977),
             ("command", 977),
             ("user", 977),
+            ("idle", 4240),
             ("GPU", 4240),
             ("memory busy", 4240),
             ("CPU", 4240),

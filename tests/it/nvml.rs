@@ -120,6 +120,9 @@ fn figures_and_processes_are_the_drivers_to_the_byte() {
     assert_eq!(reported["devices"][1]["processes"], serde_json::json!([]));
     let text = String::from_utf8(bench.command(&["once"]).output().unwrap().stdout).unwrap();
     assert!(text.contains("gpuwatch run -- python -c 'read end'"), "the line that would probe it: {text}");
+    let text = String::from_utf8(bench.command(&["once", "--by", "user"]).output().unwrap().stdout).unwrap();
+    let words = text.lines().nth(1).unwrap_or_default().split_whitespace().collect::<Vec<_>>();
+    assert_eq!(words[1..], ["1", "5.00", "GiB", "0"], "{text}");
 }
 
 #[test]

@@ -441,9 +441,10 @@ fn the_command_line_is_split_into_arguments() {
     ] {
         let (code, text) = run(command);
         assert_eq!(code, Some(0));
+        let before = text.split("\nUsage:").next().unwrap_or_default();
         assert!(
-            ["Example:\n  ", "Examples:\n  "].iter().any(|it| text.contains(it)),
-            "{command:?} shows no example:\n{text}"
+            ["Example:\n  ", "Examples:\n  "].iter().any(|it| before.contains(it)),
+            "{command:?} shows no example first:\n{text}"
         );
         assert!(!text.contains("demo-job"), "{text}");
     }
@@ -453,6 +454,11 @@ fn the_command_line_is_split_into_arguments() {
     assert!(code == Some(0) && version.starts_with(&begin) && version.contains(" build for "), "{version}");
     for wrong in [&["--nope"][..], &["once", "--interval", "5"], &["run"], &["rewind"], &["--interval", "1ms"]] {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
+    }
+    for incomplete in ["serve", "diff", "run"] {
+        let (code, text) = run(&[incomplete]);
+        let example = text.split("Example").nth(1).unwrap_or_default();
+        assert!(code == Some(2) && example.contains(&format!("  gpuwatch {incomplete} ")), "{text}");
     }
     let (code, text) = run(&["--theme", "nope"]);
     assert_eq!(code, Some(2));

@@ -580,8 +580,8 @@ fn read_through(session: &Session, ui: &Ui, width: u16) -> String {
 fn lives() -> [(Fact, &'static str); 2] {
     let hello = Hello { protocol: 9, pid: 7, ..Hello::default() };
     let other = Fact::Probe { probe: ProbeId(5), line: Box::new(Line::Hello(hello)) };
-    let gone = Fact::ProbeGone { probe: ProbeId(1), why: "the connection ended without a bye".into() };
-    [(other, "pid 7 speaks version 9 of the wire"), (gone, "rank 1 (pid 4243): the connection ended without a bye")]
+    let gone = Fact::ProbeGone { probe: ProbeId(1), why: "the process ended without a word".into() };
+    [(other, "pid 7 speaks version 9 of the wire"), (gone, "rank 1 (pid 4243): the process ended without a word")]
 }
 
 fn oom() -> Fact {

@@ -249,7 +249,7 @@ fn a_row_along_the_steps_shows_which_rank_the_others_wait_for() {
     let session = run.story.session();
     for (width, height) in [(80, 24), (120, 40), (200, 60)] {
         let shown = text(&picture(&session, &ui, &Theme::builtin("dusk").unwrap(), width, height));
-        let line = shown.lines().find(|it| it.contains("waits for")).unwrap_or_default();
+        let line = shown.lines().find(|it| it.contains("last to step")).unwrap_or_default();
         let digits: Vec<char> = line.chars().skip(14).take(usize::from(width) - 14 - 17).collect();
         let (before, after) = digits.split_at(digits.len() / 2);
         let count = |part: &[char]| part.iter().filter(|it| **it == '1').count();
@@ -261,7 +261,7 @@ fn a_row_along_the_steps_shows_which_rank_the_others_wait_for() {
     }
     let alone =
         text(&picture(&Run::new(1).trains(400, 0).story.session(), &ui, &Theme::builtin("dusk").unwrap(), 120, 40));
-    assert!(!alone.contains("waits for"), "{alone}");
+    assert!(!alone.contains("last to step"), "{alone}");
 }
 
 /// Each rank takes its own time for a step; rank 1 takes 1.7 times as long.

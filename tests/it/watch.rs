@@ -144,7 +144,7 @@ fn hostile_input_closes_that_connection_with_a_named_reason() {
         ("oversized", after_hello(&oversized), "longer than 1 MiB"),
         ("latin", after_hello(b"{\"type\":\"mark\",\"at_us\":1,\"name\":\"\xe4\"}\n"), "not UTF-8"),
         ("object", after_hello(b"[1,2]\n"), "not of the wire"),
-        ("killed", after_hello(b""), "without a bye"),
+        ("killed", after_hello(b""), "without a word"),
     ];
     let dir = directory();
     let good = dir.path().join("good.sock");
@@ -302,7 +302,7 @@ fn a_directory_that_is_not_ours_alone_is_named_once_and_not_entered() {
     let missing = place.path().join("missing");
     // The good one comes back twice: by then, the directories have been scanned several times.
     let events = watch(&[open.path(), &link, &file, &missing, good.path()], |it| {
-        messages(it).iter().filter(|line| line.contains("without a bye")).count() == 3
+        messages(it).iter().filter(|line| line.contains("without a word")).count() == 3
     });
     let notices: Vec<String> = messages(&events).into_iter().filter(|it| it.contains("is not used")).collect();
     assert_eq!(notices.len(), 3, "{notices:#?}");

@@ -131,7 +131,7 @@ impl Verdicts {
         };
         let machines = counted(self.nodes.len() as u64, "machine");
         writeln!(out, "{word}  {machines}, {}", counted(self.jobs.len() as u64, "job"))?;
-        for (name, lines) in [("hit", &self.hits), ("not judged", &self.doubts)] {
+        for (name, lines) in [("fails", &self.hits), ("not judged", &self.doubts)] {
             for line in lines {
                 writeln!(out, "  {name}: {}", Foreign::new(line.as_str()))?;
             }

@@ -45,7 +45,7 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         format!("; {}", seen(verdict))
     };
     writeln!(out, "{word}  {steps}, {}{seen}", counted(verdict.run.session.processes.len() as u64, "probed process"))?;
-    let lists = [("hit", &verdict.hits), ("not judged", &verdict.doubts)];
+    let lists = [("fails", &verdict.hits), ("not judged", &verdict.doubts)];
     for (name, lines) in lists {
         for line in lines {
             writeln!(out, "  {name}: {}", Foreign::new(line.as_str()))?;
@@ -82,7 +82,7 @@ pub(super) fn title(verdict: &Verdict) -> String {
     let counts: Vec<_> = [Severity::Critical, Severity::Warning].into_iter().filter_map(many).collect();
     match (counted.first(), verdict.hits.first(), verdict.doubts.first()) {
         (Some(worst), ..) => format!("{}: {}", counts.join(", "), worst.brief()),
-        (None, Some(hit), _) => format!("a limit was hit: {}", Foreign::new(hit.as_str())),
+        (None, Some(hit), _) => format!("a limit is exceeded: {}", Foreign::new(hit.as_str())),
         (None, None, Some(doubt)) => format!("this run cannot be judged: {}", Foreign::new(doubt.as_str())),
         (None, None, None) => "no warnings".to_owned(),
     }

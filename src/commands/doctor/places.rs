@@ -129,10 +129,11 @@ fn user_file(config: &config::File) -> Check {
     const NAME: &str = "config";
     match config.read() {
         Ok(settings) if settings == config::Settings::default() => Check::ok(NAME, "nothing is set: the defaults hold"),
-        Ok(settings) => Check::ok(
-            NAME,
-            format!("valid; it sets {}", crate::facts::units::counted(settings.flags.len() as u64, "flag")),
-        ),
+        Ok(settings) => {
+            let lists = [&settings.policy.allow, &settings.policy.silence];
+            let keys = settings.flags.len() + lists.iter().filter(|it| !it.is_empty()).count();
+            Check::ok(NAME, format!("valid; it sets {}", crate::facts::units::counted(keys as u64, "key")))
+        }
         Err(fault) => {
             Check::fail(NAME, fault.to_string(), "`gpuwatch generate config` prints one that holds, with every key")
         }

@@ -5,7 +5,7 @@ use crate::{
     facts::{
         event::{DeviceId, DriverState},
         figures::Figure,
-        text::{self, Foreign},
+        text::Foreign,
         units::Bytes,
     },
     model::{
@@ -207,15 +207,20 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
             writeln!(out, "  pid {pid} of {user}: {bytes}, suspended; `kill -CONT {pid}` resumes it")?;
             continue;
         }
-        let command = text::command(who.argv.iter().map(Foreign::raw), text::COMMAND_MAX);
-        writeln!(out, "  pid {} of {}: {bytes}; it has no probe, this would give it one:", used.pid, who.user)?;
+        if who.ended {
+            let parent = who.parent.map_or_else(String::new, |it| format!(" until pid {it} waits for it"));
+            writeln!(out, "  pid {} of {}: {bytes}; it has ended, and is listed{parent}", used.pid, who.user)?;
+            continue;
+        }
+        let commands = who.commands_for_a_probe();
+        let next = if commands.is_empty() { "" } else { ", this would give it one:" };
+        writeln!(out, "  pid {} of {}: {bytes}; it has no probe{next}", used.pid, who.user)?;
         if let Some(words) = figures(session, used.pid, &it.id) {
             writeln!(out, "    {words}")?;
         }
-        if who.is_python() {
-            writeln!(out, "    gpuwatch attach {}", used.pid)?;
+        for command in commands {
+            writeln!(out, "    {command}")?;
         }
-        writeln!(out, "    gpuwatch run -- {command}")?;
     }
     Ok(())
 }

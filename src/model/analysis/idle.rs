@@ -212,6 +212,11 @@ impl Idle {
         self.spell.as_ref()
     }
 
+    /// Returns for how long it has rested, in seconds; 0 while it works.
+    pub fn rested_s(&self) -> u64 {
+        self.rested_s
+    }
+
     fn is_due(&self, seen: &Seen, least: u64) -> bool {
         let is_ended = seen.nature == Nature::Ended;
         let wait = if is_ended { least } else { least.max(self.longest_s.saturating_mul(RESTS)) };

@@ -302,7 +302,7 @@ fn rank(job: usize, it: &Rank, session: &Session, found: &Findings) -> RankRow {
         probe: ordinal.map(|ordinal| (process.probe, ordinal)),
         rank: it.rank(),
         pid: process.any_pid(),
-        ended: !process.is_alive(),
+        ended: !process.is_alive() && !process.has_left(),
         step: it.step(),
         figures: on.map_or_else(Figures::default, |on| figures(it, on, session, found)),
         worst: worst(found, session, |finding| finding.is_of(process)),

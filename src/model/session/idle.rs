@@ -43,6 +43,12 @@ impl Holders {
     pub fn spells(&self) -> impl Iterator<Item = &Spell> {
         self.over.iter().chain(self.by_pid.values().filter_map(Idle::spell))
     }
+
+    /// Returns for how long a process has done nothing, in µs; `None` if it works, or if that is unknown.
+    pub fn idle_us(&self, pid: u32) -> Option<u64> {
+        let rested = self.by_pid.get(&pid)?.rested_s();
+        (rested > 0).then(|| rested.saturating_mul(1_000_000))
+    }
 }
 
 /// A process in the lists of the driver.

@@ -44,8 +44,11 @@ pub const SITES: usize = 8;
 /// Answers of replays kept per probe.
 pub const REPLAYS: usize = 8;
 
+/// How long a process is listed after it has ended, in µs.
+const LISTED_US: u64 = 300_000_000;
+
 /// Two processes with the same pid start further apart than this, in µs. A clock that is adjusted moves a start less.
-const START_US: u64 = 2_000_000;
+pub(super) const START_US: u64 = 2_000_000;
 
 /// A probed process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -177,6 +180,11 @@ impl Process {
             Life::Ended { at, .. } | Life::Gone { at, .. } => Some(at),
             _ => None,
         }
+    }
+
+    /// Returns whether it ended so long ago that screens no longer list it.
+    pub fn ended_long_ago(&self, now: Stamp) -> bool {
+        self.ended_at().is_some_and(|end| now.since(end) > LISTED_US)
     }
 
     /// Returns whether the probe ended before its process, as after `gpuwatch detach`.

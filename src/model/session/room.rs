@@ -81,9 +81,10 @@ impl Session {
     /// Returns the session with its devices as they were when the last job on them ended, if that was recent, because
     /// the driver then frees a job's memory piece by piece. `None` if no job ended.
     pub fn as_it_ended(&self) -> Option<Self> {
+        let is_on = |process: &Process, it: &Device| process.devices.iter().any(|on| on.device == it.id);
         let has_ended = |it: &Device| {
             let is_late = it.before.as_ref().is_some_and(|before| self.now.since(before.at) <= LATELY_US);
-            let is_used = self.processes.iter().any(|process| self.continues(process, &it.id));
+            let is_used = self.processes.iter().any(|process| self.continues(process) && is_on(process, it));
             is_late && !is_used && self.on_device(&it.id).all(|(process, _)| !process.is_alive())
         };
         let ended: Vec<_> = self.devices.iter().filter(|it| has_ended(it)).map(|it| it.id.clone()).collect();

@@ -47,40 +47,60 @@ pub(super) fn of_environment(get: impl Fn(&str) -> Option<String>) -> Option<Bac
 }
 
 /// Waits for the replies. Keys that arrive meanwhile, and later replies, are the inputs' part.
-pub(super) fn wait(inputs: &mut Inputs) -> io::Result<Option<Background>> {
-    let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
-    let once = Itimerspec { it_interval: Timespec::default(), it_value: WAIT };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
-    let (mut replies, mut typed) = (Replies::default(), Vec::new());
-    let (mut background, mut topics) = (None, Vec::new());
-    let (mut buffer, mut taken) = ([0; 256], 0);
-    while topics.is_empty() && taken < BYTES_MAX {
-        let terminal = stdin();
-        let mut ready = [PollFd::new(&terminal, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
-        match poll(&mut ready, None) {
-            Err(Errno::INTR) => continue,
-            result => result?,
-        };
-        // A reply that is here already counts, however late this process is.
-        if ready[0].revents().is_empty() {
-            break;
-        }
-        let count = read(terminal, &mut buffer)?;
-        if count == 0 {
-            break;
-        }
-        taken += count;
-        for byte in &buffer[..count] {
-            typed.extend(replies.take(*byte, &[*byte]));
-            if let Some((topic, body)) = replies.complete_one() {
-                topics.push(topic);
-                background = background.or_else(|| luminance(&body).filter(|_| topic == Topic::Background).map(of));
+pub(super) fn wait(inputs: &mut Inputs) -> Option<Background> {
+    let mut seen = Seen::default();
+    let read = seen.wait();
+    inputs.begin(&seen.typed, seen.replies, read.is_err() || !seen.topics.contains(&Topic::Background));
+    seen.background
+}
+
+/// What arrives during the wait.
+#[derive(Default)]
+struct Seen {
+    replies: Replies<u8>,
+    typed: Vec<u8>,
+    topics: Vec<Topic>,
+    background: Option<Background>,
+}
+
+impl Seen {
+    fn wait(&mut self) -> io::Result<()> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: WAIT };
+        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &once)?;
+        let (mut buffer, mut taken) = ([0; 256], 0);
+        while self.topics.is_empty() && taken < BYTES_MAX {
+            let terminal = stdin();
+            let mut ready = [PollFd::new(&terminal, PollFlags::IN), PollFd::new(&timer, PollFlags::IN)];
+            match poll(&mut ready, None) {
+                Err(Errno::INTR) => continue,
+                result => result?,
+            };
+            // A reply that is here already counts, however late this process is.
+            if ready[0].revents().is_empty() {
+                break;
             }
+            let count = match read(terminal, &mut buffer) {
+                Err(Errno::INTR) => continue,
+                result => result?,
+            };
+            if count == 0 {
+                break;
+            }
+            taken += count;
+            buffer[..count].iter().for_each(|it| self.take(*it));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, byte: u8) {
+        self.typed.extend(self.replies.take(byte, &[byte]));
+        if let Some((topic, body)) = self.replies.complete_one() {
+            self.topics.push(topic);
+            let known = luminance(&body).filter(|_| topic == Topic::Background).map(of);
+            self.background = self.background.or(known);
         }
     }
-    let are_all_here = [Topic::Background, Topic::Attributes].iter().all(|it| topics.contains(it));
-    inputs.begin(&typed, replies, !are_all_here);
-    Ok(background)
 }
 
 fn of(luminance: f64) -> Background {

@@ -1,6 +1,6 @@
 //! What a user types, without the terminal's replies.
 
-use super::replies::Replies;
+use super::replies::{Replies, Topic};
 use crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyModifiers};
 use std::{collections::VecDeque, io};
 
@@ -42,7 +42,7 @@ const SEQUENCES: [(&str, KeyCode); 30] = [
 #[derive(Debug, Default)]
 pub struct Inputs {
     ready: VecDeque<Input>,
-    /// Recognises replies that arrive after the wait for them; `None` if none is missing.
+    /// Recognises a reply that arrives after the wait for it; `None` if none is missing.
     late: Option<Replies<Input>>,
 }
 
@@ -72,6 +72,10 @@ impl Inputs {
                 None => false,
             };
             self.ready.extend(if is_pause { late.give_up() } else { taken(late, event::read()?) });
+            // It comes once.
+            if late.complete_one().is_some_and(|(topic, _)| topic == Topic::Background) {
+                self.late = None;
+            }
         }
     }
 }

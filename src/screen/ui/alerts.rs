@@ -42,9 +42,10 @@ pub struct Allowing {
 }
 
 impl Ui {
-    /// Returns whether an alert is open, and its process still listed.
+    /// Returns whether an alert is open, and the user has not cleared its process.
     pub fn is_open(&self, it: &Finding, session: &Session) -> bool {
-        is_open(it, session) && it.process(session).is_none_or(|process| !self.is_cleared(process, session))
+        let was_cleared = || it.process(session).is_some_and(|process| self.was_cleared(process));
+        is_open(it, session) && (self.cleared.is_none() || !was_cleared())
     }
 
     /// Returns the alerts of the screen in order: open ones first, worst first; on the alerts screen the resolved ones
@@ -165,6 +166,7 @@ impl Ui {
         let Some((process, on)) = place(it, session) else {
             return self.go_to_listed(it, session);
         };
+        self.held = Some(RowId::Probed(process.probe, on.ordinal));
         if self
             .rows_of(None, session)
             .iter()
@@ -208,8 +210,14 @@ impl Ui {
     }
 }
 
-/// Returns the process of an alert on its device; if it never worked there, on the first of its own.
+/// Returns the process of an alert on its device, with its latest probe; if it never worked there, on the first of its
+/// own.
 fn place<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
-    let own = || session.probed(None).into_iter().filter(|(process, _)| it.is_of(process));
+    let mut latest = it.process(session)?;
+    // Each probe has a later one, or none.
+    while let Some(next) = latest.next.filter(|it| *it > latest.probe).and_then(|it| session.process(it)) {
+        latest = next;
+    }
+    let own = || session.probed(None).into_iter().filter(|(process, _)| process.probe == latest.probe);
     own().find(|(_, on)| Some(on.ordinal) == it.ordinal).or_else(|| own().next())
 }

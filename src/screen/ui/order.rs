@@ -13,6 +13,9 @@ use crate::{
 };
 use std::cmp::Ordering;
 
+/// A shorter rest is part of any job, in µs.
+const IDLE_US: u64 = 60_000_000;
+
 /// The figure to sort by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum By {
@@ -39,13 +42,15 @@ pub enum By {
     Command,
     /// The user.
     User,
+    /// For how long it has done nothing.
+    Idle,
     /// A figure of the process, which has a column only then.
     Figure(Figure),
 }
 
 impl By {
     /// All of them, in the order of the key.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Rank,
         Self::Allocated,
         Self::Reserved,
@@ -57,6 +62,7 @@ impl By {
         Self::Pid,
         Self::Command,
         Self::User,
+        Self::Idle,
         Self::Figure(Figure::SmPercent),
         Self::Figure(Figure::MemoryPercent),
         Self::Figure(Figure::CpuPercent),
@@ -79,13 +85,14 @@ impl By {
             Self::Pid => "pid",
             Self::Command => "command",
             Self::User => "user",
+            Self::Idle => "idle",
             Self::Figure(it) => it.row().label,
         }
     }
 
     /// Returns whether the list of the memory preset has its column only while it is sorted by it.
     pub fn is_extra(self) -> bool {
-        matches!(self, Self::StepTime | Self::User | Self::Figure(_))
+        matches!(self, Self::StepTime | Self::User | Self::Idle | Self::Figure(_))
     }
 
     /// Returns what the column of a figure, of the user or of the time of a step shows of a row; `None` if that is
@@ -94,6 +101,7 @@ impl By {
         match self {
             Self::StepTime => Some(units::brief(row.probed()?.1.pace.typical()?.us)),
             Self::User => Some(session.process_info.get(&row.host_pid()?)?.user.to_string()),
+            Self::Idle => idle(row, session).map(units::duration),
             Self::Figure(figure) => Figures::from_iter([(figure, row.figure(figure, session)?)]).format(figure),
             _ => None,
         }
@@ -170,10 +178,16 @@ fn user<'a>(row: &Row, session: &'a Session) -> Option<&'a str> {
     Some(session.process_info.get(&row.host_pid()?)?.user.raw())
 }
 
+/// Returns for how long a process has done nothing, in µs, from a minute on.
+fn idle(row: &Row, session: &Session) -> Option<u64> {
+    session.holders.idle_us(row.host_pid()?).filter(|it| *it >= IDLE_US)
+}
+
 fn figure(row: &Row, by: By, session: &Session) -> Option<f64> {
     let counted = |count: Option<u64>| count.map(|count| count as f64);
     match (by, row) {
         (By::Figure(figure), it) => counted(it.figure(figure, session)),
+        (By::Idle, it) => counted(idle(it, session)),
         (By::Pid, it) => counted(it.pid().map(u64::from)),
         (By::Driver, Row::Unprobed(_, it)) => counted(it.used.map(|it| it.0)),
         (By::Driver, Row::Probed(process, on)) => {

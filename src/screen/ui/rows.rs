@@ -9,7 +9,7 @@ use crate::{
         event::{Ancestor, DeviceId, ProbeId, ProcessUse},
         figures::Figure,
         text::{self, Foreign},
-        units::{self, Stamp},
+        units,
     },
     model::session::{
         Session,
@@ -17,9 +17,6 @@ use crate::{
         process::{OnDevice, Process},
     },
 };
-
-/// How long a process is listed after it has ended, in µs.
-const LISTED_US: u64 = 300_000_000;
 
 /// One process on one device.
 #[derive(Clone, Copy, Debug)]
@@ -133,24 +130,54 @@ impl<'a> Row<'a> {
 }
 
 impl Ui {
-    /// Returns whether a process ended long ago, or the user cleared it. A replay shows what there was.
+    /// Returns whether a process is no longer listed: it ended long ago, or the user cleared it. A replay shows what
+    /// there was; the selected process stays, and so does one that still holds memory.
     pub fn is_cleared(&self, process: &Process, session: &Session) -> bool {
-        let is_over = |end: Stamp| self.cleared.is_some_and(|it| end <= it) || session.now.since(end) > LISTED_US;
-        !self.is_replay() && process.ended_at().is_some_and(is_over)
+        let is_held = matches!(self.held, Some(RowId::Probed(probe, _)) if probe == process.probe);
+        let is_over = self.was_cleared(process) || process.ended_long_ago(session.now);
+        is_over && !is_held && !self.is_replay() && !session.is_listed(process)
+    }
+
+    /// Returns whether a process had ended when the user cleared the list.
+    pub(super) fn was_cleared(&self, process: &Process) -> bool {
+        self.cleared.zip(process.ended_at()).is_some_and(|(cleared, end)| end <= cleared)
     }
 
     /// Lists the processes that have ended no longer.
     pub(super) fn clear(&mut self, session: &Session) {
-        let listed = session.processes.iter().filter(|it| !it.is_alive() && !self.is_cleared(it, session));
-        match listed.count() as u64 {
-            _ if self.is_replay() => self.show_message("a replay lists what there was"),
+        if self.is_replay() {
+            return self.show_message("a replay lists what there was");
+        }
+        let before = self.listed_processes(session);
+        self.cleared = Some(session.now);
+        let is_of_ended = |held: &RowId| match held {
+            RowId::Probed(probe, _) => session.process(*probe).is_none_or(|it| !it.is_alive()),
+            RowId::Unprobed(..) => false,
+        };
+        if self.screen == Screen::Overview {
+            self.held = self.held.take().filter(|it| !is_of_ended(it));
+        }
+        match (before - self.listed_processes(session)) as u64 {
             0 => self.show_message("nothing that has ended is listed"),
-            count => {
-                self.cleared = Some(session.now);
-                self.show_message(format!("{} cleared that had ended", units::counted(count, "process")));
-            }
+            count => self.show_message(format!("{} cleared that had ended", units::counted(count, "process"))),
         }
         self.row = self.place(&self.rows(session));
+    }
+
+    /// Returns the number of probed processes on any device that are listed.
+    fn listed_processes(&self, session: &Session) -> usize {
+        let mut listed: Vec<ProbeId> =
+            self.probed(None, session).into_iter().map(|(process, _)| process.probe).collect();
+        listed.sort_unstable();
+        listed.dedup();
+        listed.len()
+    }
+
+    /// Returns the probed processes of a device, or of all, that are listed.
+    pub fn probed<'a>(&self, device: Option<&DeviceId>, session: &'a Session) -> Vec<(&'a Process, &'a OnDevice)> {
+        let mut probed = session.probed(device);
+        probed.retain(|(process, _)| !self.is_cleared(process, session));
+        probed
     }
 
     /// Returns the rows of the process list.
@@ -187,13 +214,11 @@ impl Ui {
 
     /// Returns the number of rows of a device, or of all, without the filter.
     pub fn unfiltered_of(&self, listed: Option<&DeviceId>, session: &Session) -> usize {
-        let is_listed = |(process, _): &(&Process, &OnDevice)| !self.is_cleared(process, session);
-        session.probed(listed).into_iter().filter(is_listed).count() + session.unprobed(listed).len()
+        self.probed(listed, session).len() + session.unprobed(listed).len()
     }
 
     pub(super) fn rows_of<'a>(&self, device: Option<&DeviceId>, session: &'a Session) -> Vec<Row<'a>> {
-        let probed = session.probed(device).into_iter().filter(|(process, _)| !self.is_cleared(process, session));
-        let probed = probed.map(|(process, on)| Row::Probed(process, on));
+        let probed = self.probed(device, session).into_iter().map(|(process, on)| Row::Probed(process, on));
         let unprobed = session.unprobed(device).into_iter().map(|(device, it)| Row::Unprobed(device, it));
         let mut rows: Vec<Row> = probed.chain(unprobed).filter(|it| self.filter.lets_through(it, session)).collect();
         self.order.sort(&mut rows, session);

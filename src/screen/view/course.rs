@@ -99,13 +99,24 @@ fn bars(device: &Device, row: &Row, width: usize, placed: &[(Range<usize>, Stret
     values.into_iter().map(|it| it.map_or(' ', bar)).collect()
 }
 
-/// Returns the letter of the gravest reason in each column.
+/// Returns the gravest reason along the columns: in words where they fit, or as a letter.
 fn reasons(width: usize, placed: &[(Range<usize>, Stretch)]) -> String {
     let mut cells = vec![0; width];
     for (columns, it) in placed {
         cells.get_mut(columns.clone()).unwrap_or_default().iter_mut().for_each(|cell| *cell |= it.reasons());
     }
-    cells.into_iter().map(|it| slowdowns(it).next().map_or(' ', |reason| reason.sign)).collect()
+    let gravest: Vec<Option<&Reason>> = cells.into_iter().map(|it| slowdowns(it).next()).collect();
+    let stretches = gravest.chunk_by(|one, other| one.map(|it| it.sign) == other.map(|it| it.sign));
+    stretches.map(|it| named(it.first().copied().flatten(), it.len())).collect()
+}
+
+/// Returns a reason over some columns: `power cap ------`, `PPP`.
+fn named(reason: Option<&Reason>, columns: usize) -> String {
+    match reason {
+        None => " ".repeat(columns),
+        Some(it) if it.words.len() + 2 <= columns => format!("{:-<columns$}", format!("{} ", it.words)),
+        Some(it) => it.sign.to_string().repeat(columns),
+    }
 }
 
 fn slowdowns(bits: u64) -> impl Iterator<Item = &'static Reason> {

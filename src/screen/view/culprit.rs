@@ -102,20 +102,20 @@ pub(super) fn hint(process: &Process, on: &OnDevice, context: &RenderContext) ->
         return None;
     }
     if asked != READY {
-        return Some(format!("which line it is cannot be looked for: {}", cells::raw(asked)));
+        return Some(format!("the line cannot be found: {}", cells::raw(asked)));
     }
     if let Some(why) = &process.refused {
-        return Some(format!("it was not looked for: {}", cells::foreign(why)));
+        return Some(format!("the line was not found: {}", cells::foreign(why)));
     }
     // A replay cannot send requests.
     let pid = process.any_pid().filter(|_| context.progress.is_none())?;
     let is_meant = context.ui.process(context.session).is_some_and(|(it, _)| it.probe == process.probe);
     let key = keys::BINDINGS.iter().find(|it| it.command == Command::Sites && keys::reaches(it, context.ui));
     let how = match key.filter(|_| is_meant) {
-        Some(key) => format!("{} looks", key.keys),
+        Some(key) => format!("{} finds it", key.keys),
         None => format!("gpuwatch sites {pid}"),
     };
-    Some(format!("it was not looked for yet which line it is: {how}"))
+    Some(format!("the line is not known yet: {how}"))
 }
 
 /// Returns `culprit · at step 690, over 8 steps`.

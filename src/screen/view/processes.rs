@@ -204,8 +204,11 @@ fn nothing(device: &Device, context: &RenderContext) -> &'static str {
     }
 }
 
-fn is_list_known(on: &OnDevice, context: &RenderContext) -> bool {
-    context.session.device(&on.device).is_some_and(|it| it.process_list().is_some())
+/// Whether the driver lists the processes of a device by pids of this namespace.
+fn is_list_known(process: &Process, on: &OnDevice, context: &RenderContext) -> bool {
+    let is_known = context.session.device(&on.device).is_some_and(|it| it.process_list().is_some());
+    let is_foreign = context.findings.device(&on.device).is_some_and(|it| it.foreign_pids);
+    process.pid.is_some() && is_known && !is_foreign
 }
 
 /// Returns a probe's state in a word; empty for a healthy one.
@@ -218,7 +221,7 @@ fn state(process: &Process, on: &OnDevice, context: &RenderContext) -> (String, 
         Life::Live if silent > SILENT_US => (format!("silent {}", units::duration(silent)), Role::Warning),
         Life::Live => (String::new(), Role::Dim),
         // A driver that lists processes would list it.
-        Life::Ended { .. } if process.has_left() && !is_list_known(on, context) => {
+        Life::Ended { .. } if process.has_left() && !is_list_known(process, on, context) => {
             ("probe ended".to_owned(), Role::Dim)
         }
         Life::Ended { .. } => ("ended".to_owned(), Role::Dim),
@@ -244,13 +247,13 @@ fn hint(rows: &[Listed], width: usize, context: &RenderContext) -> Option<String
             Listed::Probed(..) => None,
         })
     };
-    let job = known().filter(|it| !it.suspended && !it.ended).find(|it| it.is_python())?;
-    let place = if job.contained { ", in its container" } else { "" };
-    let attach = format!(" no probe yet: P, or{place} gpuwatch attach {}", job.pid);
-    // A rank is its launcher's to start, and what has to be escaped cannot be pasted.
-    let can_run = !job.rank && words(job).all(|it| !it.chars().any(char::is_control));
-    let run = can_run.then(|| format!("{attach}, or gpuwatch run -- {}", shortened(words(job))));
-    Some(run.filter(|it| cells::width(it) <= width).unwrap_or(attach))
+    let job = known().find(|it| it.is_python() && !it.commands_for_a_probe().is_empty())?;
+    let place = if job.contained { " in its container" } else { "" };
+    let mut lines = vec![" no probe yet: P".to_owned()];
+    for command in job.commands_for_a_probe() {
+        lines.extend(lines.last().map(|line| format!("{line}, or{place} {command}")));
+    }
+    lines.into_iter().rfind(|it| cells::width(it) <= width)
 }
 
 fn words(who: &ProcessInfo) -> impl Iterator<Item = &str> {

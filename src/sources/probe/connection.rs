@@ -266,7 +266,7 @@ async fn receive(
             }
             Ok(None) if lines.has_bye => return End::Quiet(Next::Again),
             Ok(None) => {
-                return fault("the connection ended without a bye: was the process killed?".into(), Next::Again);
+                return fault("the process ended without a word: was it killed?".into(), Next::Again);
             }
             Err(why) => return fault(format!("{path} {why}: the connection was closed"), Next::Again),
         }

@@ -83,7 +83,7 @@ pub(super) async fn read(
             let _ = if known.seq == 0 { lines.pass_on(line).await } else { lines.pass_on_news(line).await };
         }
         if known.seq == 0 && !lines.has_bye {
-            let why = Foreign::new("the process ended without a bye: was it killed?");
+            let why = Foreign::new("the process ended without a word: was it killed?");
             sender.send(Fact::ProbeGone { probe: known.probe, why }).await;
         }
         probes.part(known.probe, lines.seq);

@@ -5,7 +5,7 @@ use crate::{
     facts::text::Foreign,
     storage::{
         recording::{Entry, Reader},
-        sink::store::ENDING,
+        sink::store::{ENDING, FILES_MAX},
     },
 };
 use anyhow::{Context, Result, bail};
@@ -58,11 +58,15 @@ pub fn resolve(folder: &Path, named: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the shortest name that [`resolve`] finds a recording by now: the one that its user gave it, or its number.
+/// Returns the shortest name that [`resolve`] finds a recording by now: the one that its user gave it, its number, or
+/// that of its file.
 /// `None` if it is not in the folder.
 pub fn of(folder: &Path, recording: &Path) -> Option<String> {
-    let place = find::files(folder).ok()?.iter().position(|it| it == recording)?;
-    let names = [called(recording), Some((place + 1).to_string())];
+    let all = find::files(folder).ok()?;
+    let place = all.iter().position(|it| it == recording)?;
+    // In a full folder, each new recording takes the place of the oldest, and the numbers move.
+    let number = Some((place + 1).to_string()).filter(|_| all.len() < FILES_MAX);
+    let names = [called(recording), number, stem(recording).map(str::to_owned)];
     let opens = |name: &String| resolve(folder, Path::new(name)).is_ok_and(|it| it == recording);
     names.into_iter().flatten().find(opens)
 }

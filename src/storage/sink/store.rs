@@ -23,6 +23,9 @@ use std::{
 /// How a name writes the time.
 const TIME: &str = "%Y%m%dT%H%M%SZ";
 
+/// Most recordings in the user's directory, unless the config sets another number.
+pub const FILES_MAX: usize = 200;
+
 /// A directory of recordings and its limits.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -52,7 +55,7 @@ impl Store {
     pub fn user() -> Option<Self> {
         let strategy = choose_base_strategy().ok()?;
         let directory = strategy.state_dir()?.join("gpuwatch").join("recordings");
-        Some(Self { directory, files_max: 200, bytes_max: 4 << 30 })
+        Some(Self { directory, files_max: FILES_MAX, bytes_max: 4 << 30 })
     }
 
     /// Creates the directory (0700) and a new file in it (0600), after removing the oldest beyond the limits.

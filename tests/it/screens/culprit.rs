@@ -128,17 +128,17 @@ fn without_a_capture_the_screen_shows_how_to_get_one_or_why_not() {
     for screen in [Screen::Process, Screen::Alerts] {
         let mut story = ready("ready");
         let unlooked = shown(&story.session(), screen);
-        assert!(unlooked.contains("not looked for yet which line it is: w looks"), "{unlooked}");
+        assert!(unlooked.contains("the line is not known yet: w finds it"), "{unlooked}");
         let readonly = Ui { no_signals: Some("readonly"), ..of(screen) };
         let unasked = unwrapped(&text(&picture(&story.session(), &readonly, &theme("dusk"), 80, 24)));
-        assert!(unasked.contains("which line it is: gpuwatch sites 4242"), "{unasked}");
+        assert!(unasked.contains("the line is not known yet: gpuwatch sites 4242"), "{unasked}");
         story.line(0, Line::Refused(Refused { reason: "no\u{1b}body may".into() }));
         let refused = shown(&story.session(), screen);
-        assert!(refused.contains("it was not looked for: no\\u{1b}body may"), "{refused}");
+        assert!(refused.contains("the line was not found: no\\u{1b}body may"), "{refused}");
         let forbidden = shown(&ready("GPUWATCH=nosites forbids it").session(), screen);
-        assert!(forbidden.contains("cannot be looked for: GPUWATCH=nosites forbids it"), "{forbidden}");
+        assert!(forbidden.contains("the line cannot be found: GPUWATCH=nosites forbids it"), "{forbidden}");
         let without = shown(&usual().session(), screen);
-        assert!(!without.contains("looked for"), "a probe that knows nothing of it is not asked: {without}");
+        assert!(!without.contains("the line is"), "a probe that knows nothing of it is not asked: {without}");
     }
 }
 

@@ -8,7 +8,7 @@ use crate::{
 use std::ops::Range;
 
 /// The row's label.
-pub(super) const LABEL: &str = "waits for";
+pub(super) const LABEL: &str = "last to step";
 
 /// Shows no rank, or one without a number.
 const NONE: char = ' ';
@@ -40,7 +40,7 @@ pub(super) fn row(
             }
         }
     }
-    (shown.into_iter().map(|(_, digit)| digit).collect(), latest(ranks).unwrap_or_else(|| "none".to_owned()))
+    (shown.into_iter().map(|(_, digit)| digit).collect(), latest(ranks).unwrap_or_else(|| "all together".to_owned()))
 }
 
 /// Returns `rank 1, 85 ms`.

@@ -27,7 +27,7 @@ pub(super) fn full(device: &Device, context: &RenderContext) -> String {
 /// Returns its clickable processes, then the driver's figures.
 pub(super) fn lines(device: &Device, width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<Spot>) {
     let mut lines = vec![heading("on this device", width, context)];
-    let probed = context.session.probed(Some(&device.id));
+    let probed = context.ui.probed(Some(&device.id), context.session);
     let unprobed = context.session.unprobed(Some(&device.id));
     lines.extend(probed.iter().map(|(process, on)| own(process, on, device, width, context)));
     lines.extend(unprobed.iter().map(|(_, it)| stranger(it, device, width, context)));

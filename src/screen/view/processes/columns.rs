@@ -42,8 +42,8 @@ const MEMORY: &[Wide] = &[
     (Field::Of(By::Driver), 10, 7),
 ];
 
-/// The column that the list has as soon as there is more than one user.
-const USER: Wide = (Field::Of(By::User), 10, 3);
+/// The columns that the list has as soon as there is more than one user.
+const SHARED: [Wide; 2] = [(Field::Of(By::User), 10, 3), (Field::Of(By::Idle), 7, 5)];
 
 const UNPROBED: &[Wide] =
     &[(Field::Device, 3, 0), (Field::Of(By::Pid), 7, 0), (Field::Of(By::Driver), 10, 1), (Field::Of(By::User), 10, 2)];
@@ -101,8 +101,9 @@ pub(super) fn of(listed: &[Listed], all: bool, context: &RenderContext) -> Vec<W
         Field::Of(_) => true,
     };
     let mut columns: Vec<Wide> = preset.iter().filter(is_shown).copied().map(ranked).collect();
-    if columns.iter().all(|it| it.0 != Field::Of(By::User)) && has_users(listed, context) {
-        columns.push(USER);
+    if has_users(listed, context) {
+        let is_new = |it: &Wide| columns.iter().all(|own| own.0 != it.0);
+        columns.extend(SHARED.into_iter().filter(is_new).collect::<Vec<_>>());
     }
     let order = Field::Of(context.ui.order.by);
     if context.ui.order.by.is_extra() && columns.iter().all(|it| it.0 != order) {
@@ -167,7 +168,7 @@ fn of_probed(process: &Process, on: &OnDevice, by: By, context: &RenderContext) 
         By::Unused => cells::share(found.and_then(|it| it.fragmentation.share())),
         By::Driver => cells::bytes(found.and_then(|it| it.driver_used)),
         By::PerStep => return rate(process, on, context),
-        By::Command | By::StepTime | By::User | By::Figure(_) => String::new(),
+        By::Command | By::StepTime | By::User | By::Idle | By::Figure(_) => String::new(),
     };
     (text, context.style(if process.is_alive() { Role::Text } else { Role::Dim }))
 }

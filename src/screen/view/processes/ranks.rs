@@ -76,7 +76,7 @@ fn summed(own: &[Own], by: By, worst: bool, context: &RenderContext) -> String {
         By::Figure(name) => {
             cells::known(whole(&|it| figure(it, name, context)).map(|it| name.row().unit.format(it)), "")
         }
-        By::Rank | By::Pid | By::Command | By::User => String::new(),
+        By::Rank | By::Pid | By::Command | By::User | By::Idle => String::new(),
     }
 }
 
