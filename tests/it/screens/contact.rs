@@ -136,7 +136,7 @@ fn other_users_with_probes_are_named_beside_devices_until_a_job_of_ones_own_runs
     let others = Surroundings { others: vec!["ada".into(), "#1002".into()], ..Surroundings::default() };
     story.add(Fact::Surroundings(Box::new(others)));
     let shown = |story: &Story| text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 120, 40));
-    assert!(shown(&story).contains("`sudo -u ada gpuwatch` shows the jobs"), "{}", shown(&story));
+    assert!(shown(&story).contains("`sudo -u ada gpuwatch` shows them"), "{}", shown(&story));
     story.probe(0, 4242, 0, None);
     assert!(!shown(&story).contains("sudo -u ada"), "{}", shown(&story));
 }
