@@ -46,7 +46,7 @@ pub enum Unit {
 }
 
 /// The phrase for each figure, by its name; `{}` is the figure. An unlisted one reads `name figure`.
-const WORDS: [(&str, &str); 43] = [
+const WORDS: [(&str, &str); 44] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),
     ("bytes_per_block", "{} per block"),
@@ -62,6 +62,7 @@ const WORDS: [(&str, &str); 43] = [
     ("allocated_peak", "{} allocated at its peak"),
     ("against_the_other_ranks", "holds {} the other ranks' median"),
     ("wanted", "{} wanted"),
+    ("others_want", "the other ranks want {} (median)"),
     ("steps_that_give_segments_back", "{} of the steps give segments back"),
     ("retries", "{} retries"),
     ("used", "holds {} there"),

@@ -39,6 +39,9 @@ const LASTING: Patience = Patience { on: 6, off: 6 };
 const SLOWER: (f64, f64) = (1.20, 1.10);
 const SLOWER_US: f64 = 2_000.0;
 
+/// From this ratio on, the steps of a rank count as longer than those of the others.
+pub const LONGER: f64 = SLOWER.1;
+
 /// Share of time in which the device rests while the others' median is busy.
 const RESTS: (f64, f64) = (0.15, 0.08);
 

@@ -214,6 +214,7 @@ impl Place<'_> {
             Cause::RankImbalance => {
                 evidence.add("against_the_other_ranks", it.worst, Unit::Times);
                 add_bytes(&mut evidence, "wanted", strain::wanted(counters));
+                add_bytes(&mut evidence, "others_want", self.memory().map(|(_, others)| others));
                 Kind::Imbalance
             }
             Cause::Churn => {

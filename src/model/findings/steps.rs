@@ -121,12 +121,14 @@ impl Place<'_> {
     }
 
     /// Returns what the process wants of its device, and the median of the other ranks.
-    fn memory(&self) -> Option<(u64, u64)> {
+    pub(super) fn memory(&self) -> Option<(u64, u64)> {
         let trains = |rank: &Process| {
             let on: &OnDevice = rank.devices.iter().find(|it| it.step.is_some())?;
             strain::wanted(&on.counters)
         };
-        let mut others: Vec<u64> = self.peers().filter(|it| it.is_alive()).filter_map(trains).collect();
+        // After the run, all ranks have ended.
+        let counts = |rank: &&Process| rank.is_alive() || !self.process.is_alive();
+        let mut others: Vec<u64> = self.peers().filter(counts).filter_map(trains).collect();
         others.sort_unstable();
         let median = others.get(others.len() / 2).copied().filter(|it| *it > 0)?;
         Some((strain::wanted(&self.on.counters)?, median))

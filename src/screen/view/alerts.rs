@@ -76,7 +76,10 @@ fn row(it: &Finding, width: usize, context: &RenderContext) -> Row {
     let what = match &it.sentence {
         _ if it.follows.is_some() => list.what(it),
         Some(sentence) => format!("{whose}: {sentence}"),
-        None => format!("{}{line}", list.what(it)),
+        None => {
+            let figures = it.comparison().map_or_else(String::new, |it| format!(", {it}"));
+            format!("{}{figures}{line}", list.what(it))
+        }
     };
     // The time is more useful than the number of steps.
     let left = verdict::left(it, context);
