@@ -251,9 +251,10 @@ impl Session {
         let Some(own) = self.process(probe) else { return };
         let others = self.processes.iter().filter(|it| it.probe != probe && it.is_of_the_same(own));
         let (living, ended): (Vec<&Process>, Vec<_>) = others.partition(|it| it.is_alive());
-        let (next, before) = match own.is_alive() {
-            true => (None, ended.iter().map(|it| it.probe).collect()),
-            false => (living.iter().map(|it| it.probe).max(), Vec::new()),
+        let (next, before) = if own.is_alive() {
+            (None, ended.iter().map(|it| it.probe).collect())
+        } else {
+            (living.iter().map(|it| it.probe).max(), Vec::new())
         };
         for it in &mut self.processes {
             if it.probe == probe {
