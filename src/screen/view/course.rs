@@ -1,25 +1,23 @@
 //! The course of a device's metrics: a row of bars for each, aligned with an axis of time or of steps.
 
+mod ranks;
 mod waits;
 
-use super::{RenderContext, cells, device_name, heading, pace, put, title};
+pub(super) use self::ranks::{draw as draw_pace, height as pace_height};
+use super::{RenderContext, cells, device_name, heading, put, title};
 use crate::{
     facts::{
         metrics::{Metric, Reason, Unit},
         units::{self, Stamp},
     },
-    model::{
-        analysis::pace::Stretch as Steps,
-        session::{
-            course::{Full, Pick, Row, Stretch, TABLE},
-            device::Device,
-            process::{OnDevice, Process},
-        },
+    model::session::{
+        course::{Full, Pick, Row, Stretch, TABLE},
+        device::Device,
+        process::OnDevice,
     },
     screen::{
         theme::Role,
         ui::timeline::{Span as Shown, XAxis},
-        view::messages,
     },
 };
 use ratatui::{
@@ -276,58 +274,4 @@ impl IntoUsize for Range<u16> {
     fn into_usize(self) -> Range<usize> {
         usize::from(self.start)..usize::from(self.end)
     }
-}
-
-/// Returns the rows that step times and course of all listed ranks take, with the title.
-pub(super) fn pace_height(context: &RenderContext) -> usize {
-    let course = context.device().map_or(0, count);
-    let ranks = ranks(context);
-    if ranks.is_empty() { 0 } else { 1 + ranks.len() + usize::from(waits::is_known(&ranks)) + course }
-}
-
-/// Draws the time of steps of the selected rank, then of the others, then which rank the others wait for, and below
-/// them the course of the rank's device at those steps.
-pub(super) fn draw_pace(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
-    let (mut ranks, width) = (ranks(context), usize::from(area.width));
-    let Some((selected, on)) = context.ui.process(context.session) else { return };
-    let (Some(device), Some(span)) = (context.session.device(&on.device), context.ui.timeline.span(on)) else { return };
-    let (from, to) = if span.axis == XAxis::Steps { span.whole } else { (0, 0) };
-    let room = room(width);
-    let column = |step: u64| {
-        let part = u128::from(step.checked_sub(from).filter(|_| step <= to)?) * room as u128;
-        u16::try_from(part / (u128::from(to - from) + 1)).ok()
-    };
-    let columns = |from: u64, to: u64| match (column(from), column(to)) {
-        (Some(from), Some(to)) => from..to + 1,
-        _ => 0..0,
-    };
-    let whole = Shown { from, to, ..span };
-    let course = along(device, on, (&whole, room), columns, context);
-    let name = format!("step time · below, {} at these steps", device_name(device));
-    let right = Span::styled(format!("steps {from} – {to}"), context.style(Role::Text));
-    title(buffer, area, &name, vec![right], context);
-    // The selected rank comes first, so that its steps stand above its device.
-    ranks.sort_by_key(|(process, it)| (process.probe, it.ordinal) != (selected.probe, on.ordinal));
-    let waits = waits::is_known(&ranks).then(|| waits::row(&ranks, room, columns));
-    let others = 1 + course.len() + usize::from(waits.is_some());
-    ranks.truncate(usize::from(area.height).saturating_sub(others).max(1));
-    let symbols = context.eighths();
-    let paces = ranks.iter().map(|(process, on)| {
-        let place = |steps: &Steps| column(steps.step).map(usize::from);
-        let bars = pace::bars(on.pace.stretches(), room, &symbols, place);
-        let typical = on.pace.typical().map_or_else(|| cells::UNKNOWN.to_owned(), |it| it.words());
-        line(&messages::short(process), (&bars, context.style(Role::Spark)), &typical, room, context)
-    });
-    let waits =
-        waits.map(|(digits, words)| line(waits::LABEL, (&digits, context.style(Role::Text)), &words, room, context));
-    for (row, line) in paces.chain(waits).chain(written(device, &course, room, context)).enumerate() {
-        put(buffer, area, row + 1, &line);
-    }
-}
-
-/// Returns the listed processes that count steps.
-fn ranks<'a>(context: &RenderContext<'a>) -> Vec<(&'a Process, &'a OnDevice)> {
-    let rows = context.ui.rows(context.session);
-    let counts = |(_, on): &(&Process, &OnDevice)| !on.pace.stretches().is_empty();
-    rows.iter().filter_map(crate::screen::ui::rows::Row::probed).filter(counts).collect()
 }

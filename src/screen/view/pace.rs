@@ -1,44 +1,68 @@
-//! How long steps take, as bars in one row: of the process screen and under the timeline.
+//! How long steps take, as bars: of the process screen, under the timeline, and of all ranks on one scale.
 
 use crate::model::analysis::pace::Stretch;
 
 /// The scale spans at least this part of its lowest value, so that noise does not look large.
 const FLATTEST: u64 = 2;
 
-/// Returns a bar for each column: the mean duration of its steps, from the shortest column on. A column that no stretch
-/// ends in has the bar of the next one, which covers it; `column` places a stretch, `None` outside.
-pub(super) fn bars(
+/// The mean duration of the steps in each column, in µs; `None` where no stretch ends.
+pub(super) type Means = Vec<Option<u64>>;
+
+/// Returns the mean duration of the steps in each column; `column` places a stretch, `None` outside.
+pub(super) fn means(
     stretches: impl IntoIterator<Item = Stretch>,
     columns: usize,
-    symbols: &[char; 8],
     column: impl Fn(&Stretch) -> Option<usize>,
-) -> String {
+) -> Means {
     let mut sums = vec![(0_u64, 0_u64); columns];
     for it in stretches {
         if let Some((us, steps)) = column(&it).and_then(|at| sums.get_mut(at)) {
             (*us, *steps) = (us.saturating_add(it.total_us), steps.saturating_add(it.steps));
         }
     }
-    let means: Vec<Option<u64>> = sums.iter().map(|(us, steps)| us.checked_div(*steps)).collect();
-    let known = || means.iter().flatten().copied();
-    let (Some(low), Some(high)) = (known().min(), known().max()) else { return String::new() };
-    let high = high.max(low.saturating_add(low / FLATTEST));
-    let top = symbols.len() as u64 - 1;
-    let bar = |us: u64| {
-        let level = u128::from(us - low) * u128::from(top) / u128::from((high - low).max(1));
-        usize::try_from(level).ok().and_then(|it| symbols.get(it)).copied().unwrap_or(' ')
-    };
-    let mut next = None;
-    let mut row: Vec<char> = means
-        .iter()
-        .rev()
-        .map(|mean| {
-            next = mean.or(next);
-            next.map_or(' ', bar)
-        })
-        .collect();
-    row.reverse();
-    row.into_iter().collect()
+    sums.iter().map(|(us, steps)| us.checked_div(*steps)).collect()
+}
+
+/// Durations from the lowest to the highest bar, in µs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    low: u64,
+    high: u64,
+}
+
+impl Scale {
+    /// Returns the scale that these durations share; `None` without any.
+    pub(super) fn of<'a>(rows: impl IntoIterator<Item = &'a Means>) -> Option<Self> {
+        let known = rows.into_iter().flatten().flatten().copied();
+        let (low, high) = known.map(|us| (us, us)).reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))?;
+        Some(Self { low, high: high.max(low.saturating_add(low / FLATTEST)) })
+    }
+
+    /// Returns a bar for each column. A column without a duration has the bar of the next one, which covers it.
+    pub(super) fn bars(self, means: &Means, symbols: &[char; 8]) -> String {
+        let top = symbols.len() as u64 - 1;
+        let bar = |us: u64| {
+            let range = (self.high - self.low).max(1);
+            let level = u128::from(us.saturating_sub(self.low)) * u128::from(top) / u128::from(range);
+            usize::try_from(level).ok().and_then(|it| symbols.get(it)).copied().unwrap_or(' ')
+        };
+        let mut next = None;
+        let mut row: Vec<char> = means
+            .iter()
+            .rev()
+            .map(|mean| {
+                next = mean.or(next);
+                next.map_or(' ', bar)
+            })
+            .collect();
+        row.reverse();
+        row.into_iter().collect()
+    }
+}
+
+/// Returns the bars of one row, on a scale of its own; none without durations.
+pub(super) fn bars(means: &Means, symbols: &[char; 8]) -> String {
+    Scale::of([means]).map_or_else(String::new, |it| it.bars(means, symbols))
 }
 
 #[cfg(test)]
@@ -52,12 +76,17 @@ mod tests {
             |step: u64, us: u64| Stretch { step, at: Stamp(0), steps: 1, total_us: us, low_us: us, high_us: us };
         let symbols = ['0', '1', '2', '3', '4', '5', '6', '7'];
         let run: Vec<_> = (0..10).map(|it| stretch(it, if it == 6 { 300 } else { 100 })).collect();
-        let row = |run: &[Stretch]| bars(run.iter().copied(), 10, &symbols, |it| usize::try_from(it.step).ok());
+        let means = |run: &[Stretch]| means(run.iter().copied(), 10, |it| usize::try_from(it.step).ok());
+        let row = |run: &[Stretch]| bars(&means(run), &symbols);
         assert_eq!(row(&run), "0000007000");
         let noise: Vec<_> = (0..10).map(|it| stretch(it, 100 + it % 2)).collect();
         assert!(row(&noise).chars().all(|it| it == '0'), "{}", row(&noise));
         let sparse: Vec<_> = run.iter().copied().filter(|it| it.step % 3 == 0).collect();
         assert_eq!(row(&sparse), "0000777000");
         assert_eq!(row(&[]), "");
+        let slow: Vec<_> = (0..10).map(|it| stretch(it, 300)).collect();
+        let both = [means(&run), means(&slow)];
+        let shared = Scale::of(&both).map(|it| both.each_ref().map(|row| it.bars(row, &symbols)));
+        assert_eq!(shared, Some(["0000007000".to_owned(), "7777777777".to_owned()]));
     }
 }

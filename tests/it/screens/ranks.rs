@@ -1,8 +1,15 @@
-//! Ranks side by side: the worst, the median and who holds more than the others; many of them stay readable.
+//! Ranks side by side: the worst, the median, who holds more, and whose steps take longer; many of them stay
+//! readable.
 
 use super::theme;
-use crate::story::{fleet, picture, text};
-use gpuwatch::screen::ui::{Command, Focus, Motion, Scope, Ui};
+use crate::story::{GIB, Story, counters, device, fleet, picture, text};
+use gpuwatch::{
+    facts::event::{
+        Fact, Line, ProbeId,
+        wire::{Bye, Device, Hello, Live, PROTOCOL},
+    },
+    screen::ui::{Command, Focus, Motion, Scope, Ui, preset::Preset},
+};
 
 #[test]
 fn sixty_four_ranks_fit_on_one_screen() {
@@ -45,4 +52,82 @@ fn two_ranks_have_no_median_and_even_ones_are_called_even() {
     };
     assert!(!shown(2).contains("median"), "{}", shown(2));
     assert!(shown(4).contains("even: at most 1.00 × the median"), "{}", shown(4));
+}
+
+/// A rank of one run, with a probe and a device of its own.
+fn rank(story: &mut Story, probe: u32, rank: u32) {
+    let pid = 4000 + probe;
+    story.device(rank, 40 * GIB, &[(pid, 33 * GIB)]);
+    story.add(Fact::ProbeFound { probe: ProbeId(probe), pid: Some(pid), socket: "/tmp/x.sock".into() });
+    let hello = Hello {
+        protocol: PROTOCOL,
+        pid,
+        argv: ["python", "train.py"].map(str::to_owned).to_vec(),
+        run: Some("one".to_owned()),
+        rank: Some(u64::from(rank)),
+        world_size: Some(2),
+        devices: vec![Device { ordinal: 0, uuid: Some(device(rank).0), ..Device::default() }],
+        ..Hello::default()
+    };
+    story.line(probe, Line::Hello(hello)).line(probe, Line::Live(Live::default()));
+}
+
+/// Makes 200 steps: those of rank 1, of the second probe, take four times as long.
+fn train(story: &mut Story, (first, second): (u32, u32)) {
+    for tick in 1..=800 {
+        story.wait(21_000).sample(first, tick, counters(30 * GIB, 2 * GIB));
+        if tick % 4 == 0 {
+            story.sample(second, tick / 4, counters(30 * GIB, 2 * GIB));
+        }
+    }
+}
+
+fn step_times(story: &Story) -> Vec<String> {
+    let mut ui = Ui::default();
+    ui.show_preset(Preset::Training);
+    ui.scope = Scope::All;
+    let shown = text(&picture(&story.session(), &ui, &theme("dusk"), 120, 40));
+    let below = shown.lines().skip_while(|it| !it.starts_with("─ step time ·")).skip(1);
+    below.take_while(|it| !it.starts_with('─')).map(str::to_owned).collect()
+}
+
+#[test]
+fn steps_of_all_ranks_have_one_scale() {
+    let mut story = Story::default();
+    rank(&mut story, 0, 0);
+    rank(&mut story, 1, 1);
+    train(&mut story, (0, 1));
+    let rows = step_times(&story);
+    assert!(rows[0].starts_with(" rank 0  ") && rows[0].contains("▁▁▁▁▁▁") && !rows[0].contains('█'), "{rows:#?}");
+    assert!(rows[1].starts_with(" rank 1  ") && rows[1].contains("██████"), "{rows:#?}");
+    assert!(rows[0].ends_with(" 21 ms") && rows[1].ends_with(" 84 ms"), "{rows:#?}");
+}
+
+#[test]
+fn a_rank_that_was_started_again_has_one_row_among_the_living() {
+    let mut story = Story::default();
+    rank(&mut story, 0, 0);
+    rank(&mut story, 1, 1);
+    train(&mut story, (0, 1));
+    for probe in 0..2 {
+        story.line(probe, Line::Bye(Bye { at_us: story.now, reason: "exit".to_owned(), ..Bye::default() }));
+    }
+    // When both have ended, they are the latest of their ranks.
+    assert!(step_times(&story).iter().all(|it| !it.contains("ended")), "{:#?}", step_times(&story));
+    rank(&mut story, 2, 0);
+    rank(&mut story, 3, 1);
+    train(&mut story, (2, 3));
+    let rows = step_times(&story);
+    let of_ranks: Vec<(&str, bool)> = rows
+        .iter()
+        .filter(|it| it.starts_with(" rank"))
+        .map(|it| (it.get(1..7).unwrap_or_default(), it.contains(" ended, ")))
+        .collect();
+    assert_eq!(of_ranks, [("rank 0", false), ("rank 1", false), ("rank 0", true), ("rank 1", true)], "{rows:#?}");
+    for probe in 2..4 {
+        story.line(probe, Line::Bye(Bye { at_us: story.now, reason: "exit".to_owned(), ..Bye::default() }));
+    }
+    let rows = step_times(&story);
+    let ended = rows.iter().filter(|it| it.contains(" ended, ")).count();
+    assert_eq!(ended, 2, "the run before is apart also after the end: {rows:#?}");
 }

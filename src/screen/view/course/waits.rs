@@ -1,9 +1,9 @@
 //! Which rank the others wait for, along the steps: the one that reaches them last, by more than a little.
 
-use super::messages;
 use crate::{
     facts::units,
     model::session::process::{OnDevice, Process},
+    screen::view::messages,
 };
 use std::ops::Range;
 

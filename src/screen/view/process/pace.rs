@@ -2,7 +2,10 @@
 
 use crate::{
     facts::units,
-    model::{analysis::pace::Pace, session::process::OnDevice},
+    model::{
+        analysis::pace::{Pace, Stretch},
+        session::process::OnDevice,
+    },
     screen::{
         theme::Role,
         view::{RenderContext, cells, pace},
@@ -47,5 +50,6 @@ fn run(pace: &Pace, columns: usize, symbols: &[char; 8]) -> String {
     let (Some(first), Some(last)) = (all.oldest(), all.newest()) else { return String::new() };
     let columns = columns.min(all.len());
     let (from, span) = (first.step, u128::from(last.step - first.step) + 1);
-    pace::bars(all, columns, symbols, |it| usize::try_from(u128::from(it.step - from) * columns as u128 / span).ok())
+    let column = |it: &Stretch| usize::try_from(u128::from(it.step - from) * columns as u128 / span).ok();
+    pace::bars(&pace::means(all, columns, column), symbols)
 }

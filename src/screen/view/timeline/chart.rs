@@ -165,7 +165,8 @@ impl Chart {
             XAxis::Time => it.at.0,
         };
         let column = |it: &Stretch| self.column(place(it)).map(usize::from);
-        let bars = pace::bars(on.pace.stretches(), usize::from(self.area.width), &context.eighths(), column);
+        let means = pace::means(on.pace.stretches(), usize::from(self.area.width), column);
+        let bars = pace::bars(&means, &context.eighths());
         self.labelled(buffer, row, &("step time", bars, Role::Spark), context);
     }
 
