@@ -10,6 +10,8 @@ mod json;
 mod replayed;
 mod search;
 mod steps;
+/// Leaks that several ranks share.
+pub mod together;
 mod try_fit;
 mod words;
 
@@ -34,6 +36,7 @@ use crate::{
 };
 pub use finding::{Finding, Identity, Kind, Standing, Subject};
 pub use replayed::{VARIABLE, replay_words};
+pub use steps::names;
 
 /// All analyses of a session.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -170,7 +170,7 @@ impl<'a> Scope<'a> {
             let own = found.of(it.node).into_iter().flat_map(|findings| &findings.all);
             let own = own.filter(|finding| finding.is_of(it.process) && matters(finding));
             for finding in own {
-                groups.entry((finding.kind, finding.cause.id())).or_default().push((*it, finding));
+                groups.entry(finding.nature()).or_default().push((*it, finding));
             }
         }
         groups.into_values().filter_map(|it| self.shared_by(it)).collect()

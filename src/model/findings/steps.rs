@@ -154,7 +154,7 @@ fn name(rank: &Process) -> String {
 }
 
 /// Joins names, and counts those that are too many; `None` without any.
-fn names(each: impl Iterator<Item = String>) -> Option<String> {
+pub fn names(each: impl Iterator<Item = String>) -> Option<String> {
     let all: Vec<String> = each.collect();
     let more = all.len().saturating_sub(NAMED);
     let shown = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");

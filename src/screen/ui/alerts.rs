@@ -8,7 +8,7 @@ use crate::{
     facts::event::DeviceId,
     model::{
         alerts::{self, is_open},
-        findings::{Finding, Findings, Identity},
+        findings::{Finding, Findings, Identity, together},
         session::{
             Session,
             process::{OnDevice, Process},
@@ -48,12 +48,34 @@ impl Ui {
         is_open(it, session) && (self.cleared.is_none() || !was_cleared())
     }
 
-    /// Returns the alerts of the screen in order: open ones first, worst first; on the alerts screen the resolved ones
-    /// after them, latest first.
+    /// Returns the alerts of the screen in order: open ones first, worst first, with one for a leak that several ranks
+    /// share; on the alerts screen the resolved ones after them, latest first.
     pub fn alerts<'a>(&self, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
-        let (mut listed, mut ended): (Vec<_>, Vec<_>) = findings.all.iter().partition(|it| self.is_open(it, session));
+        let mut listed = together::once(&self.each_alert(findings, session), self.alert, session);
+        if self.screen == Screen::Alerts {
+            let mut ended: Vec<_> = findings.all.iter().filter(|it| !self.is_open(it, session)).collect();
+            ended.sort_by_key(|it| Reverse(it.resolved_at.unwrap_or(it.first_alert_at)));
+            listed.append(&mut ended);
+        }
+        listed
+    }
+
+    /// Returns all open alerts, with one for a leak that several ranks share.
+    pub fn open_alerts<'a>(&self, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
+        let open: Vec<_> = findings.all.iter().filter(|it| self.is_open(it, session)).collect();
+        together::once(&open, self.alert, session)
+    }
+
+    /// Returns the findings that an alert of the screen stands for, by rank.
+    pub fn sharing<'a>(&self, it: &'a Finding, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
+        together::sharing(it, &self.each_alert(findings, session), session)
+    }
+
+    /// Returns the open alerts of the screen, one for each rank.
+    fn each_alert<'a>(&self, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
+        let mut listed: Vec<_> = findings.all.iter().filter(|it| self.is_open(it, session)).collect();
         match self.screen {
-            Screen::Overview => {}
+            Screen::Overview | Screen::Alerts => {}
             Screen::Device => {
                 let device = session.devices.get(self.selected(session)).map(|it| &it.id);
                 listed.retain(|it| it.device.as_ref() == device);
@@ -67,10 +89,6 @@ impl Ui {
                 });
             }
             Screen::Timeline => listed.clear(),
-            Screen::Alerts => {
-                ended.sort_by_key(|it| Reverse(it.resolved_at.unwrap_or(it.first_alert_at)));
-                listed.append(&mut ended);
-            }
         }
         listed
     }

@@ -11,7 +11,7 @@ use crate::{
     model::{
         alerts,
         analysis::{episode::Resource, severity::Severity},
-        findings::{Finding, Identity, Kind},
+        findings::{Finding, Identity, Kind, names},
     },
     screen::{
         keys,
@@ -72,10 +72,10 @@ fn row(it: &Finding, width: usize, context: &RenderContext) -> Row {
         context.style(verdict::role(it.severity)),
     );
     let line = it.culprit.as_ref().map_or_else(String::new, |culprit| format!(", {}", culprit.leading().place()));
-    let whose = verdict::whose(it, context);
+    let who = whose(it, context);
     let what = match &it.sentence {
         _ if it.follows.is_some() => list.what(it),
-        Some(sentence) => format!("{whose}: {sentence}"),
+        Some(sentence) => format!("{who}: {sentence}"),
         None => {
             let figures = it.comparison().map_or_else(String::new, |it| format!(", {it}"));
             format!("{}{figures}{line}", list.what(it))
@@ -86,7 +86,7 @@ fn row(it: &Finding, width: usize, context: &RenderContext) -> Row {
     let soon = left.as_ref().map(|time| format!("full in {time}"));
     let whole = it.forecast().filter(|_| left.is_some() == it.left().is_some());
     // The line of the source is more useful than the cause.
-    let brief = it.slope().filter(|_| !line.is_empty()).map(|it| format!("{whose}: {it}{line}"));
+    let brief = it.slope().filter(|_| !line.is_empty()).map(|it| format!("{who}: {it}{line}"));
     let mut shown: Vec<String> = whole.iter().chain(&soon).map(|when| format!("{what}; {when}")).collect();
     shown.extend(brief.iter().flat_map(|what| soon.iter().map(move |when| format!("{what}; {when}"))));
     shown.push(what.clone());
@@ -186,6 +186,20 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
     (lines, spots)
 }
 
+/// Returns `rank 1 on GPU 1`, or `2 ranks` with the same leak.
+fn whose(it: &Finding, context: &RenderContext) -> String {
+    match context.ui.sharing(it, context.findings, context.session).len() {
+        0..=1 => verdict::whose(it, context),
+        count => format!("{count} ranks"),
+    }
+}
+
+/// Returns `rank 0 on GPU 0, rank 1 on GPU 1` of ranks with the same leak.
+fn ranks(it: &Finding, context: &RenderContext) -> Option<String> {
+    let all = context.ui.sharing(it, context.findings, context.session);
+    names(all.iter().map(|it| verdict::whose(it, context))).filter(|_| all.len() > 1)
+}
+
 /// Returns how to make it expected; `None` if it is.
 fn allow(it: &Finding, context: &RenderContext) -> Option<String> {
     let key = keys::BINDINGS.iter().find(|it| it.command == Command::Allow && context.ui.no_allow.is_none());
@@ -201,6 +215,7 @@ struct List<'a> {
 impl List<'_> {
     /// ```text
     /// warning   rank 1 on GPU 1: allocated +4.00 MiB/step, tensors-retained
+    ///           of several ranks with one leak: which ones
     ///           since step 12, noticed at step 31; full in 20739 steps, 43 min
     ///           after a capture: the line that allocates the growing memory, and its holder
     ///           → what to do
@@ -216,6 +231,9 @@ impl List<'_> {
         let pace = if continues { "" } else { "at that pace " };
         let forecast = it.forecast().map_or_else(String::new, |it| format!("; {pace}{it}"));
         let ago = units::duration(self.context.session.now.since(it.first_alert_at));
+        if let Some(words) = ranks(it, self.context) {
+            self.below(&mut lines, &words, rest);
+        }
         self.below(&mut lines, &format!("{}, {ago} ago{forecast}", when(it)), rest);
         if it.follows.is_some() {
             return lines;
@@ -288,10 +306,10 @@ impl List<'_> {
             (kind, None) => kind.name().to_owned(),
         };
         if let Some(following) = it.following() {
-            return format!("{}: {what}, {following}{}", verdict::whose(it, self.context), it.aside());
+            return format!("{}: {what}, {following}{}", whose(it, self.context), it.aside());
         }
         let cause = it.because().map_or_else(String::new, |id| format!(", {id}"));
-        format!("{}: {what}{cause}{}", verdict::whose(it, self.context), it.aside())
+        format!("{}: {what}{cause}{}", whose(it, self.context), it.aside())
     }
 
     fn below(&self, lines: &mut Vec<Line<'static>>, words: &str, role: Role) {

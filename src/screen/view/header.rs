@@ -3,7 +3,7 @@
 use super::{RenderContext, cells, put, verdict};
 use crate::{
     facts::{event::DriverState, units},
-    model::{analysis::severity::Severity, findings::Finding, session::process::Process},
+    model::{analysis::severity::Severity, session::process::Process},
     screen::theme::Role,
 };
 use ratatui::{
@@ -30,9 +30,9 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, foo
     if context.ui.frozen {
         pieces.push(("FROZEN".to_owned(), Role::Warning));
     }
+    let all = context.ui.open_alerts(context.findings, session);
     for severity in [Severity::Critical, Severity::Warning, Severity::Info] {
-        let counts = |it: &&Finding| it.severity == severity && !it.is_allowed() && context.ui.is_open(it, session);
-        let open = context.findings.all.iter().filter(counts).count();
+        let open = all.iter().filter(|it| it.severity == severity && !it.is_allowed()).count();
         if open > 0 {
             pieces.push((format!("{open} {}", severity.name()), verdict::role(severity)));
         }

@@ -1,14 +1,18 @@
-//! Ranks side by side: the worst, the median, who holds more, and whose steps take longer; many of them stay
-//! readable.
+//! Ranks side by side: the worst, the median, who holds more, whose steps take longer, and which leak they share; many of
+//! them stay readable.
 
 use super::theme;
-use crate::story::{GIB, Story, counters, device, fleet, picture, text};
+use crate::story::{GIB, MIB, Story, counters, device, fleet, picture, text};
 use gpuwatch::{
     facts::event::{
         Fact, Line, ProbeId,
         wire::{Bye, Device, Hello, Live, PROTOCOL},
     },
-    screen::ui::{Command, Focus, Motion, Scope, Ui, preset::Preset},
+    model::{
+        analysis::cause::Cause,
+        findings::{Finding, findings, together},
+    },
+    screen::ui::{Command, Focus, Motion, Scope, Screen, Ui, preset::Preset},
 };
 
 #[test]
@@ -130,4 +134,55 @@ fn a_rank_that_was_started_again_has_one_row_among_the_living() {
     let rows = step_times(&story);
     let ended = rows.iter().filter(|it| it.contains(" ended, ")).count();
     assert_eq!(ended, 2, "the run before is apart also after the end: {rows:#?}");
+}
+
+/// Both ranks keep the same every step.
+fn leaking() -> Story {
+    let mut story = Story::default();
+    rank(&mut story, 0, 0);
+    rank(&mut story, 1, 1);
+    for step in 1..=300 {
+        story.wait(100_000);
+        (0..2).for_each(|probe| _ = story.sample(probe, step, counters(30 * GIB + step * 4 * MIB, 2 * GIB)));
+    }
+    story
+}
+
+#[test]
+fn one_leak_of_two_ranks_is_one_alert_and_each_process_has_its_own() {
+    let session = leaking().session();
+    let shown = |ui: &Ui| text(&picture(&session, ui, &theme("dusk"), 120, 40));
+    let overview = shown(&Ui::default());
+    assert!(overview.starts_with("gpuwatch  1 warning  2 devices"), "{overview}");
+    assert_eq!(overview.matches(" 2 ranks: allocated +4.00 MiB/step").count(), 1, "{overview}");
+    assert!(!overview.contains(" rank 0 on GPU 0: ") && !overview.contains(" rank 1 on GPU 1: "), "{overview}");
+    let alerts = shown(&Ui { screen: Screen::Alerts, ..Ui::default() });
+    assert!(
+        alerts.contains("─ 1 open, 0 ended ─") && alerts.contains(" rank 0 on GPU 0, rank 1 on GPU 1\n"),
+        "{alerts}"
+    );
+    for place in 0..2 {
+        let mut ui = Ui::default();
+        ui.update(Command::Device(place), &session);
+        let process = shown(&Ui { screen: Screen::Process, ..ui });
+        assert!(process.contains(" warning: growth of allocated +4.00 MiB/step"), "{process}");
+        assert!(process.contains(&format!("rank {place}")), "{process}");
+    }
+}
+
+#[test]
+fn leaks_of_different_lines_or_causes_are_alerts_of_their_own() {
+    let session = leaking().session();
+    let found = findings(&session);
+    let all: Vec<&Finding> = found.all.iter().collect();
+    assert_eq!((all.len(), together::once(&all, None, &session).len()), (2, 1), "{all:#?}");
+    // The selected one stays selected.
+    for it in &all {
+        assert_eq!(together::once(&all, Some(it.identity()), &session), [*it]);
+        assert_eq!(together::sharing(it, &all, &session).len(), 2);
+    }
+    let other = Finding { cause: Cause::GraphRetained, ..all[1].clone() };
+    let apart = [all[0], &other];
+    assert_eq!(together::once(&apart, None, &session), apart);
+    assert_eq!(together::sharing(&other, &apart, &session), [&other]);
 }
