@@ -1,12 +1,16 @@
 //! The ladder of the selected device: one stacked bar, and a legend with the name of every gap.
 
-use super::{RenderContext, cells, device_name, devices::used, put, title};
+use super::{RenderContext, cells, device_name, devices::used, messages, put, title};
 use crate::{
     facts::units::Bytes,
-    model::analysis::ladder::{Gap, Rung},
+    model::{
+        analysis::ladder::{Gap, Rung},
+        findings::DeviceFindings,
+        session::device::Device,
+    },
     screen::{
         theme::Role,
-        ui::{Focus, mouse::Target},
+        ui::{Focus, mouse::Target, rows::Row},
     },
 };
 use ratatui::{
@@ -56,8 +60,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, exp
     if usize::from(area.width) < NARROW {
         right.clear();
     }
-    let when = if device.ended.is_some() { " when the job ended" } else { "" };
-    title(buffer, area, &format!("memory of {}{when}", device_name(device)), right, context);
+    title(buffer, area, &name(device, found, context), right, context);
     let columns = columns(area, explained);
     let mut notes = notes(usize::from(area.width), context);
     notes.truncate(usize::from(area.height).saturating_sub(3));
@@ -84,6 +87,24 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, exp
     for (row, words) in notes.iter().enumerate() {
         put(buffer, area, 1 + bars + height + row, &Line::styled(format!("   {words}"), context.style(Role::Good)));
     }
+}
+
+/// Returns whose memory it is, with the selected process: `memory of GPU 0 · rank 0 and 1 more`. The bar has the memory
+/// of all processes of the device.
+fn name(device: &Device, found: &DeviceFindings, context: &RenderContext) -> String {
+    let chosen = context.ui.chosen(context.session).filter(|it| *it.device() == device.id);
+    let probed = chosen.as_ref().and_then(Row::probed).map(|(process, _)| process);
+    // Memory of a process that has ended is in the bar only until the driver frees it.
+    let probed = probed.filter(|process| found.processes.iter().any(|it| it.probe == process.probe));
+    let who = match (probed, &chosen, found.processes.len()) {
+        (Some(process), _, 0..=1) => format!(" · {}", messages::short(process)),
+        (Some(process), _, count) => format!(" · {} and {} more", messages::short(process), count - 1),
+        // On a device without probed processes, the bar names none.
+        (None, Some(Row::Unprobed(_, it)), 1..) => format!(" · pid {} in {}", it.pid, Gap::Others.row().name),
+        (None, ..) => String::new(),
+    };
+    let when = if device.ended.is_some() { " when the job ended" } else { "" };
+    format!("memory of {}{who}{when}", device_name(device))
 }
 
 /// Returns the rungs of the selected device that have a row.

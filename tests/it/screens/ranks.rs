@@ -186,3 +186,17 @@ fn leaks_of_different_lines_or_causes_are_alerts_of_their_own() {
     assert_eq!(together::once(&apart, None, &session), apart);
     assert_eq!(together::sharing(&other, &apart, &session), [&other]);
 }
+
+#[test]
+fn the_title_of_the_memory_follows_the_selected_process() {
+    let mut story = leaking();
+    story.device(0, 60 * GIB, &[(4000, 33 * GIB), (977, 9 * GIB)]);
+    let session = story.session();
+    let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
+    for name in ["memory of GPU 0 · rank 0 ─", "memory of GPU 1 · rank 1 ─", "memory of GPU 0 · pid 977 in others ─"]
+    {
+        let shown = text(&picture(&session, &ui, &theme("dusk"), 120, 40));
+        assert!(shown.contains(name), "{name}: {shown}");
+        ui.update(Command::Move(Motion::Down), &session);
+    }
+}
