@@ -1,5 +1,5 @@
-//! Ranks side by side: the worst, the median, who holds more, whose steps take longer, and which leak they share; many of
-//! them stay readable.
+//! Ranks side by side: the worst, the median, who holds more, whose steps take longer, and which leak they share. Many
+//! of them stay readable.
 
 use super::theme;
 use crate::story::{GIB, MIB, Story, counters, device, fleet, picture, text};
