@@ -21,6 +21,8 @@ pub(super) const TOTAL: u64 = 150_754_820_096;
 const MIB: u64 = 1 << 20;
 /// A context and the libraries' own memory, per process and device.
 const CONTEXT: u64 = 560 * MIB;
+/// Host memory of the processes that a rank has started.
+const LOADER: u64 = 4 * 1024 * MIB;
 /// The driver's own reserve.
 const RESERVE: u64 = 627 * MIB;
 /// Another tenant, on one device: a pid that no process can have.
@@ -72,6 +74,12 @@ const STEADY: [(Metric, u64); 29] = [
 
 const MEMORY_EVERY_US: u64 = 250_000;
 
+/// Returns the most bytes that the first job on a device can reserve there.
+pub(super) fn room(index: u32) -> u64 {
+    let others = if index as usize == TENANT_DEVICE { TENANT_BYTES } else { 0 };
+    TOTAL - RESERVE - CONTEXT - others
+}
+
 /// The rate at which figures follow changes at once.
 pub(super) const FASTEST: Duration = Duration::from_millis(100);
 
@@ -84,6 +92,8 @@ pub(super) struct Driver {
     devices: BTreeMap<DeviceId, BTreeMap<u32, u64>>,
     /// Device of each probe's ordinal.
     ordinals: BTreeMap<(ProbeId, u32), DeviceId>,
+    /// Per process, its resident host memory, as its probe reports it.
+    resident: BTreeMap<u32, u64>,
     /// The processes that are described.
     described: BTreeSet<u32>,
     read_at: Stamp,
@@ -147,6 +157,7 @@ impl Driver {
                 }
             }
             Line::Sample(sample) => {
+                self.resident.extend(self.pids.get(&probe).copied().zip(sample.counters.rss));
                 let id = self.ordinals.get(&(probe, sample.device));
                 let held = id.and_then(|id| self.devices.get_mut(id)).zip(self.pids.get(&probe));
                 let Some(((device, pid), reserved)) = held.zip(sample.counters.reserved) else { return };
@@ -160,6 +171,7 @@ impl Driver {
     fn end(&mut self, probe: ProbeId) {
         if let Some(pid) = self.pids.remove(&probe) {
             self.described.remove(&pid);
+            self.resident.remove(&pid);
             self.devices.values_mut().for_each(|it| {
                 it.remove(&pid);
             });
@@ -213,12 +225,14 @@ impl Driver {
                 let host = [
                     (Figure::CpuPercent, 96 + drawn(40)),
                     (Figure::IoWaitPercent, drawn(3)),
-                    (Figure::Rss, 5 * 1024 * MIB + drawn(64) * MIB),
-                    (Figure::TreePss, 9 * 1024 * MIB + drawn(64) * MIB),
                     (Figure::Threads, 87),
                     (Figure::Asleep, 0),
                 ];
-                facts.push(Fact::Figures { pid: *pid, device: None, changes: host.into_iter().collect() });
+                // One source: the kernel counts the memory that the probe read. The children are a data loader's.
+                let resident = self.resident.get(pid).copied();
+                let memory = resident.map(|it| [(Figure::Rss, it), (Figure::TreePss, it + LOADER)]);
+                let changes = host.into_iter().chain(memory.into_iter().flatten()).collect();
+                facts.push(Fact::Figures { pid: *pid, device: None, changes });
             }
         }
     }

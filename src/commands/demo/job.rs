@@ -1,6 +1,10 @@
 //! One simulated rank: an allocator's counters, step by step, pushed into the real probe.
 
-use super::{HEAD_START, driver::TOTAL, outputs};
+use super::{
+    HEAD_START,
+    driver::{self, TOTAL},
+    outputs,
+};
 use gpuwatch_probe::{
     Description, Probe,
     reading::Reading,
@@ -20,6 +24,9 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 const SEGMENT: u64 = 20 * MIB;
 
+/// Resident host memory of a rank: an interpreter, its libraries, buffers of a data loader.
+const HOST: u64 = 5 * GIB;
+
 /// Default steps per second.
 pub(super) const RATE: u32 = 8;
 
@@ -30,7 +37,7 @@ pub enum Kind {
     Steady,
     /// Keeps 4 MiB more after each step.
     Leaking,
-    /// Splits its segments until the allocator flushes its cache.
+    /// Splits its segments, by about 10 MiB a step, until the device is full and the allocator releases its cache.
     Fragmenting,
     /// Frees blocks that other streams still use.
     Pending,
@@ -165,6 +172,8 @@ pub(super) struct Allocator {
     kind: Kind,
     random: u64,
     base: u64,
+    /// The most that it can reserve on its device.
+    room: u64,
     leaked: u64,
     split: u64,
     reserved: u64,
@@ -184,6 +193,7 @@ impl Allocator {
             kind: job.kind,
             random,
             base,
+            room: usize::try_from(place).ok().and_then(|it| job.devices.get(it)).map_or(TOTAL, |it| driver::room(*it)),
             leaked: 0,
             split: 0,
             reserved: 0,
@@ -203,28 +213,28 @@ impl Allocator {
         let pending = if self.kind == Kind::Pending { GIB + self.below(1536) * MIB } else { 0 };
         match self.kind {
             Kind::Leaking => self.leaked += 4 * MIB,
-            Kind::Fragmenting => self.split += 40 * MIB + self.below(40) * MIB,
+            Kind::Fragmenting => self.split += 4 * MIB + self.below(13) * MIB,
             Kind::Steady | Kind::Pending => {}
         }
         let allocated = self.base + self.leaked + jitter;
         let active = allocated + pending;
         // Activations exist only within the step: they are in the peak and in reserved memory.
         let peak = active + self.base / 3;
-        let wanted = peak + self.split;
-        if wanted > self.reserved {
-            self.reserved = wanted.next_multiple_of(SEGMENT);
-            self.device_allocs += 1;
-        }
-        if self.split > self.base / 2 {
-            self.split = self.base / 16;
-            self.reserved = (peak + self.split).next_multiple_of(SEGMENT);
+        let segments = |bytes: u64| bytes.next_multiple_of(SEGMENT);
+        if segments(peak + self.split) > self.room {
+            // The device is full: the allocator releases its cache and tries again.
+            self.split = self.split.min(self.base / 16);
+            self.reserved = 0;
             self.retries += 1;
         }
-        if self.reserved > TOTAL / 8 * 7 {
-            (self.leaked, self.reserved) = (0, 0);
+        if segments(peak + self.split) > self.room {
+            self.leaked = 0;
             self.ooms += 1;
             self.failed = true;
-            self.reserved = (self.base + self.base / 3).next_multiple_of(SEGMENT).max(active);
+            self.reserved = segments(self.base + self.base / 3).max(active);
+        } else if peak + self.split > self.reserved {
+            self.reserved = segments(peak + self.split);
+            self.device_allocs += 1;
         }
         self.peak = self.peak.max(peak).min(self.reserved);
         Counters {
@@ -242,6 +252,7 @@ impl Allocator {
             device_allocs: Some(self.device_allocs),
             device_frees: Some(self.retries * 12),
             private_pools: Some(0),
+            rss: Some(HOST + self.steps.wrapping_mul(2_654_435_761) % 64 * MIB),
             ..Counters::default()
         }
     }

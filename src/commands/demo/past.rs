@@ -1,4 +1,5 @@
-//! The steps before the demo's view began: computed at once, with stamps at the job's usual pace.
+//! The steps before the demo's view began: computed at once, with stamps at the job's usual pace. The jobs began, and
+//! reached their first epoch, before these steps.
 
 use super::{HEAD_START, job::RATE};
 use crate::facts::{
@@ -8,15 +9,25 @@ use crate::facts::{
 
 const STEP_US: u64 = 1_000_000 / RATE as u64;
 
-/// Returns the event with the stamp of its step at the job's usual pace. Leaves other events unchanged.
+/// The µs that the head start would have taken.
+const HEAD_START_US: u64 = HEAD_START * STEP_US;
+
+/// Returns the event with the stamp of its step at the job's usual pace, the first epoch's mark at the first step, and
+/// the start of the process before it. Leaves other events unchanged.
 pub(super) fn paced(mut event: Event) -> Event {
-    if let Fact::Probe { line, .. } = &mut event.fact
-        && let Line::Sample(sample) = &mut **line
-        && let Some(step) = sample.step.filter(|it| *it <= HEAD_START)
-    {
-        let ago = (HEAD_START + 1 - step) * STEP_US;
-        sample.at_us = sample.at_us.saturating_sub(ago);
-        event.at = Stamp(event.at.0.saturating_sub(ago));
+    let Fact::Probe { line, .. } = &mut event.fact else { return event };
+    match &mut **line {
+        Line::Sample(sample) => {
+            let ahead = sample.step.and_then(|it| (HEAD_START + 1).checked_sub(it)).unwrap_or(0) * STEP_US;
+            sample.at_us = sample.at_us.saturating_sub(ahead);
+            event.at = Stamp(event.at.0.saturating_sub(ahead));
+        }
+        Line::Mark(mark) if mark.value == Some(0) => {
+            mark.at_us = mark.at_us.saturating_sub(HEAD_START_US);
+            event.at = Stamp(event.at.0.saturating_sub(HEAD_START_US));
+        }
+        Line::Hello(hello) => hello.start_us = hello.start_us.map(|it| it.saturating_sub(HEAD_START_US)),
+        _ => {}
     }
     event
 }

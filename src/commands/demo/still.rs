@@ -40,7 +40,12 @@ pub fn still(seed: u64) -> Session {
 }
 
 /// The same; calls `observe` with the session after each step.
-fn after_each_step(seed: u64, mut observe: impl FnMut(&Session)) -> Session {
+fn after_each_step(seed: u64, observe: impl FnMut(&Session)) -> Session {
+    after_steps(STEPS, seed, observe)
+}
+
+/// The same after so many steps.
+fn after_steps(steps: u64, seed: u64, mut observe: impl FnMut(&Session)) -> Session {
     let mut fold = Fold { session: Session::default(), driver: Driver::default() };
     let mut ranks: Vec<Rank> =
         (0..).zip(RANKS).map(|(rank, (kind, devices))| made(seed, rank, kind, devices)).collect();
@@ -50,7 +55,7 @@ fn after_each_step(seed: u64, mut observe: impl FnMut(&Session)) -> Session {
         fold.line(0, rank.probe, Line::Hello(rank.hello.clone()));
         fold.line(0, rank.probe, Line::Live(Live::default()));
     }
-    for step in 1..=STEPS {
+    for step in 1..=steps {
         let at = step * STEP_US;
         for rank in &mut ranks {
             for (device, allocator) in (0..).zip(&mut rank.allocators) {
@@ -113,7 +118,17 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::findings;
+    use crate::{
+        commands::demo::{HEAD_START, past::paced},
+        facts::figures::Figure,
+        model::{
+            analysis::episode::Resource,
+            findings::{self, Kind},
+        },
+    };
+
+    /// The steps of a demo that is watched for ten minutes.
+    const WATCHED: u64 = HEAD_START + 600 * RATE as u64;
 
     #[test]
     fn nothing_that_is_shown_contradicts_itself() {
@@ -127,5 +142,47 @@ mod tests {
             }
         });
         assert!(frames > STEPS, "{frames}");
+    }
+
+    /// The bar of the fragmenting rank climbs, so the alert about it stays, and the rate is that of the bar.
+    #[test]
+    fn what_climbs_for_ten_minutes_is_reported_as_growing_all_the_time() {
+        let mut steps = 0;
+        after_steps(WATCHED, 1, |session| {
+            let rank = &session.processes[2];
+            let on = &rank.devices[0];
+            steps += 1;
+            if steps < HEAD_START || steps % 50 != 0 {
+                return;
+            }
+            let all = findings::findings(session);
+            let growing = all.growing(rank.probe, on.ordinal).unwrap_or_else(|| panic!("flat at step {steps}"));
+            assert_eq!(growing.resource, Some(Resource::Reserved), "{steps}");
+            assert!((9.0..11.0).contains(&(growing.bytes_per_step.unwrap() / f64::from(1 << 20))), "{growing:?}");
+            assert_eq!((on.counters.retries, on.counters.ooms), (Some(0), Some(0)), "{steps}");
+            let resolved: Vec<_> = all.all.iter().filter(|it| it.kind == Kind::Growth && !it.is_active()).collect();
+            assert!(resolved.is_empty(), "{steps}: {resolved:?}");
+        });
+    }
+
+    /// A device has what its processes have, and each figure of a rank's host memory is the same.
+    #[test]
+    fn figures_of_the_same_thing_are_the_same() {
+        let session = still(1);
+        for rank in &session.processes {
+            let listed = session.figures.get(&rank.any_pid().unwrap()).and_then(|it| it.host.get(Figure::Rss));
+            let sampled = rank.devices[0].counters.rss.unwrap();
+            assert!(sampled > 5 << 30 && listed.is_some_and(|it| it.abs_diff(sampled) < 64 << 20), "{listed:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_as_old_as_its_first_step() {
+        let start_us = Some(1_000_000_000);
+        let line = Box::new(Line::Hello(Hello { start_us, ..Hello::default() }));
+        let event = paced(Event { at: Stamp(0), fact: Fact::Probe { probe: ProbeId(0), line } });
+        let Fact::Probe { line, .. } = event.fact else { panic!("another fact") };
+        let Line::Hello(hello) = *line else { panic!("another line") };
+        assert_eq!(hello.start_us.map(|it| it + HEAD_START * STEP_US), start_us);
     }
 }
