@@ -90,6 +90,11 @@ pub fn duration(us: u64) -> String {
     }
 }
 
+/// Formats a ratio: `1.4 ×`. Every screen rounds it alike.
+pub fn times(ratio: f64) -> String {
+    format!("{ratio:.1} ×")
+}
+
 /// Formats a short time in µs: `850 µs`, `98 ms`, `1.20 s`.
 pub fn brief(us: u64) -> String {
     match us {

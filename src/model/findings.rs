@@ -36,7 +36,7 @@ use crate::{
 };
 pub use finding::{Finding, Identity, Kind, Standing, Subject};
 pub use replayed::{VARIABLE, replay_words};
-pub use steps::names;
+pub use steps::{against_others, names};
 
 /// All analyses of a session.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -134,6 +134,12 @@ impl Findings {
         let flat = (on.growth.watched() >= on.growth.enough()).then_some(0.0);
         let growing = self.growing(probe, on.ordinal);
         growing.map_or(flat, |it| it.bytes_per_step.filter(|_| it.axis == Axis::Steps))
+    }
+
+    /// Returns the worst lasting finding of a process's memory on a device apart from growth, with its resource.
+    pub fn strained(&self, probe: ProbeId, ordinal: u32) -> Option<(Resource, &Finding)> {
+        let own = self.all.iter().filter(|it| it.probe == Some(probe) && it.ordinal == Some(ordinal));
+        own.filter(|it| it.is_active() && it.kind != Kind::Growth).find_map(|it| Some((it.memory()?, it)))
     }
 
     /// Returns the fastest lasting growth of a process's host memory.

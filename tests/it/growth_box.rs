@@ -194,6 +194,42 @@ fn a_count_that_begins_again_is_a_curve_of_its_own() {
     assert_eq!(curve.and_then(gpuwatch::model::analysis::curve::Curve::ends), Some((1, 50)));
 }
 
+/// The allocated memory of a job is flat while its reserved memory is stuck, or fills up again after a release.
+#[test]
+fn the_chart_shows_what_is_reserved_where_that_is_the_trouble() {
+    let shown = |cached: &dyn Fn(u64) -> u64, stuck: u64| {
+        let mut story = Story::default();
+        story.device(0, 100 * GIB, &[]).probe(0, 4242, 0, None);
+        for step in 1..=900_u64 {
+            let own = counters(20 * GIB, cached(step));
+            let own = Counters { inactive_split: own.inactive_split.map(|it| it * stuck), ..own };
+            story.wait(100_000).sample(0, step, own);
+        }
+        text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40))
+    };
+    let stuck = shown(&|_| 16 * GIB, 3);
+    assert!(stuck.contains("─ reserved · ") && !stuck.contains("─ allocated · "), "{stuck}");
+    // It was released at step 600, and fills up by 20 MiB every two steps.
+    let again = shown(&|step| 8 * GIB + (step + 400) % 1000 / 2 * 20 * MIB, 1);
+    assert!(again.contains("─ reserved · ") && again.contains("rises, no growth found"), "{again}");
+    assert!(again.contains(" rises ") && !again.contains("flat"), "{again}");
+    let level = shown(&|_| 8 * GIB, 1);
+    assert!(level.contains("─ allocated · ") && level.contains(" flat "), "{level}");
+}
+
+/// Both ends of an axis are in the unit of its highest value.
+#[test]
+fn an_axis_has_one_unit() {
+    let mut story = Story::default();
+    story.device(0, 100 * GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..=400_u64 {
+        let own = Counters { allocated: Some(if step < 9 { 4 * MIB } else { 2 * GIB }), ..Counters::default() };
+        story.wait(100_000).sample(0, step, own);
+    }
+    let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
+    assert!(shown.contains(" 2.00 GiB ") && shown.contains(" 0.00 GiB⋮") && !shown.contains("MiB⋮"), "{shown}");
+}
+
 /// 4 MiB a step on a device with 5.5 GiB left, and 1 GiB in the cache.
 fn filling() -> Story {
     let mut story = Story::default();

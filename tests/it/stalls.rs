@@ -281,7 +281,7 @@ fn a_rank_with_longer_steps_is_a_finding_with_its_memory_beside_it() {
     let [it] = all.as_slice() else { panic!("{all:#?}") };
     assert_eq!((it.rank, it.severity, it.cause), (Some(1), Severity::Warning, Cause::SlowRank));
     let words = it.evidence.words().join("; ");
-    for part in ["a step takes 1.7 × the ranks' median", "usually 500 ms a step", "holds 2.0 × the other ranks' median"]
+    for part in ["a step takes 1.7 × the ranks' median", "usually 500 ms a step", "wants 2.0 × the other ranks' median"]
     {
         assert!(words.contains(part), "{part}: {words}");
     }

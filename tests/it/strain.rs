@@ -107,7 +107,7 @@ fn only_the_fullest_rank_is_reported() {
     // The text reports it once.
     let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
     let shown = text(&picture(&story.session(), &ui, &Theme::builtin("dusk").unwrap(), 120, 40));
-    assert!(shown.contains("holds 1.5 × the other ranks' median"), "{shown}");
+    assert!(shown.contains("wants 1.5 × the other ranks' median"), "{shown}");
     assert!(shown.contains("rank 0 on GPU 0: imbalance\n") && !shown.contains("imbalance, rank"), "{shown}");
     go_on(&mut story, 200..400, |_, _| {}, same);
     let all = found(&story);

@@ -44,7 +44,7 @@ fn after_each_step(seed: u64, observe: impl FnMut(&Session)) -> Session {
     after_steps(STEPS, seed, observe)
 }
 
-/// The same after so many steps.
+/// The same after a number of steps.
 fn after_steps(steps: u64, seed: u64, mut observe: impl FnMut(&Session)) -> Session {
     let mut fold = Fold { session: Session::default(), driver: Driver::default() };
     let mut ranks: Vec<Rank> =
@@ -146,7 +146,7 @@ mod tests {
 
     /// The bar of the fragmenting rank climbs, so the alert about it stays, and the rate is that of the bar.
     #[test]
-    fn what_climbs_for_ten_minutes_is_reported_as_growing_all_the_time() {
+    fn growth_lasts_while_the_bar_of_the_fragmenting_rank_climbs() {
         let mut steps = 0;
         after_steps(WATCHED, 1, |session| {
             let rank = &session.processes[2];

@@ -9,6 +9,13 @@ use serde::{Deserialize, Serialize};
 /// Most buckets; when they run out, neighbours are merged and the stride doubles.
 pub const BUCKETS: usize = 256;
 
+/// What counts as a rise of the latest of so many parts of a run: at least one of [`LEAST_GAIN`] parts of the value, in
+/// at least so many rises, with falls of at most one of [`MOST_FALL`] parts of the gain.
+const LATEST: u64 = 4;
+const LEAST_GAIN: u64 = 50;
+const LEAST_RISES: u32 = 8;
+const MOST_FALL: u64 = 8;
+
 /// The lowest and highest value in one stretch of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
@@ -81,6 +88,26 @@ impl Curve {
     /// Returns the positions of the first and the last value.
     pub fn ends(&self) -> Option<(u64, u64)> {
         Some((self.buckets().oldest()?.x, self.buckets().newest()?.x))
+    }
+
+    /// Whether the value rises now, since its lowest in the latest quarter of the run: several times, nearly without a
+    /// fall, and not mostly at once. The value may only return to where it was, so that growth is judged elsewhere.
+    pub fn rises(&self) -> bool {
+        let Some((first, last)) = self.ends() else { return false };
+        let from = last - (last - first) / LATEST;
+        let (mut low, mut top, mut count, mut largest, mut fall) = (u64::MAX, 0, 0, 0, 0);
+        for it in self.buckets().iter().filter(|it| it.x >= from) {
+            if it.low <= low {
+                (low, top, count, largest, fall) = (it.low, it.last, 0, 0, 0);
+                continue;
+            }
+            fall = fall.max(top.saturating_sub(it.low));
+            if let Some(rise) = it.high.checked_sub(top).filter(|rise| *rise > 0) {
+                (top, count, largest) = (it.high, count + 1, largest.max(rise));
+            }
+        }
+        let gain = top.saturating_sub(low);
+        count >= LEAST_RISES && gain >= top / LEAST_GAIN && largest <= gain / 2 && fall <= gain / MOST_FALL
     }
 
     /// Fits a line of the given slope to the values from `since` on (least squares: through their mean) and returns its
@@ -169,6 +196,25 @@ mod tests {
         assert!((1000.0..1001.5).contains(&height), "{height}");
         assert_eq!((curve.ends(), curve.height(1001, 10.0)), (Some((3, 1000)), None));
         assert_eq!((Curve::default().ends(), Curve::default().height(0, 1.0)), (None, None));
+    }
+
+    #[test]
+    fn a_rise_is_neither_a_level_nor_a_jump_nor_noise_nor_a_fall() {
+        let rises = |value: &dyn Fn(u64) -> u64| {
+            let mut curve = Curve::default();
+            (1..=3000).for_each(|step| curve.push(step, value(step)));
+            curve.rises()
+        };
+        let noise = |step: u64| step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 54;
+        assert!(rises(&|step| 5000 + step));
+        // A cache that was released once and fills up again, segment by segment.
+        assert!(rises(&|step| 9000 + step % 2000 / 20 * 20));
+        assert!(!rises(&|_| 5000));
+        assert!(!rises(&|step| 5000 + noise(step)));
+        assert!(!rises(&|step| if step < 2900 { 5000 } else { 6000 }));
+        assert!(!rises(&|step| 9000 - step));
+        assert!(!rises(&|step| 5000 + step.min(2000)));
+        assert!(!Curve::default().rises());
     }
 
     #[test]

@@ -60,7 +60,7 @@ const WORDS: [(&str, &str); 44] = [
     ("reserved", "{} reserved"),
     ("wanted_at_most", "wants up to {} of the device"),
     ("allocated_peak", "{} allocated at its peak"),
-    ("against_the_other_ranks", "holds {} the other ranks' median"),
+    ("against_the_other_ranks", "wants {} the other ranks' median"),
     ("wanted", "{} wanted"),
     ("others_want", "the other ranks want {} (median)"),
     ("steps_that_give_segments_back", "{} of the steps give segments back"),
@@ -151,7 +151,7 @@ impl Figure {
             Unit::Count => format!("{:.0}", self.value),
             Unit::Celsius => format!("{:.0} °C", self.value),
             Unit::Micros => units::brief(units::whole(self.value)),
-            Unit::Times => format!("{:.1} ×", self.value),
+            Unit::Times => units::times(self.value),
             Unit::Share => format!("{:.0} %", self.value * 100.0),
         }
     }
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(words("allocated_per_step", -512.0, Unit::BytesPerSecond), "allocated -512 B/s");
         assert_eq!(words("blocks_per_step", 0.5, Unit::PerStep), "0.5 blocks a step");
         assert_eq!(words("blocks_per_step", 1.0, Unit::PerSecond), "1 block a second");
-        assert_eq!(words("against_the_other_ranks", 1.4, Unit::Times), "holds 1.4 × the other ranks' median");
+        assert_eq!(words("against_the_other_ranks", 1.4, Unit::Times), "wants 1.4 × the other ranks' median");
         assert_eq!(words("stuck_at_most", 0.42, Unit::Share), "up to 42 % of reserved was stuck");
         assert_eq!(words("something_new", 3.0, Unit::Count), "something new 3");
         assert!(WORDS.iter().all(|it| it.1.matches("{}").count() == 1));

@@ -8,7 +8,7 @@ use super::{
 use crate::{
     facts::{
         text::Foreign,
-        units::{Bytes, counted},
+        units::{Bytes, counted, times},
     },
     model::{
         analysis::{cause::Cause, severity::Severity, strain},
@@ -262,10 +262,10 @@ impl<'a> Scope<'a> {
         high.sort_by_key(|it| Reverse(it.1));
         let (worst, bytes) = *high.first()?;
         let sentence = format!(
-            "{} wants {}, {:.2} × the median{}",
+            "{} wants {}, {} the median{}",
             self.who(&worst),
             Bytes(bytes),
-            bytes as f64 / middle as f64,
+            times(bytes as f64 / middle as f64),
             others(high.len())
         );
         let ranks: Vec<Rank> = high.iter().map(|it| it.0).collect();

@@ -212,7 +212,8 @@ impl Place<'_> {
                 Kind::Pressure
             }
             Cause::RankImbalance => {
-                evidence.add("against_the_other_ranks", it.worst, Unit::Times);
+                let now = self.against_others().filter(|_| it.resolved.is_none());
+                evidence.add("against_the_other_ranks", now.unwrap_or(it.worst), Unit::Times);
                 add_bytes(&mut evidence, "wanted", strain::wanted(counters));
                 add_bytes(&mut evidence, "others_want", self.memory().map(|(_, others)| others));
                 Kind::Imbalance

@@ -248,6 +248,15 @@ impl Finding {
         }
     }
 
+    /// Returns the memory that it is about: what grows, what is stuck or released, what fills the device.
+    pub fn memory(&self) -> Option<Resource> {
+        self.resource.or(match self.kind {
+            Kind::Fragmentation | Kind::Retries => Some(Resource::Reserved),
+            Kind::Pressure => Some(Resource::Allocated),
+            _ => None,
+        })
+    }
+
     /// Returns whether it lasts.
     pub fn is_active(&self) -> bool {
         self.resolved_step.is_none()

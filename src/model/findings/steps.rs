@@ -15,7 +15,10 @@ use crate::{
             stall::Spell,
             strain,
         },
-        session::process::{OnDevice, Process},
+        session::{
+            Session,
+            process::{OnDevice, Process},
+        },
     },
 };
 
@@ -111,13 +114,18 @@ impl Place<'_> {
             evidence.add("own_device_busy", own, Unit::Share);
             evidence.add("other_devices_busy", others, Unit::Share);
         }
-        if let Some((wanted, others)) = self.memory() {
+        if let Some(((wanted, _), ratio)) = self.memory().zip(self.against_others()) {
             evidence.add("wanted", wanted as f64, Unit::Bytes);
-            evidence.add("against_the_other_ranks", wanted as f64 / others as f64, Unit::Times);
+            evidence.add("against_the_other_ranks", ratio, Unit::Times);
         }
         let found = self.spell(Kind::SlowRank, Cause::SlowRank, evidence, it);
         let matters = found.is_active() && compared.times() >= MUCH_SLOWER;
         Finding { severity: if matters { Severity::Warning } else { Severity::Info }, ..found }
+    }
+
+    /// Returns the ratio of what the process wants of its device to the median of the other ranks.
+    pub(super) fn against_others(&self) -> Option<f64> {
+        self.memory().map(|(wanted, others)| wanted as f64 / others as f64)
     }
 
     /// Returns what the process wants of its device, and the median of the other ranks.
@@ -146,6 +154,12 @@ impl Place<'_> {
         let others = self.session.processes.iter().filter(|it| it.probe != self.process.probe);
         others.filter(move |it| run.is_some() && it.group() == run)
     }
+}
+
+/// Returns the ratio of what a process wants of a device, the peak of its live allocations, to the median of the other
+/// ranks of its run; `None` without others.
+pub fn against_others(session: &Session, process: &Process, on: &OnDevice) -> Option<f64> {
+    Place { session, process, on }.against_others()
 }
 
 fn name(rank: &Process) -> String {

@@ -88,7 +88,7 @@ impl Finding {
             (Kind::Growth, _) => format!("memory grows{rate}"),
             (Kind::Slowdown, _) => {
                 let ratio = self.evidence.get("slower").unwrap_or(1.0);
-                format!("steps take {ratio:.1} × as long since {}", self.since())
+                format!("steps take {} as long since {}", units::times(ratio), self.since())
             }
             (Kind::Stall, _) => {
                 let stopped = units::whole(self.evidence.get("stopped_us").unwrap_or(0.0));

@@ -84,10 +84,10 @@ fn row(it: &Finding, width: usize, context: &RenderContext) -> Row {
     // The time is more useful than the number of steps.
     let left = verdict::left(it, context);
     let soon = left.as_ref().map(|time| format!("full in {time}"));
-    let whole = it.forecast().filter(|_| left.is_some() == it.left().is_some());
+    let forecast = it.forecast().filter(|_| left.is_some() == it.left().is_some());
     // The line of the source is more useful than the cause.
     let brief = it.slope().filter(|_| !line.is_empty()).map(|it| format!("{who}: {it}{line}"));
-    let mut shown: Vec<String> = whole.iter().chain(&soon).map(|when| format!("{what}; {when}")).collect();
+    let mut shown: Vec<String> = forecast.iter().chain(&soon).map(|when| format!("{what}; {when}")).collect();
     shown.extend(brief.iter().flat_map(|what| soon.iter().map(move |when| format!("{what}; {when}"))));
     shown.push(what.clone());
     shown.extend(brief);

@@ -24,6 +24,15 @@ pub(super) fn bytes(value: Option<Bytes>) -> String {
     }
 }
 
+/// Formats a value of an axis in the unit, and with the decimals, of the label at its top: `0.88 GiB` beside `1.20 GiB`.
+pub(super) fn in_unit_of(label: &str, value: u64) -> String {
+    let Some((number, unit)) = label.rsplit_once(' ') else { return bytes(Some(Bytes(value))) };
+    let size = (0..).zip(UNITS).find(|it| it.1 == unit).map_or(1, |it| 1_u64 << (10 * it.0));
+    let decimals = number.split_once('.').map_or(0, |it| it.1.len());
+    let decimals = if value == 0 { 0 } else { decimals };
+    format!("{:.decimals$} {unit}", value as f64 / size as f64)
+}
+
 /// Formats a rate per step without the unit, which the column's title has: three digits, for lack of room.
 pub(super) fn rate(per_step: f64) -> String {
     units::signed(per_step, 3, "")
@@ -186,6 +195,15 @@ mod tests {
             assert_eq!(bytes(Some(Bytes(value))), text);
         }
         assert_eq!(bytes(None), "–");
+    }
+
+    #[test]
+    fn one_axis_has_one_unit() {
+        let beside = |high: u64, value: u64| in_unit_of(&bytes(Some(Bytes(high))), value);
+        assert_eq!(beside(2 << 30, 2 << 30), bytes(Some(Bytes(2 << 30))));
+        assert_eq!([beside(2 << 30, 9 << 20), beside(2 << 30, 0)], ["0.01 GiB", "0 GiB"]);
+        assert_eq!([beside(9 << 20, 700 << 10), beside(900, 300)], ["0.68 MiB", "300 B"]);
+        assert_eq!(beside(20 << 40, 900 << 30), "0.88 TiB");
     }
 
     #[test]

@@ -10,7 +10,11 @@ use super::{
 };
 use crate::{
     facts::{event::Trouble, metrics::Metric, units::Bytes},
-    model::{analysis::severity::Severity, findings::Finding, session::device::Device},
+    model::{
+        analysis::severity::Severity,
+        findings::Finding,
+        session::{device::Device, process::OnDevice},
+    },
     screen::{
         theme::Role,
         ui::{Focus, mouse::Target, preset::Preset},
@@ -289,11 +293,11 @@ fn rate(device: &Device, context: &RenderContext) -> (String, Style) {
     if let Some(it) = growing(device, context) {
         return (verdict::rate(it), context.style(verdict::role(it.severity)));
     }
-    let judged = context
-        .session
-        .on_device(&device.id)
-        .any(|(it, on)| it.is_alive() && on.growth.watched() >= on.growth.enough());
-    (if judged { "flat" } else { cells::UNKNOWN }.to_owned(), context.style(Role::Dim))
+    let is_judged = |on: &&OnDevice| on.growth.watched() >= on.growth.enough();
+    let judged = || context.session.on_device(&device.id).filter(|it| it.0.is_alive()).map(|it| it.1).filter(is_judged);
+    // One that rises is worth more than others that are flat.
+    let one = judged().find(|on| verdict::rises(on)).or_else(|| judged().next());
+    (one.map_or(cells::UNKNOWN, verdict::level).to_owned(), context.style(Role::Dim))
 }
 
 /// Returns the used share of a device's memory.

@@ -63,7 +63,16 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
 fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process: &Process, it: &OnDevice) {
     let growing = context.findings.growing(process.probe, it.ordinal);
     let growing = growing.or_else(|| context.findings.growing_on_host(process.probe));
+    // What is worse than growth is shown instead of it.
+    let strained = context.findings.strained(process.probe, it.ordinal);
+    let strained = strained.filter(|it| growing.is_none_or(|growing| it.1.severity > growing.severity));
+    let growing = growing.filter(|_| strained.is_none());
     let plotted = growing.and_then(|growing| history(process, it, growing));
+    let plotted = plotted.or_else(|| strained.and_then(|(resource, _)| Some((resource, it.growth.curve(resource)?))));
+    // The allocator takes more from the device, and what is allocated does not show it.
+    let rises = plotted.is_none() && it.growth.watched() >= it.growth.enough() && verdict::rises(it);
+    let plotted =
+        plotted.or_else(|| Some((Resource::Reserved, it.growth.curve(Resource::Reserved).filter(|_| rises)?)));
     let plotted = plotted.or_else(|| Some((Resource::Allocated, it.growth.curve(Resource::Allocated)?)));
     let resource = plotted.map_or(Resource::Allocated, |it| it.0);
     let owner = short(process);
@@ -72,14 +81,16 @@ fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process:
     });
     let ended = if process.is_alive() { "" } else { " · ended" };
     let name = format!("{} · {owner}{mark}{ended}", resource.name());
-    let (words, role) = match growing {
-        Some(growing) => {
+    let (words, role) = match (growing, strained) {
+        (None, Some((_, it))) => (it.cause.entry().title.to_owned(), verdict::role(it.severity)),
+        (Some(growing), _) => {
             // The forecast is worth more than the end of the name, and the beginning of the name more than all of it.
             let room = usize::from(area.width).saturating_sub(cells::width(name.trim_end()) + TITLE);
             let slope = if growing.resource == Some(resource) { growing.slope() } else { growing.growth() };
             (of_growth(growing, slope, verdict::continues(process, context), room), verdict::role(growing.severity))
         }
-        None => nothing_grows(it, context.found_for(process, it).is_some_and(|it| it.approximate)),
+        (None, None) if rises => ("rises, no growth found".to_owned(), Role::Text),
+        (None, None) => nothing_grows(it, context.found_for(process, it).is_some_and(|it| it.approximate)),
     };
     let role = if process.is_alive() { role } else { Role::Dim };
     title(buffer, area, name.trim_end(), vec![Span::styled(words, context.style(role))], context);
@@ -178,7 +189,9 @@ fn plot(
     if let Unit::Permille = unit {
         plane.low = 0;
     }
-    let labels = [plane.high, plane.low].map(|it| unit.written(it));
+    let high = unit.written(plane.high);
+    let low = unit.beside(&high, plane.low);
+    let labels = [high, low];
     bars(buffer, area, (scale, &labels), &plane, growing.map(|it| it.0), context);
     if let Some(fit) = fit {
         fit.draw(buffer, &plane, context);
@@ -199,6 +212,14 @@ impl Unit {
     /// The first minute is filled from the left, so that a new curve is not redrawn completely with each reading.
     fn shortest_axis(self) -> u64 {
         if matches!(self, Self::BytesOverTime) { 60_000_000 } else { 0 }
+    }
+
+    /// Formats a value in the unit of the label at the top.
+    fn beside(self, top: &str, value: u64) -> String {
+        match self {
+            Self::Bytes | Self::BytesOverTime => cells::in_unit_of(top, value),
+            Self::Permille => self.written(value),
+        }
     }
 
     fn written(self, value: u64) -> String {

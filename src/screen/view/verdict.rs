@@ -3,7 +3,11 @@
 use super::{RenderContext, cells, device_name, messages};
 use crate::{
     model::{
-        analysis::{episode::Axis, severity::Severity},
+        analysis::{
+            curve::Curve,
+            episode::{Axis, Resource},
+            severity::Severity,
+        },
         findings::Finding,
         session::process::{OnDevice, Process},
     },
@@ -29,6 +33,17 @@ pub(super) fn rate(it: &Finding) -> String {
         (Axis::Steps, Some(rate)) => format!("{}{}", if it.approximate { "≈" } else { "" }, cells::rate(rate)),
         _ => "grows".to_owned(),
     }
+}
+
+/// Returns the word for a process without growth, once enough was seen: `flat`, or `rises` while its allocator takes
+/// more from the device without any growth found.
+pub(super) fn level(on: &OnDevice) -> &'static str {
+    if rises(on) { "rises" } else { "flat" }
+}
+
+/// Whether the allocator takes more and more from the device, as after it released its cache.
+pub(super) fn rises(on: &OnDevice) -> bool {
+    on.growth.curve(Resource::Reserved).is_some_and(Curve::rises)
 }
 
 /// Returns whether a process continues: it takes steps, or counts none. Otherwise it does not fill the device.

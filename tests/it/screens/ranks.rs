@@ -22,7 +22,7 @@ fn sixty_four_ranks_fit_on_one_screen() {
     for (width, height) in [(80, 24), (200, 60)] {
         let shown = text(&picture(&session, &ui, &theme("dusk"), width, height));
         insta::assert_snapshot!(format!("fleet-{width}x{height}"), shown);
-        assert!(shown.contains(" · rank 5 holds 1.49 × the median"), "{shown}");
+        assert!(shown.contains(" · rank 5 wants 1.5 × the median"), "{shown}");
         let of = |phrase: &str| {
             let line = shown.lines().find(|it| it.ends_with(phrase)).unwrap_or_default();
             line.split_whitespace().take(3).map(str::to_owned).collect::<Vec<_>>()
@@ -55,7 +55,7 @@ fn two_ranks_have_no_median_and_even_ones_are_called_even() {
         text(&picture(&fleet(ranks).session(), &ui, &theme("dusk"), 80, 24))
     };
     assert!(!shown(2).contains("median"), "{}", shown(2));
-    assert!(shown(4).contains("even: at most 1.00 × the median"), "{}", shown(4));
+    assert!(shown(4).contains("even: at most 1.0 × the median"), "{}", shown(4));
 }
 
 /// A rank of one run, with a probe and a device of its own.

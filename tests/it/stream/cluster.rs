@@ -133,7 +133,7 @@ fn a_rank_that_wants_much_more_than_the_others_is_found_over_all_machines() {
     let all = found(&cluster(4, 60, run, uneven));
     assert_eq!(all.len(), 1, "{all:#?}");
     assert_eq!((all[0].subject, all[0].ranks.as_slice()), (Subject::Imbalance, &[5][..]));
-    assert_eq!(all[0].sentence, "rank 5 on node2 wants 80.00 GiB, 2.00 × the median");
+    assert_eq!(all[0].sentence, "rank 5 on node2 wants 80.00 GiB, 2.0 × the median");
 }
 
 #[test]

@@ -3,7 +3,10 @@
 use super::{Scene, cells, detail, put, take};
 use crate::{
     facts::units,
-    model::cluster::answers::{Answers, Past},
+    model::cluster::{
+        answers::{Answers, Past},
+        overview::figure::Unit,
+    },
     screen::{
         theme::Role,
         view::{growth::CUT, title},
@@ -118,7 +121,12 @@ fn chart(buffer: &mut Buffer, area: Rect, past: &Past, scene: &Scene) {
     let dim = scene.context.style(Role::Dim);
     if let Some(width) = scale.checked_sub(1) {
         let place = Rect { width, height: rows, ..area };
-        let label = |value: f64| Line::styled(cells::right(&past.figure.format(value), usize::from(width)), dim);
+        let highest = past.figure.format(top);
+        let written = |value: f64| match past.figure.row().unit {
+            Unit::Bytes => cells::in_unit_of(&highest, units::whole(value)),
+            _ => past.figure.format(value),
+        };
+        let label = |value: f64| Line::styled(cells::right(&written(value), usize::from(width)), dim);
         put(buffer, place, 0, &label(top));
         if rows >= 7 {
             put(buffer, place, usize::from(rows / 2), &label(f64::midpoint(bottom, top)));

@@ -54,6 +54,9 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
         }
         // Live memory is reserved too: one cause, one alert.
         (None, Some(_)) if follows => ("follows".to_owned(), Role::Text),
+        (None, Some(_)) if resource == Resource::Reserved && verdict::rises(on) => {
+            (verdict::level(on).to_owned(), Role::Text)
+        }
         (None, Some(_)) if on.growth.watched() >= on.growth.enough() => ("flat".to_owned(), Role::Good),
         _ => (cells::UNKNOWN.to_owned(), Role::Dim),
     };

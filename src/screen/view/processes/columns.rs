@@ -179,7 +179,8 @@ fn rate(process: &Process, it: &OnDevice, context: &RenderContext) -> (String, S
         None if it.growth.watched() < it.growth.enough() => (cells::UNKNOWN.to_owned(), Role::Dim),
         None => {
             let is_approximate = context.found_for(process, it).is_some_and(|it| it.approximate);
-            (if is_approximate { "≈flat" } else { "flat" }.to_owned(), Role::Good)
+            let role = if verdict::rises(it) { Role::Text } else { Role::Good };
+            (format!("{}{}", if is_approximate { "≈" } else { "" }, verdict::level(it)), role)
         }
     };
     (words, context.style(role))

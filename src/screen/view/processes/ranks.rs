@@ -9,7 +9,10 @@ use crate::{
         figures::Figure,
         units::{self, Bytes},
     },
-    model::session::process::{OnDevice, Process},
+    model::{
+        findings,
+        session::process::{OnDevice, Process},
+    },
     screen::{
         theme::Role,
         ui::{Scope, order::By, rows::Row as Listed},
@@ -84,18 +87,19 @@ fn figure((process, on): Own, figure: Figure, context: &RenderContext) -> Option
     Listed::Probed(process, on).figure(figure, context.session)
 }
 
-/// Returns `rank 5 holds 1.31 × the median`, or that they are even.
+/// Returns `rank 5 wants 1.4 × the median`, or that they are even: the ratio of the finding about it.
 pub(super) fn imbalance(listed: &[Listed], context: &RenderContext) -> Option<String> {
     let own = living(listed, context);
-    let allocated = |it: &Own| it.1.counters.allocated;
-    let median = of(&own, |rank| allocated(&rank).map(|bytes| bytes as f64), false)
-        .filter(|it| *it > 0.0 && own.len() >= LEAST)?;
-    let most = own.iter().filter(|it| allocated(it).is_some()).max_by_key(|it| allocated(it))?;
-    let ratio = allocated(most)? as f64 / median;
+    let is_several = own.len() >= LEAST;
+    let several = own.into_iter().filter(|_| is_several);
+    let ratios =
+        several.filter_map(|(process, on)| Some((findings::against_others(context.session, process, on)?, process)));
+    let (ratio, most) = ratios.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let times = units::times(ratio);
     if ratio < UNEVEN {
-        return Some(format!("even: at most {ratio:.2} × the median"));
+        return Some(format!("even: at most {times} the median"));
     }
-    Some(format!("{} holds {ratio:.2} × the median", messages::short(most.0)))
+    Some(format!("{} wants {times} the median", messages::short(most)))
 }
 
 fn living<'a>(listed: &[Listed<'a>], context: &RenderContext) -> Vec<Own<'a>> {

@@ -57,7 +57,9 @@ pub(super) fn draw(
     if scale > 0 {
         let place = Rect { x: area.x, width: scale - 1, height: rows, ..area };
         let dim = scene.context.style(Role::Dim);
-        let label = |bytes: u64| Line::styled(cells::right(&Bytes(bytes).to_string(), usize::from(place.width)), dim);
+        let highest = Bytes(top).to_string();
+        let label =
+            |bytes: u64| Line::styled(cells::right(&cells::in_unit_of(&highest, bytes), usize::from(place.width)), dim);
         put(buffer, place, 0, &label(top));
         if rows >= 7 {
             put(buffer, place, usize::from(rows / 2), &label(top / 2));

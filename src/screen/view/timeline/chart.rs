@@ -96,8 +96,9 @@ impl Chart {
         if self.scale > 0 {
             let row = Rect { x: self.area.x - self.scale, width: self.scale - 1, ..self.area };
             let dim = context.style(Role::Dim);
+            let top = cells::bytes(Some(Bytes(self.top)));
             let label =
-                |bytes: u64| Line::styled(cells::right(&cells::bytes(Some(Bytes(bytes))), usize::from(row.width)), dim);
+                |bytes: u64| Line::styled(cells::right(&cells::in_unit_of(&top, bytes), usize::from(row.width)), dim);
             put(buffer, row, 0, &label(self.top));
             if rows >= 7 {
                 put(buffer, row, usize::from(rows / 2), &label(self.bottom + (self.top - self.bottom) / 2));
