@@ -37,7 +37,7 @@ pub enum Kind {
     Steady,
     /// Keeps 4 MiB more after each step.
     Leaking,
-    /// Splits its segments, by about 10 MiB a step, until the device is full and the allocator releases its cache.
+    /// Splits its segments, by about 2 MiB a step, until the device is full and the allocator releases its cache.
     Fragmenting,
     /// Frees blocks that other streams still use.
     Pending,
@@ -195,7 +195,8 @@ impl Allocator {
             base,
             room: usize::try_from(place).ok().and_then(|it| job.devices.get(it)).map_or(TOTAL, |it| driver::room(*it)),
             leaked: 0,
-            split: 0,
+            // What its first steps left behind.
+            split: if job.kind == Kind::Fragmenting { 12 * GIB } else { 0 },
             reserved: 0,
             peak: 0,
             steps: 0,
@@ -213,7 +214,7 @@ impl Allocator {
         let pending = if self.kind == Kind::Pending { GIB + self.below(1536) * MIB } else { 0 };
         match self.kind {
             Kind::Leaking => self.leaked += 4 * MIB,
-            Kind::Fragmenting => self.split += 4 * MIB + self.below(13) * MIB,
+            Kind::Fragmenting => self.split += self.below(5) * MIB,
             Kind::Steady | Kind::Pending => {}
         }
         let allocated = self.base + self.leaked + jitter;
