@@ -24,7 +24,7 @@ pub(super) fn bytes(value: Option<Bytes>) -> String {
     }
 }
 
-/// Formats a value of an axis in the unit, and with the decimals, of the label at its top: `0.88 GiB` beside `1.20 GiB`.
+/// Formats a value of an axis in the unit, and with the decimals, of the label at its top: `0.88 GiB` below `1.20 GiB`.
 pub(super) fn in_unit_of(label: &str, value: u64) -> String {
     let Some((number, unit)) = label.rsplit_once(' ') else { return bytes(Some(Bytes(value))) };
     let size = (0..).zip(UNITS).find(|it| it.1 == unit).map_or(1, |it| 1_u64 << (10 * it.0));
