@@ -58,7 +58,7 @@ use self::{
     flags::{Format, Live},
 };
 use crate::{
-    commands::{demo, doctor, explain, export, once, recordings, sites},
+    commands::{demo, doctor, explain, export, recordings, sites},
     config,
     facts::text::Foreign,
     jobs::launch::{self, sys},
@@ -155,10 +155,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             None => record::record(output, &watching, &keep, &policy, asking),
         },
         Some(Command::Replay { files, screen }) => show::replay(&files, &screen, &live.config, policy),
-        Some(Command::Once { json, by, others, watching }) => {
-            let form = if json { once::Form::Json } else { by.map_or(once::Form::Text, |_user| once::Form::Users) };
-            hosts::once(&others, &watching, form)
-        }
+        Some(Command::Once { json, by, others, watching }) => hosts::once(&others, &watching, json, by),
         Some(Command::Serve { asked }) => serve::serve(asked, &policy),
         Some(Command::Stream(asked)) => stream::stream(&asked, &live.config),
         Some(Command::Sites { question }) => {

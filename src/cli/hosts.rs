@@ -1,5 +1,6 @@
 //! Flags that name other machines.
 
+use super::flags::By;
 use crate::{
     commands::once::{self, Form},
     config::{self, Watching},
@@ -113,8 +114,12 @@ pub(super) struct Others {
 }
 
 /// Prints the state of this machine, or of others, once.
-pub(super) fn once(others: &Others, watching: &Watching, form: Form) -> Result<u8> {
-    let json = form == Form::Json;
+pub(super) fn once(others: &Others, watching: &Watching, json: bool, by: Option<By>) -> Result<u8> {
+    let form = match by {
+        Some(By::User) => Form::Users,
+        None if json => Form::Json,
+        None => Form::Text,
+    };
     let Others { reach, fleet, patience } = others;
     let (plan, store) = (reach.plan()?, fleet.store()?);
     super::runtime()?.block_on(async {

@@ -33,6 +33,9 @@ pub(super) fn report(session: &Session) -> String {
         held.devices.extend(device.index);
         held.used = held.used.zip(it.used).map(|(sum, used)| sum.plus(used));
     }
+    if users.is_empty() {
+        return "no process that holds device memory is known\n".to_owned();
+    }
     let mut users: Vec<_> = users.into_iter().collect();
     users.sort_by_key(|(user, held)| (Reverse(held.used), *user));
     let mut out = format!("{:<16} {:>9}  {:>10}  devices\n", "user", "processes", "used");
@@ -42,9 +45,6 @@ pub(super) fn report(session: &Session) -> String {
         let devices: Vec<String> = held.devices.iter().map(u32::to_string).collect();
         // Writing into a String cannot fail.
         let _ = writeln!(out, "{name:<16} {:>9}  {used:>10}  {}", held.pids.len(), devices.join(", "));
-    }
-    if users.is_empty() {
-        out = "no process that holds device memory is known\n".to_owned();
     }
     out
 }
