@@ -1,7 +1,7 @@
 //! What the command line takes: every command, its flags and its words of help.
 
 use super::{
-    flags::{By, Format, Generated, Live, Question},
+    flags::{Format, Generated, Live, Question},
     screen_options::{OverviewOptions, ScreenOptions},
 };
 use crate::{
@@ -291,7 +291,7 @@ pub(super) enum Command {
         json: bool,
         /// What the processes on this machine's devices hold, in a line for each.
         #[arg(long, value_name = "WHOM", conflicts_with_all = ["json", "hosts", "hosts_file", "slurm", "prometheus"])]
-        by: Option<By>,
+        by: Option<super::hosts::By>,
         #[command(flatten)]
         others: super::hosts::Others,
         #[command(flatten)]

@@ -66,12 +66,6 @@ impl Question {
     }
 }
 
-/// Whose processes are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum By {
-    User,
-}
-
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Format {
     #[default]

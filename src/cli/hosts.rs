@@ -1,6 +1,5 @@
 //! Flags that name other machines.
 
-use super::flags::By;
 use crate::{
     commands::once::{self, Form},
     config::{self, Watching},
@@ -111,6 +110,12 @@ pub(super) struct Others {
     fleet: Fleet,
     #[command(flatten)]
     patience: Patience,
+}
+
+/// Whose processes are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum By {
+    User,
 }
 
 /// Prints the state of this machine, or of others, once.

@@ -25,7 +25,7 @@ const TRAININGS: [(&str, &str, &[&str]); 10] = [
     ("torchvision", CNN, &["MnasNet", "RMSprop", "256", "0"]),
 ];
 
-/// The most that a predicted peak may be off, as a part of the measured one; docs/fit.md has what is usual.
+/// The most that a predicted peak may be off, as a part of the measured one; docs/accuracy.md has what is usual.
 const OFF: f64 = 0.06;
 
 /// Peaks of the allocator, and of the whole process.

@@ -345,9 +345,10 @@ fn alerts_ring_only_on_request_never_if_silenced_or_simulated() {
     let config = leak.home.path().join("config.toml");
     fs::write(&config, "alerts.silence = ['tensors-retained']").unwrap();
     let silenced = ["--no-nvml", "--bell", "--notify", "--config", config.to_str().unwrap()];
-    for arguments in [&["--no-nvml"][..], &["demo"], &silenced] {
+    let watched = [(&["--no-nvml"][..], " critical  "), (&["demo"], " warning  "), (&silenced, " critical  ")];
+    for (arguments, worst) in watched {
         let mut terminal = Terminal::start_sized((24, 80), arguments, &environment);
-        terminal.shows(" critical  ");
+        terminal.shows(worst);
         let then = step(&terminal);
         assert!(until(PATIENCE, || step(&terminal) > then + 12), "{}", terminal.text());
         assert_eq!((sent(&terminal, "\x07"), sent(&terminal, "\x1b]9")), (0, 0), "{arguments:?}");

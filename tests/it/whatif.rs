@@ -391,6 +391,7 @@ fn an_unanswerable_question_is_refused_in_one_sentence() {
     let reported = ask(&with_site(dir.path(), killed), &[]);
     assert!(reported.contains("the replay was interrupted (signal 9); run it again"), "{reported}");
     let whatif = |source: &str| refused(Command::new(PROGRAM).args(["whatif", source]).current_dir(dir.path()));
+    fs::write(dir.path().join("night.jsonl.zst"), "").unwrap();
     assert!(whatif("night.jsonl.zst").contains("the recording holds no allocations: record the next run with"));
-    assert!(whatif("none.pickle").contains("No such file"));
+    assert!(whatif("none.pickle").contains("there is neither a file nor a recording none.pickle"));
 }

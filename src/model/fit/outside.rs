@@ -73,7 +73,7 @@ const TABLE: [Row; 6] = [
         measured: Table::workspaces,
         is_optional: true,
         rule: "where cuDNN is used: 0 to 21 % of the reserved peak",
-        source: "difference between the measured and the simulated peak of 28 CNNs (docs/fit.md), which is largest for 3 by 3 convolutions; the simulated cuDNN asks for what pointwise ones need. Where a workspace does not fit, PyTorch takes an algorithm that needs less (`try_plans` in Conv_v8.cpp)",
+        source: "difference between the measured and the simulated peak of 28 CNNs (docs/accuracy.md), which is largest for 3 by 3 convolutions; the simulated cuDNN asks for what pointwise ones need. Where a workspace does not fit, PyTorch takes an algorithm that needs less (`try_plans` in Conv_v8.cpp)",
     },
     Row {
         name: "cuDNN's trials (benchmark)",

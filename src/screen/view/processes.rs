@@ -37,7 +37,7 @@ use ratatui::{
 pub(super) const SILENT_US: u64 = 5_000_000;
 
 /// The columns for state and command line.
-const TEXT: usize = 16;
+const TEXT: usize = 15;
 
 /// Below this many rows there is no summary above the ranks.
 const SUMMED: usize = 8;

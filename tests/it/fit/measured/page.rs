@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 const INTRODUCTION: &str = "# Peaks of measured trainings
 
-What `gpuwatch fit` answers for trainings that were measured on real GPUs by the authors of xMem ([Will it fit](../fit.md#accuracy) has the
+What `gpuwatch fit` answers for trainings that were measured on real GPUs by the authors of xMem ([How exact the answers are](../accuracy.md#fit) has the
 sums and explains the differences). Measured and fit: the peak of what PyTorch's allocator reserved, in MiB. The errors of xMem and
 DNNMem are those that were published; both count some memory of the framework that the measurement leaves out. Written by `GPUWATCH_DOCS=write GPUWATCH_MEASURED=all
 cargo test --test it fit::measured`, with PyTorch 2.6.0.
