@@ -27,12 +27,6 @@ pub use policy::{Name, Policy, name};
 pub use replays::{Due, Replays, has_error, replays_at_end};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Counts the open findings of a severity, without the allowed ones.
-pub fn open(session: &Session, findings: &Findings, severity: Severity) -> usize {
-    let counts = |it: &&Finding| it.severity == severity && !it.is_allowed() && is_open(it, session);
-    findings.all.iter().filter(counts).count()
-}
-
 /// Which findings gpuwatch has reported. It forgets those that the session has forgotten.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct News {

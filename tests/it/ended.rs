@@ -7,7 +7,7 @@ use gpuwatch::{
             Fact, Line, ProbeId, ProcessInfo,
             wire::{Bye, Device, Hello, Live, Oom, PROTOCOL},
         },
-        units::Bytes,
+        units::{Bytes, Stamp},
     },
     model::{
         analysis::ladder::Gap,
@@ -171,6 +171,11 @@ fn an_ended_process_is_cleared_by_a_key_and_by_itself() {
     assert!(shown(&story, &ui).contains("0 open, 1 ended"));
     ui.update(Command::Clear, &story.session());
     assert_eq!(ui.status.take().as_deref(), Some("nothing that has ended is listed"));
+    // A view that was frozen earlier clears nothing back.
+    let mut earlier = story.session();
+    earlier.now = Stamp(SECOND);
+    ui.update(Command::Clear, &earlier);
+    assert!(!is_listed(&shown(&story, &Ui { screen: Screen::Overview, ..ui.clone() })).0);
     // Another one that ends later is listed.
     begins(&mut story, 1, 43, 900 * SECOND);
     story.sample(1, 1, counters(GIB, GIB)).wait(SECOND);

@@ -106,7 +106,7 @@ impl<T> Replies<T> {
         (!self.bytes.is_empty()).then_some(pause)
     }
 
-    /// Expects no more of the current reply, and returns the items that are typed after all.
+    /// Ends a reply that is incomplete, and returns its items, which count as typed.
     pub(super) fn give_up(&mut self) -> Vec<T> {
         self.bytes.clear();
         mem::take(&mut self.held)

@@ -149,7 +149,8 @@ impl Ui {
             return self.show_message("a replay lists what there was");
         }
         let before = self.listed_processes(session);
-        self.cleared = Some(session.now);
+        // A frozen view may be older than what was cleared before.
+        self.cleared = self.cleared.max(Some(session.now));
         let is_of_ended = |held: &RowId| match held {
             RowId::Probed(probe, _) => session.process(*probe).is_none_or(|it| !it.is_alive()),
             RowId::Unprobed(..) => false,
@@ -157,7 +158,7 @@ impl Ui {
         if self.screen == Screen::Overview {
             self.held = self.held.take().filter(|it| !is_of_ended(it));
         }
-        match (before - self.listed_processes(session)) as u64 {
+        match before.saturating_sub(self.listed_processes(session)) as u64 {
             0 => self.show_message("nothing that has ended is listed"),
             count => self.show_message(format!("{} cleared that had ended", units::counted(count, "process"))),
         }

@@ -14,14 +14,20 @@ fn start(arguments: &[&str], environment: &[(&str, OsString)]) -> Terminal {
     Terminal::start(arguments, &environment)
 }
 
-#[test]
-fn a_process_without_a_probe_gets_one_by_a_key() {
-    let job = Job::start();
+/// A view that lists the job, which has no probe yet.
+fn beside(job: &Job) -> Terminal {
     let mut environment = job.gpu.environment();
     environment.extend(job.home.variables().map(|(name, path)| (name, path.into_os_string())));
     environment.push(("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1").into()));
-    let mut terminal = start(&[], &environment);
+    let terminal = start(&[], &environment);
     terminal.shows(&format!("gpuwatch attach {}", job.pid));
+    terminal
+}
+
+#[test]
+fn a_process_without_a_probe_gets_one_by_a_key() {
+    let job = Job::start();
+    let mut terminal = beside(&job);
     terminal.press("\tP");
     terminal.shows(&format!("Start the probe in pid {}? The job pauses", job.pid));
     terminal.press("y");
@@ -40,11 +46,7 @@ fn a_process_without_a_probe_gets_one_by_a_key() {
 #[test]
 fn an_open_view_has_one_row_through_detaching_and_attaching_again() {
     let job = Job::start();
-    let mut environment = job.gpu.environment();
-    environment.extend(job.home.variables().map(|(name, path)| (name, path.into_os_string())));
-    environment.push(("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1").into()));
-    let terminal = start(&[], &environment);
-    terminal.shows(&format!("gpuwatch attach {}", job.pid));
+    let terminal = beside(&job);
     for _ in 0..2 {
         job.attach();
         terminal.shows("what the job asked for");
