@@ -5,7 +5,7 @@ use crate::{
     model::{
         alerts,
         analysis::{episode::Axis, severity::Severity},
-        findings::{Finding, Findings},
+        findings::{Finding, Findings, together},
         session::{Session, process::OnDevice},
     },
     storage::replay::short_name,
@@ -20,10 +20,12 @@ const FOUND_MAX: usize = 100;
 
 /// Returns the line: `plain.py:33 keeps 564 KiB a step; full after 41 min more; and 2 more · gpuwatch replay 3`.
 pub(super) fn line(session: &Session, found: &Findings, replay: Option<&str>) -> String {
-    let open = || found.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session));
+    let open: Vec<&Finding> = found.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session)).collect();
+    let open = together::grouped(&open, None, session);
+    let is_alone = |group: &&Vec<&Finding>| group.first().is_some_and(|it| it.follows.is_none());
     // What follows from another finding is over once that one is fixed.
-    let alone: Vec<&Finding> = open().filter(|it| it.follows.is_none()).collect();
-    let what = match (alone.first().copied().or_else(|| open().next()), session.processes.is_empty()) {
+    let alone: Vec<&Vec<&Finding>> = open.iter().filter(is_alone).collect();
+    let what = match (alone.first().copied().or_else(|| open.first()), session.processes.is_empty()) {
         (Some(first), _) => one(first) + &others(alone.len().saturating_sub(1)),
         (None, false) => unjudged(session).unwrap_or_else(|| "no alerts".to_owned()),
         (None, true) => "no process was probed".to_owned(),
@@ -39,9 +41,12 @@ pub(super) fn replay(recording: &Path) -> String {
     text::command(["gpuwatch", "replay", &name].into_iter(), PATH_MAX)
 }
 
-fn one(it: &Finding) -> String {
-    let weight = if it.severity == Severity::Info { "info: " } else { "" };
-    format!("{weight}{}", bounded(&it.headline()))
+/// Describes a finding, or a leak that several ranks share.
+fn one(group: &[&Finding]) -> String {
+    group.first().map_or_else(String::new, |it| {
+        let weight = if it.severity == Severity::Info { "info: " } else { "" };
+        format!("{weight}{}", bounded(&it.headline(group)))
+    })
 }
 
 /// Cuts a text to its limit, and drops a full stop at its end.

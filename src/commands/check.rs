@@ -17,7 +17,7 @@ use crate::{
     model::{
         alerts::Policy,
         analysis::{fragmentation::is_expandable, severity::Severity},
-        findings::{Finding, Kind},
+        findings::{Finding, Kind, together},
         peaks::DevicePeaks,
         session::process::Life,
     },
@@ -133,6 +133,12 @@ impl Verdict {
         json::report(self)
     }
 
+    /// Returns some of the findings, those of ranks that share a leak together.
+    fn shared(&self, is_meant: impl Fn(&Finding) -> bool) -> Vec<Vec<&Finding>> {
+        let meant: Vec<&Finding> = self.findings.iter().filter(|it| is_meant(it)).collect();
+        together::grouped(&meant, None, &self.run.session)
+    }
+
     /// A truncated file, whose writer was killed, is judged as far as it goes; a damaged one is not sufficient.
     fn ends(&mut self, file: &File) {
         let Some(words) = replay::words(&file.ending, file.has_header) else { return };
@@ -202,7 +208,8 @@ impl Verdict {
         // An error that came again is reported once.
         let is_alone = |it: &&Finding| it.follows.is_none() && !it.is_allowed();
         for it in self.findings.iter().filter(is_open).filter(is_alone) {
-            self.doubts.push(format!("{}: the recording does not show whether the job handled it", text::subject(it)));
+            self.doubts
+                .push(format!("{}: the recording does not show whether the job handled it", text::subject(&[it])));
         }
     }
 
@@ -215,8 +222,10 @@ impl Verdict {
         self.note_unread();
         self.note_undecided();
         self.judge_steps(limits.max_growth.is_some());
-        let worst = self.findings.iter().filter(|it| !it.is_allowed() && limits.are_hit_by(it));
-        self.hits.extend(worst.map(|it| format!("{}: {}", it.severity.name(), text::subject(it))));
+        let worst = self.shared(|it| !it.is_allowed() && limits.are_hit_by(it));
+        let hit = |group: &Vec<&Finding>| Some(format!("{}: {}", group.first()?.severity.name(), text::subject(group)));
+        let hits: Vec<String> = worst.iter().filter_map(hit).collect();
+        self.hits.extend(hits);
         if let Some(most) = limits.max_growth {
             self.judge_growth(most);
         }
@@ -271,13 +280,13 @@ impl Verdict {
     }
 
     fn judge_growth(&mut self, most: u64) {
-        let over = self.findings.iter().filter(|it| it.is_own_growth() && it.is_active() && !it.is_allowed());
-        let over = over.filter(|it| !it.is_companion());
-        let over = over.filter_map(|it| it.bytes_per_step.filter(|bytes| *bytes > most as f64).map(|_| it));
-        let words = |it: &Finding| {
-            format!("{}: more than {}", text::subject(it), units::per_step(most as f64).trim_start_matches('+'))
-        };
-        let hits: Vec<_> = over.map(words).collect();
+        let is_over = |it: &Finding| it.bytes_per_step.is_some_and(|bytes| bytes > most as f64);
+        let counts = |it: &Finding| it.is_own_growth() && it.is_active() && !it.is_allowed() && !it.is_companion();
+        let over = self.shared(|it| counts(it) && is_over(it));
+        let limit = units::per_step(most as f64);
+        let words =
+            |group: &Vec<&Finding>| format!("{}: more than {}", text::subject(group), limit.trim_start_matches('+'));
+        let hits: Vec<_> = over.iter().map(words).collect();
         self.hits.extend(hits);
     }
 

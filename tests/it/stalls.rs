@@ -287,7 +287,7 @@ fn a_rank_with_longer_steps_is_a_finding_with_its_memory_beside_it() {
     }
     assert!(run.found(Kind::Stall).is_empty());
     // One line has the figures.
-    assert_eq!(it.brief(), "slow-rank: steps take 850 ms, the others' 500 ms (rank 1)");
+    assert_eq!(it.brief(), "slow-rank: steps take 850 ms, the others' 500 ms");
     let shown = text(&picture(&run.story.session(), &Ui::default(), &Theme::builtin("dusk").unwrap(), 120, 40));
     assert!(shown.contains("rank 1 on GPU 1: slow-rank, steps take 850 ms, the others' 500 ms\n"), "{shown}");
 }
@@ -304,7 +304,7 @@ fn a_rank_that_arrives_last_with_a_device_that_rests_is_a_finding() {
             (0..4).for_each(|rank| run.loads(rank, if rank == 1 { percent } else { 97 }));
         }
         let found = run.found(Kind::SlowRank);
-        let late = "slow-rank: reaches a step 100 ms after the others (rank 1)";
+        let late = "slow-rank: reaches a step 100 ms after the others";
         assert!(found.iter().all(|it| it.brief() == late), "{found:#?}");
         let ranks: Vec<_> = found.iter().map(|it| it.rank).collect();
         assert_eq!(ranks, vec![Some(1); raised], "{percent}: {found:#?}");

@@ -101,7 +101,7 @@ fn only_the_fullest_rank_is_reported() {
     let [it] = all.as_slice() else { panic!("{all:?}") };
     assert_eq!((it.kind, it.cause, it.rank), (Kind::Imbalance, Cause::RankImbalance, Some(0)));
     assert_eq!((it.is_active(), it.evidence.get("against_the_other_ranks")), (true, Some(1.5)));
-    assert_eq!(it.brief(), "imbalance: wants 60.00 GiB, the others 40.00 GiB (rank 0)");
+    assert_eq!(it.brief(), "imbalance: wants 60.00 GiB, the others 40.00 GiB");
     let shown = text(&picture(&story.session(), &Ui::default(), &Theme::builtin("dusk").unwrap(), 120, 40));
     assert!(shown.contains("rank 0 on GPU 0: imbalance, wants 60.00 GiB, the others 40.00 GiB\n"), "{shown}");
     // The text reports it once.
@@ -112,7 +112,7 @@ fn only_the_fullest_rank_is_reported() {
     go_on(&mut story, 200..400, |_, _| {}, same);
     let all = found(&story);
     assert_eq!((all.len(), all[0].resolved_step), (1, Some(299)));
-    assert_eq!(all[0].brief(), format!("{} (rank 0)", all[0].cause.entry().title), "figures of now are not of then");
+    assert_eq!(all[0].brief(), all[0].cause.entry().title, "figures of now are not of then");
 }
 
 #[test]

@@ -9,12 +9,12 @@ use crate::{
     },
     model::{
         analysis::severity::Severity,
-        findings::Finding,
+        findings::{Finding, names},
         peaks::DevicePeaks,
         session::{Session, process::Process},
     },
 };
-use std::fmt::Write;
+use std::{collections::BTreeSet, fmt::Write};
 
 /// Returns the whole report.
 pub(super) fn report(verdict: &Verdict) -> String {
@@ -51,8 +51,8 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
             writeln!(out, "  {name}: {}", Foreign::new(line.as_str()))?;
         }
     }
-    for it in &verdict.findings {
-        finding(out, it)?;
+    for group in verdict.shared(|_| true) {
+        finding(out, &group)?;
     }
     if !verdict.run.peaks.devices.is_empty() {
         writeln!(out)?;
@@ -71,17 +71,18 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
 
 /// Describes how many findings count, by severity, and the worst one.
 pub(super) fn title(verdict: &Verdict) -> String {
-    let counts = |it: &&Finding| !it.is_allowed() && it.follows.is_none() && it.severity > Severity::Info;
-    let counted: Vec<_> = verdict.findings.iter().filter(counts).collect();
+    let counted = verdict.shared(|it| !it.is_allowed() && it.follows.is_none() && it.severity > Severity::Info);
     let many = |severity: Severity| {
-        let count = counted.iter().filter(|it| it.severity == severity).count() as u64;
+        let is_one = |group: &&Vec<&Finding>| group.first().is_some_and(|it| it.severity == severity);
+        let count = counted.iter().filter(is_one).count() as u64;
         let noun =
             if severity == Severity::Warning { units::counted(count, "warning") } else { format!("{count} critical") };
         (count > 0).then_some(noun)
     };
     let counts: Vec<_> = [Severity::Critical, Severity::Warning].into_iter().filter_map(many).collect();
-    match (counted.first(), verdict.hits.first(), verdict.doubts.first()) {
-        (Some(worst), ..) => format!("{}: {}", counts.join(", "), worst.brief()),
+    let worst = counted.first().and_then(|group| Some(group.first()?.brief_of(group)));
+    match (worst, verdict.hits.first(), verdict.doubts.first()) {
+        (Some(worst), ..) => format!("{}: {worst}", counts.join(", ")),
         (None, Some(hit), _) => format!("a limit is exceeded: {}", Foreign::new(hit.as_str())),
         (None, None, Some(doubt)) => format!("this run cannot be judged: {}", Foreign::new(doubt.as_str())),
         (None, None, None) => "no warnings".to_owned(),
@@ -97,20 +98,28 @@ pub(super) fn seen(verdict: &Verdict) -> String {
     format!("seen {far} of a run whose end is not recorded")
 }
 
-/// Returns what was found, and where: `growth of allocated, +4.00 MiB/step, rank 1, pid 4242`.
-pub(super) fn subject(it: &Finding) -> String {
+/// Returns what was found, and where: `growth of allocated, +4.00 MiB/step, rank 1, pid 4242`, or `ranks 0, 1, pids
+/// 4242, 4243` of a leak that they share.
+pub(super) fn subject(group: &[&Finding]) -> String {
+    let Some(it) = group.first() else { return String::new() };
     let resource = it.resource.map(|it| format!(" of {}", it.name())).unwrap_or_default();
+    let numbers = |own: &dyn Fn(&Finding) -> Option<u64>| {
+        let known: BTreeSet<u64> = group.iter().filter_map(|it| own(it)).collect();
+        Some((if known.len() > 1 { "s" } else { "" }, names(known.iter().map(u64::to_string))?))
+    };
     let parts = [
         Some(format!("{}{resource}", it.kind.name())),
         it.slope(),
-        it.rank.map(|it| format!("rank {it}")),
-        it.pid.map(|it| format!("pid {it}")),
+        numbers(&|it| it.rank).map(|(s, it)| format!("rank{s} {it}")),
+        numbers(&|it| it.pid.map(u64::from)).map(|(s, it)| format!("pid{s} {it}")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-fn finding(out: &mut String, it: &Finding) -> std::fmt::Result {
-    writeln!(out, "\n{}: {}", it.weight(), subject(it))?;
+/// Writes a finding, or one of those that share it.
+fn finding(out: &mut String, group: &[&Finding]) -> std::fmt::Result {
+    let Some(it) = group.first() else { return Ok(()) };
+    writeln!(out, "\n{}: {}", it.weight(), subject(group))?;
     let (since, noticed) = (it.since(), it.place(it.first_alert_step));
     let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
     let forecast = it.forecast().map(|it| format!("; the device is {it}")).unwrap_or_default();

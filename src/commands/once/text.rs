@@ -11,7 +11,7 @@ use crate::{
     model::{
         analysis::{episode::Axis, fragmentation::Stuck},
         contact::contact,
-        findings::{DeviceFindings, Findings, ProcessFindings},
+        findings::{DeviceFindings, Finding, Findings, ProcessFindings, is_open, together},
         session::{
             Session,
             device::Device,
@@ -154,7 +154,18 @@ fn probed_process(
     let growth = match findings.growing(process.probe, on.ordinal) {
         Some(it) => {
             let (severity, cause, place) = (it.severity.name(), it.cause.id(), it.since());
-            format!("{severity}: {} since {place}: {cause}", it.growth().unwrap_or_default())
+            let growth = it.growth().unwrap_or_default();
+            let open: Vec<&Finding> = findings.all.iter().filter(|it| is_open(it, session)).collect();
+            let sharing = together::sharing(it, &open, session);
+            match (sharing.first(), together::ranks(&sharing)) {
+                (Some(first), Some(ranks)) if first.identity() == it.identity() => {
+                    format!("{severity}: {growth} since {place}: {cause} ({ranks})")
+                }
+                (Some(Finding { rank: Some(first), .. }), Some(_)) => {
+                    format!("{growth} since {place}, the same leak as of rank {first}")
+                }
+                _ => format!("{severity}: {growth} since {place}: {cause}"),
+            }
         }
         None if watched < on.growth.enough() => {
             format!("not enough data to judge growth yet ({})", on.growth.progress())

@@ -183,7 +183,6 @@ impl<'a> Scope<'a> {
         ranks.sort_by_key(Rank::rank);
         ranks.dedup_by_key(|it| it.process.probe.0 as usize + (it.node << 32));
         let brief = worst.brief();
-        let brief = brief.split(" (rank").next().unwrap_or_default();
         let (count, all) = (ranks.len(), self.job.ranks.len());
         let sentence = match count {
             1 => format!("{brief} on {}", self.who(&first)),

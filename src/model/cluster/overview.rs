@@ -253,10 +253,8 @@ impl From<&JobFinding> for Concern {
 
 impl From<&Finding> for Concern {
     fn from(it: &Finding) -> Self {
-        let brief = it.brief();
         // The row has the rank.
-        let title = brief.split(" (rank").next().unwrap_or_default().to_owned();
-        Self { severity: it.severity, title }
+        Self { severity: it.severity, title: it.brief() }
     }
 }
 

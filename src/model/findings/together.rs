@@ -1,11 +1,14 @@
 //! Growth on several ranks of one run that is one alert: they run the same program, so they have the same leak.
 
-use super::{Finding, Identity, Kind};
+use super::{Finding, Identity, Kind, names};
 use crate::model::{analysis::episode::Resource, session::Session};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
 };
+
+/// How far the rates of one leak may be apart on ranks of which one has no known line yet, as a share of the larger.
+const RATES_DIFFER: f64 = 0.2;
 
 /// What ranks with the same leak have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,7 +30,8 @@ impl Finding {
     }
 
     fn leak(&self, session: &Session) -> Option<Leak> {
-        let run = self.process(session).filter(|_| self.kind == Kind::Growth && self.probe.is_some())?.group()?;
+        let may_be_shared = self.kind == Kind::Growth && self.probe.is_some() && self.is_active();
+        let run = self.process(session).filter(|_| may_be_shared)?.group()?;
         Some(Leak {
             run,
             nature: self.nature(),
@@ -37,12 +41,49 @@ impl Finding {
             expected: self.is_allowed(),
         })
     }
+
+    /// Returns whether both may be one leak, although the line of this one is not known yet: the other's capture may
+    /// have changed its cause as well.
+    fn may_share(&self, own: &Leak, other: &Self, known: &Leak) -> bool {
+        let alike = |it: &Leak| Leak { line: None, nature: (self.kind, ""), ..it.clone() };
+        let rates = self.bytes_per_step.zip(other.bytes_per_step);
+        let are_close = |(one, other): (f64, f64)| (one - other).abs() <= RATES_DIFFER * one.max(other);
+        alike(own) == alike(known)
+            && self.subject() != other.subject()
+            && self.axis == other.axis
+            && rates.is_some_and(are_close)
+    }
+}
+
+/// Returns the leak of each finding. One whose line is not known yet is the only leak of a known line that it may be.
+fn leaks(all: &[&Finding], session: &Session) -> Vec<Option<Leak>> {
+    let own: Vec<Option<Leak>> = all.iter().map(|it| it.leak(session)).collect();
+    let known: Vec<(&Finding, &Leak)> = all
+        .iter()
+        .zip(&own)
+        .filter_map(|(it, leak)| Some((*it, leak.as_ref().filter(|leak| leak.line.is_some())?)))
+        .collect();
+    let completed = |(it, leak): (&&Finding, &Option<Leak>)| {
+        let leak = leak.as_ref()?;
+        if leak.line.is_some() {
+            return Some(leak.clone());
+        }
+        let alike = known.iter().filter(|(other, known)| it.may_share(leak, other, known)).map(|(_, known)| *known);
+        let alike: BTreeSet<&Leak> = alike.collect();
+        Some(alike.first().copied().filter(|_| alike.len() == 1).unwrap_or(leak).clone())
+    };
+    all.iter().zip(&own).map(completed).collect()
 }
 
 /// Returns the findings with one of each leak that several ranks share, at the place of the first: the gravest, then
-/// `held`, then that of the lowest rank.
+/// `held`, then one whose line is known, then that of the lowest rank.
 pub fn once<'a>(all: &[&'a Finding], held: Option<Identity>, session: &Session) -> Vec<&'a Finding> {
-    let leaks: Vec<Option<Leak>> = all.iter().map(|it| it.leak(session)).collect();
+    grouped(all, held, session).into_iter().filter_map(|group| group.first().copied()).collect()
+}
+
+/// Returns the same ones, each before the others with the same leak, which are ordered by rank.
+pub fn grouped<'a>(all: &[&'a Finding], held: Option<Identity>, session: &Session) -> Vec<Vec<&'a Finding>> {
+    let leaks = leaks(all, session);
     let mut groups: BTreeMap<&Leak, Vec<&'a Finding>> = BTreeMap::new();
     for (it, leak) in all.iter().zip(&leaks) {
         if let Some(leak) = leak {
@@ -50,32 +91,45 @@ pub fn once<'a>(all: &[&'a Finding], held: Option<Identity>, session: &Session) 
         }
     }
     groups.retain(|_, group| probes(group) > 1);
-    let first = |group: &Vec<&'a Finding>| {
-        group
-            .iter()
-            .copied()
-            .min_by_key(|it| (Reverse(it.severity), Some(it.identity()) != held, it.rank, it.subject(), it.ordinal))
-    };
     let mut shown = BTreeSet::new();
-    let one = |(it, leak): (&&'a Finding, &Option<Leak>)| {
-        let Some((leak, group)) = leak.as_ref().and_then(|leak| groups.get_key_value(leak)) else { return Some(*it) };
-        if shown.insert(*leak) { first(group) } else { None }
+    let group = |(it, leak): (&&'a Finding, &Option<Leak>)| {
+        let Some((leak, group)) = leak.as_ref().and_then(|leak| groups.get_key_value(leak)) else {
+            return Some(vec![*it]);
+        };
+        shown.insert(*leak).then(|| first_before_others(group, held))
     };
-    all.iter().zip(&leaks).filter_map(one).collect()
+    all.iter().zip(&leaks).filter_map(group).collect()
+}
+
+fn first_before_others<'a>(group: &[&'a Finding], held: Option<Identity>) -> Vec<&'a Finding> {
+    let mut group = by_rank(group);
+    let first = (0..group.len()).min_by_key(|place| {
+        group.get(*place).map(|it| (Reverse(it.severity), Some(it.identity()) != held, it.culprit.is_none()))
+    });
+    if let Some(prefix) = first.and_then(|place| group.get_mut(..=place)) {
+        prefix.rotate_right(1);
+    }
+    group
+}
+
+fn by_rank<'a>(group: &[&'a Finding]) -> Vec<&'a Finding> {
+    let mut group = group.to_vec();
+    group.sort_by_key(|it| (it.rank, it.subject(), it.ordinal));
+    group
 }
 
 /// Returns those of the findings that are the same leak as this one, by rank: only itself unless ranks share it.
 pub fn sharing<'a>(it: &'a Finding, all: &[&'a Finding], session: &Session) -> Vec<&'a Finding> {
-    let Some(leak) = it.leak(session).filter(|_| all.iter().any(|other| other.identity() == it.identity())) else {
-        return vec![it];
-    };
-    let mut group: Vec<&Finding> =
-        all.iter().copied().filter(|other| other.leak(session).as_ref() == Some(&leak)).collect();
-    if probes(&group) < 2 {
-        return vec![it];
-    }
-    group.sort_by_key(|it| (it.rank, it.subject(), it.ordinal));
-    group
+    let mut groups = grouped(all, None, session).into_iter();
+    let group = groups.find(|group| group.iter().any(|other| other.identity() == it.identity()));
+    group.map_or_else(|| vec![it], |group| by_rank(&group))
+}
+
+/// Returns `ranks 0, 1` of several findings; `None` of one alone, and without known ranks.
+pub fn ranks(group: &[&Finding]) -> Option<String> {
+    let ranks: BTreeSet<u64> = group.iter().filter_map(|it| it.rank).collect();
+    let named = names(ranks.iter().map(u64::to_string)).filter(|_| ranks.len() > 1)?;
+    Some(format!("ranks {named}"))
 }
 
 fn probes(group: &[&Finding]) -> usize {

@@ -1,6 +1,6 @@
 //! A finding in gpuwatch's own words and numbers: how fast, where, when the device is full.
 
-use super::{Finding, Identity, Kind, Standing};
+use super::{Finding, Identity, Kind, Standing, together};
 use crate::{
     facts::units,
     model::analysis::{
@@ -71,13 +71,12 @@ impl Finding {
         self.full_in_us.filter(|it| *it >= A_SECOND && !is_over).map(units::duration)
     }
 
-    /// Describes it in a few words: `out of memory at step 170`, `memory grows 1011 KiB per step`.
+    /// Describes it in a few words, without its rank: `out of memory at step 170`, `memory grows 1011 KiB per step`.
     pub fn brief(&self) -> String {
         let rate = self.slope().map_or_else(String::new, |it| {
             format!(" {}", it.replace('+', "").replace("/step", " per step").replace("/s", " per second"))
         });
-        let who = self.rank.map_or_else(String::new, |it| format!(" (rank {it})"));
-        let what = match (self.kind, self.resource) {
+        match (self.kind, self.resource) {
             (Kind::Oom, _) if self.cause == Cause::SizeSearch => self.cause.entry().title.to_owned(),
             (Kind::Oom, _) => format!("out of memory at {}", self.place(self.first_alert_step)),
             (Kind::Growth, Some(Resource::Host)) => format!("host memory grows{rate}"),
@@ -99,8 +98,18 @@ impl Finding {
                 Some(figures) => format!("{}: {figures}", kind.name()),
                 None => self.cause.entry().title.to_owned(),
             },
-        };
-        format!("{what}{who}")
+        }
+    }
+
+    /// Describes it with its rank, or the ranks that share it: `memory grows 1011 KiB per step (ranks 0, 1)`.
+    pub fn brief_of(&self, sharing: &[&Self]) -> String {
+        format!("{}{}", self.brief(), self.of_whom(sharing))
+    }
+
+    /// Returns ` (rank 1)`, ` (ranks 0, 1)` of those that share it, or nothing.
+    fn of_whom(&self, sharing: &[&Self]) -> String {
+        let own = || self.rank.map(|it| format!("rank {it}"));
+        together::ranks(sharing).or_else(own).map_or_else(String::new, |it| format!(" ({it})"))
     }
 
     /// Compares a rank with the others of its run: `steps take 82 ms, the others' 21 ms`, `wants 61.20 GiB, the others
@@ -128,18 +137,19 @@ impl Finding {
     }
 
     /// Describes it in a few words with the line to blame, if one is known: `train.py:33 keeps 564 KiB a step; full
-    /// after 41 min more`, `out of memory at step 170: train.py:33 keeps 4.00 MiB a step`.
-    pub fn headline(&self) -> String {
-        let who = self.rank.map_or_else(String::new, |it| format!(" (rank {it})"));
+    /// after 41 min more`, `out of memory at step 170: train.py:33 keeps 4.00 MiB a step`. It names the ranks that
+    /// share it.
+    pub fn headline(&self, sharing: &[&Self]) -> String {
+        let who = self.of_whom(sharing);
         let full = self.left().map_or_else(String::new, |it| format!("; full after {it} more"));
         match (self.kind, self.blamed()) {
             (Kind::Growth, Some(line)) => format!("{line}{who}{full}"),
-            (Kind::Oom, Some(line)) => format!("{}: {line}", self.brief()),
+            (Kind::Oom, Some(line)) => format!("{}: {line}", self.brief_of(sharing)),
             (Kind::Oom, None) if self.is_active() => {
                 let sentence = self.sentence.as_ref().map(|it| it.replacen("Out of", "out of", 1));
-                sentence.unwrap_or_else(|| self.brief())
+                sentence.unwrap_or_else(|| self.brief_of(sharing))
             }
-            _ => format!("{}{full}", self.brief()),
+            _ => format!("{}{full}", self.brief_of(sharing)),
         }
     }
 

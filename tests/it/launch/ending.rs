@@ -52,6 +52,36 @@ fn the_end_of_a_probed_job_is_summed_up_in_one_line() {
     assert!(text(&listed.stdout).contains("a run.jsonl.zst  baseline\n"), "{listed:?}");
 }
 
+/// Two ranks with one leak: `run` ends with one finding, and `once` meanwhile explains it once.
+#[test]
+fn a_leak_of_two_ranks_is_one_finding_in_the_last_line_and_of_once() {
+    let home = Home::new();
+    let folder = home.0.path().join("sockets");
+    fs::DirBuilder::new().mode(0o700).create(&folder).unwrap();
+    let path = |name: &str| home.0.path().join(name).display().to_string();
+    let wait = |until: &str| format!("for it in $(seq 2400); do {until} && break; sleep 0.05; done");
+    let once = format!("{PROGRAM:?} once --no-nvml > {}; touch {}", path("once"), path("done"));
+    let both = wait(&format!("[ \"$(wc -l < {})\" = 2 ]", path("alerts")));
+    let rank = |it: usize| {
+        format!(
+            "{PROGRAM:?} demo-job --kind leaking --rank {it} --ranks 2 --rate 200 --directory '{}'",
+            folder.display()
+        )
+    };
+    let last = wait(&format!("[ -e {} ]", path("done")));
+    let job = format!("({both}; {once}) | {} & ({last}) | {}; wait", rank(0), rank(1));
+    fs::write(path("alerts"), "").unwrap();
+    let mut command = home.gpuwatch(&["run", "--on-alert", "/bin/sh", "--on-alert-arg=-c"]);
+    command.arg(format!("--on-alert-arg=echo >> {}", path("alerts"))).args(["--", "sh", "-c", &job]);
+    let output = done(command);
+    let (printed, once) = (printed(&output), fs::read_to_string(path("once")).unwrap());
+    assert!(printed.contains("train.py:87 keeps 4.00 MiB a step (ranks 0, 1); full after "), "{printed}\n{once}");
+    assert!(!printed.contains("; and "), "{printed}");
+    assert_eq!(once.matches("tensors-retained (ranks 0, 1)").count(), 1, "{once}");
+    assert_eq!(once.matches("tensors-retained").count(), 1, "{once}");
+    assert!(once.contains(", the same leak as of rank 0"), "{once}");
+}
+
 #[test]
 fn the_last_line_calls_a_recording_by_its_name_and_a_second_one_of_that_name_is_another_file() {
     let home = Home::new();

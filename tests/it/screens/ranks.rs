@@ -4,15 +4,22 @@
 use super::theme;
 use crate::story::{GIB, MIB, Story, counters, device, fleet, picture, text};
 use gpuwatch::{
+    commands::check::{self, FailOn, Limits},
     facts::event::{
         Fact, Line, ProbeId,
         wire::{Bye, Device, Hello, Live, PROTOCOL},
     },
     model::{
-        analysis::cause::Cause,
+        alerts::Policy,
+        analysis::{
+            cause::Cause,
+            culprit::{Culprit, Spot},
+            severity::Severity,
+        },
         findings::{Finding, findings, together},
     },
     screen::ui::{Command, Focus, Motion, Scope, Screen, Ui, preset::Preset},
+    storage::replay::run::Run,
 };
 
 #[test]
@@ -185,6 +192,65 @@ fn leaks_of_different_lines_or_causes_are_alerts_of_their_own() {
     let apart = [all[0], &other];
     assert_eq!(together::once(&apart, None, &session), apart);
     assert_eq!(together::sharing(&other, &apart, &session), [&other]);
+}
+
+fn culprit(allocated: Spot) -> Box<Culprit> {
+    Box::new(Culprit {
+        allocated,
+        library: None,
+        kept: None,
+        kept_or: Vec::new(),
+        is_kept_by_library: false,
+        bytes_per_step: 4.0 * MIB as f64,
+        blocks_per_step: 1.0,
+        share: 1.0,
+        graph: None,
+        holders: Vec::new(),
+        cause: Cause::GraphRetained,
+        grad: true,
+        sentence: String::new(),
+        advice: String::new(),
+        source: Vec::new(),
+        frames: Vec::new(),
+    })
+}
+
+#[test]
+fn a_leak_whose_line_is_known_on_one_rank_so_far_is_one_alert() {
+    let session = leaking().session();
+    let found = findings(&session);
+    let mut all = found.all.clone();
+    let line = Spot { file: "/w/train.py".into(), line: 87, ..Spot::default() };
+    all[1].culprit = Some(culprit(line));
+    all[1].cause = Cause::GraphRetained;
+    let once = |all: &[Finding]| {
+        let all: Vec<&Finding> = all.iter().collect();
+        together::grouped(&all, None, &session).iter().map(Vec::len).collect::<Vec<_>>()
+    };
+    assert_eq!(once(&all), [2]);
+    // The one with the line stands for both.
+    assert_eq!(together::once(&[&all[0], &all[1]], None, &session), [&all[1]]);
+    let mut faster = all.clone();
+    faster[0].bytes_per_step = all[0].bytes_per_step.map(|it| it * 2.0);
+    assert_eq!(once(&faster), [1, 1], "their rates differ");
+    let mut elsewhere = all.clone();
+    let other = Spot { line: 88, ..all[1].culprit.as_ref().unwrap().allocated.clone() };
+    elsewhere[0].culprit = Some(culprit(other));
+    assert_eq!(once(&elsewhere), [1, 1], "their lines differ");
+}
+
+#[test]
+fn a_check_counts_a_leak_of_two_ranks_once_and_names_them() {
+    let run = Run { session: leaking().session(), is_whole: true, ..Run::default() };
+    let limits =
+        Limits { fail_on: vec![FailOn::Severity(Severity::Warning)], max_growth: Some(1), ..Limits::default() };
+    let verdict = check::judged(run, &limits, &Policy::default());
+    let found = "growth of allocated, +4.00 MiB/step, ranks 0, 1, pids 4000, 4001";
+    assert_eq!(verdict.hits, [format!("warning: {found}"), format!("{found}: more than 1 B/step")]);
+    assert_eq!(verdict.title(), "1 warning: memory grows 4.00 MiB per step (ranks 0, 1)");
+    let text = verdict.text();
+    assert_eq!(text.matches("\nwarning: growth of ").count(), 1, "{text}");
+    assert_eq!(verdict.findings.len(), 2, "its JSON has one of each rank");
 }
 
 #[test]
