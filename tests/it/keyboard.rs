@@ -332,9 +332,7 @@ fn no_sequence_of_keys_leads_to_a_dead_end() {
 #[test]
 fn only_a_visibly_selected_process_can_be_signalled() {
     let session = usual().session();
-    let mut ui = Ui::default();
-    ui.update(Command::Signal, &session);
-    assert_eq!((ui.request.take(), ui.focus), (None, Focus::Processes));
+    let mut ui = Ui { focus: Focus::Processes, ..Ui::default() };
     ui.update(Command::Move(Motion::Last), &session);
     ui.update(Command::Signal, &session);
     let Some(Request::Hold(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
@@ -348,6 +346,33 @@ fn only_a_visibly_selected_process_can_be_signalled() {
     ui.update(Command::Alerts, &session);
     ui.update(Command::Signal, &session);
     assert_eq!(ui.request, None);
+}
+
+/// The list marks a row with `▸`, whichever box is focused; the keys for a process act on that one.
+#[test]
+fn keys_for_a_process_act_on_the_marked_row_in_every_box() {
+    let session = usual().session();
+    let pid = |request: Option<Request>| match request {
+        Some(Request::Hold(it) | Request::AskStart(_, it)) => Some(it.pid),
+        _ => None,
+    };
+    for last in [false, true] {
+        let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
+        if last {
+            ui.update(Command::Move(Motion::Last), &session);
+        }
+        for focus in [Focus::Processes, Focus::Devices, Focus::Ladder, Focus::Alerts] {
+            let mut ui = Ui { focus, ..ui.clone() };
+            let screen = shown(&ui, &session);
+            let below = screen.lines().skip_while(|it| !it.starts_with("─ processes "));
+            let row = below.skip(1).find(|it| it.starts_with('▸')).unwrap_or_else(|| panic!("{focus:?}: {screen}"));
+            let marked =
+                [4242, 4243, 977].into_iter().find(|pid| row.split_whitespace().any(|it| it == pid.to_string()));
+            assert!(marked.is_some(), "{screen}");
+            ui.update(Command::Signal, &session);
+            assert_eq!((pid(ui.request.take()), ui.focus), (marked, focus), "{screen}");
+        }
+    }
 }
 
 #[test]

@@ -249,15 +249,15 @@ impl Ui {
         rows.get(self.place(&rows)).and_then(Row::probed).or_else(|| rows.iter().find_map(Row::probed))
     }
 
-    /// Returns the row that is visibly meant: the selected one if the list is focused, the process of a process screen,
-    /// otherwise the only one.
+    /// Returns the row that is visibly meant: the marked one of the overview, whichever box is focused, the process of
+    /// a process screen, otherwise the only one.
     pub(super) fn meant<'a>(&self, session: &'a Session) -> Option<Row<'a>> {
-        if matches!(self.screen, Screen::Process | Screen::Timeline) {
-            return self.process(session).map(|(process, on)| Row::Probed(process, on));
+        match self.screen {
+            Screen::Process | Screen::Timeline => self.process(session).map(|(process, on)| Row::Probed(process, on)),
+            // Every preset lists processes.
+            Screen::Overview => self.chosen(session),
+            Screen::Device | Screen::Alerts => self.chosen(session).filter(|_| self.rows(session).len() == 1),
         }
-        let is_seen = self.screen == Screen::Overview && self.focus == Focus::Processes;
-        let rows = self.rows(session);
-        rows.get(self.place(&rows)).copied().filter(|_| is_seen || rows.len() == 1)
     }
 
     /// Selects the process after or before the selected one, on any device.

@@ -1,6 +1,6 @@
 //! The menu of signals, and the question before one is sent. Other modules send them.
 
-use super::{Answer, Focus, Request, Screen, Signal, Subject, Ui, rows::Row};
+use super::{Answer, Request, Signal, Subject, Ui, rows::Row};
 use crate::{facts::text::Foreign, model::session::Session};
 
 /// The menu while it is open.
@@ -34,13 +34,7 @@ impl Ui {
         }
         let subject = match self.meant(session) {
             None if self.rows(session).is_empty() => Err("no process is listed that could be signalled"),
-            None => {
-                // A signal requires a visible selection.
-                if self.screen == Screen::Overview {
-                    self.focus = Focus::Processes;
-                }
-                Err("select the process first, in the list of the overview")
-            }
+            None => Err("select the process first, in the list of the overview"),
             Some(Row::Probed(process, _)) if !process.is_alive() => Err("the process has ended"),
             Some(Row::Probed(process, _)) => process
                 .pid

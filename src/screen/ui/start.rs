@@ -1,6 +1,6 @@
 //! The question before gpuwatch starts something at a process. Other modules start it.
 
-use super::{Answer, Focus, NO_PROBES, NO_TRACES, Request, Screen, Start, Subject, Ui, rows::Row};
+use super::{Answer, NO_PROBES, NO_TRACES, Request, Start, Subject, Ui, rows::Row};
 use crate::{
     facts::{event::replayed::WINDOW_STEPS, text::Foreign},
     model::session::Session,
@@ -75,13 +75,7 @@ impl Ui {
                 Start::Probe => "no process is listed that could get a probe",
                 Start::Trace => "no process is listed that could be traced",
             }),
-            None => {
-                // The question requires a visible selection.
-                if self.screen == Screen::Overview {
-                    self.focus = Focus::Processes;
-                }
-                Err("select the process first, in the list of the overview")
-            }
+            None => Err("select the process first, in the list of the overview"),
             Some(row) => what.subject(&row),
         };
         let of_zombie = |it: Subject| session.zombie(it.pid).map_or(Ok(it), Err);
