@@ -1,4 +1,4 @@
-//! Additions to the config file: they keep everything in it, are shown before they are written, and are written
+//! Changes of the config file: they keep everything else in it, are shown before they are written, and are written
 //! completely or not at all.
 
 use super::file::{BYTES_MAX, Fault, File, Reader};
@@ -26,6 +26,32 @@ impl File {
     /// # Errors
     /// Fails if there is no file to write to, or if its contents cannot be read or parsed.
     pub fn allowing(&self, name: &str) -> Result<Option<Edit>, Fault> {
+        self.changing(&format!("\"{name}\": add it to allow in [alerts] by hand"), |list| {
+            if list.iter().any(|it| it.as_str() == Some(name)) {
+                return 0;
+            }
+            push(list, name);
+            1
+        })
+    }
+
+    /// Returns the change that allows alerts of these names no longer; `None` if the file has none of them.
+    ///
+    /// # Errors
+    /// Fails if there is no file to write to, or if its contents cannot be read or parsed.
+    pub fn disallowing(&self, names: &[String]) -> Result<Option<Edit>, Fault> {
+        self.changing("this change: remove it from allow in [alerts] by hand", |list| {
+            let is_meant = |it: &Value| it.as_str().is_some_and(|text| names.iter().any(|name| name == text));
+            let places: Vec<usize> =
+                list.iter().enumerate().filter(|(_, it)| is_meant(it)).map(|(place, _)| place).collect();
+            places.iter().rev().for_each(|place| remove(list, *place));
+            -isize::try_from(places.len()).unwrap_or(isize::MAX)
+        })
+    }
+
+    /// Returns a change of the list of allowed alerts, which returns how many it has added; `None` if it has changed
+    /// nothing.
+    fn changing(&self, what: &str, change: impl Fn(&mut Array) -> isize) -> Result<Option<Edit>, Fault> {
         let Some(path) = self.path() else { return Err(Fault::of(Path::new("config.toml"), NO_HOME)) };
         let fault = |what: String| Fault::of(&path, &what);
         let before = text(&path).map_err(|e| fault(format!("cannot be read: {e}")))?;
@@ -35,18 +61,18 @@ impl File {
         let mut document: DocumentMut = old.parse().map_err(|_broken| fault("is not TOML".to_owned()))?;
         make_room(&mut document);
         let Some(list) = allowed(document.as_table_mut()) else {
-            return Err(fault(format!("has no place for allow = [\"{name}\"]: add it to [alerts] by hand")));
+            return Err(fault(format!("has no place for {what}")));
         };
-        if list.iter().any(|it| it.as_str() == Some(name)) {
+        let added = change(list);
+        if added == 0 {
             return Ok(None);
         }
-        push(list, name);
         let after = document.to_string();
         let after = if has_crlf(old) { after.replace("\r\n", "\n").replace('\n', "\r\n") } else { after };
         // The change must have the intended effect, whatever the file looks like.
-        let is_meant = Reader { file: &file, text: &after }.read()?.policy.allow.len() == known + 1;
-        if !is_meant {
-            return Err(fault(format!("has no place for \"{name}\": add it to allow in [alerts] by hand")));
+        let left = Reader { file: &file, text: &after }.read()?.policy.allow.len();
+        if known.checked_add_signed(added) != Some(left) {
+            return Err(fault(format!("has no place for {what}")));
         }
         Ok(Some(Edit { path, before, after }))
     }
@@ -178,6 +204,23 @@ fn push(list: &mut Array, name: &str) {
     }
 }
 
+/// Removes a name from a list. Comments stay, except one before the comma of the removed name.
+fn remove(list: &mut Array, place: usize) {
+    let text = |it: Option<&RawString>| it.and_then(RawString::as_str).unwrap_or_default().to_owned();
+    let removed = list.remove(place);
+    let (before, after) = (text(removed.decor().prefix()), text(removed.decor().suffix()));
+    // A comment there is about the name before, or about nothing in particular.
+    let kept = before.rsplit_once('\n').map(|it| it.0).filter(|it| it.contains('#')).unwrap_or_default();
+    if let Some(next) = list.get_mut(place) {
+        let own = text(next.decor().prefix());
+        let is_first = place == 0 && kept.is_empty() && !own.contains('#');
+        next.decor_mut().set_prefix(if is_first { before.clone() } else { format!("{kept}{own}") });
+    } else {
+        let end = text(Some(list.trailing()));
+        list.set_trailing(format!("{kept}{after}{end}"));
+    }
+}
+
 /// Returns whether every line ends as on Windows; the editor of TOML would end new ones otherwise.
 fn has_crlf(text: &str) -> bool {
     text.contains('\n') && text.matches('\n').count() == text.matches("\r\n").count()
@@ -195,6 +238,38 @@ mod tests {
 
     fn allowed_in(path: &Path) -> Vec<Name> {
         file(path).read().unwrap().policy.allow
+    }
+
+    #[test]
+    fn a_name_is_removed_and_comments_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.toml");
+        for (before, after) in [
+            ("[alerts]\nallow = [\"oom\"] # mine\n", "[alerts]\nallow = [] # mine\n"),
+            ("[alerts]\nallow = ['oom', 'sawtooth']\n", "[alerts]\nallow = ['sawtooth']\n"),
+            ("[alerts]\nallow = [ 'sawtooth', 'oom' ]\n", "[alerts]\nallow = [ 'sawtooth' ]\n"),
+            (
+                "[alerts]\nallow = [\n  'sawtooth', # epochs\n  'oom',\n  # later:\n  'stall',\n]\n",
+                "[alerts]\nallow = [\n  'sawtooth', # epochs\n  # later:\n  'stall',\n]\n",
+            ),
+            (
+                "[alerts]\nallow = [\n  'sawtooth', # epochs\n  'oom',\n]\n",
+                "[alerts]\nallow = [\n  'sawtooth', # epochs\n]\n",
+            ),
+            ("[alerts]\nallow = [ 'oom' ]\n", "[alerts]\nallow = [ ]\n"),
+            ("[alerts]\nallow = [\n  'stall',\n  'oom'\n]\n", "[alerts]\nallow = [\n  'stall'\n]\n"),
+            ("[alerts]\nallow = [\n  'oom',\n  'stall',\n]\n", "[alerts]\nallow = [\n  'stall',\n]\n"),
+            (
+                "[alerts]\nallow = [\n  # never:\n  'oom', # here\n  'stall',\n]\n",
+                "[alerts]\nallow = [\n  # never: # here\n  'stall',\n]\n",
+            ),
+            ("alerts.allow = [\"oom\"]\r\n# end\r\n", "alerts.allow = []\r\n# end\r\n"),
+        ] {
+            fs::write(&path, before).unwrap();
+            file(&path).disallowing(&["oom".to_owned()]).unwrap().unwrap().write().unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), after);
+            assert!(file(&path).disallowing(&["oom".to_owned()]).unwrap().is_none(), "it is gone");
+        }
     }
 
     #[test]

@@ -52,7 +52,11 @@ pub const SECTIONS: [&str; 4] = ["view", "driver", "alerts", "recordings"];
 
 /// Keys of `[alerts]` without a flag, and what they are for.
 pub const LISTS: [(&str, &str); 2] = [
-    ("allow", "Expected alerts: shown as such; they count in no badge, ring no bell and fail no check."),
+    (
+        "allow",
+        "Expected alerts: shown as such; they count in no badge, ring no bell and fail no check. NAME@train.py is only of \
+         that script, NAME@train.py:87 only of that line.",
+    ),
     ("silence", "Shown, counted and judged by check; they ring no bell and start no program."),
 ];
 

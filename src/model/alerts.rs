@@ -23,7 +23,7 @@ use crate::model::{
 pub use captures::{Captures, longer, question, question_of, words};
 pub use machines::ClusterNews;
 pub use message::{Message, line};
-pub use policy::{Name, Policy, name};
+pub use policy::{Name, Policy, limited, line as line_to_blame, name, script};
 pub use replays::{Due, Replays, has_error, replays_at_end};
 use std::collections::{BTreeMap, BTreeSet};
 

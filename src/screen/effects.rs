@@ -12,7 +12,7 @@ use crate::{
         term::Screen,
         theme::{Background, Choice, Theme},
         ui::{
-            self, Command, Request, Ui,
+            self, Command, Expecting, Request, Ui,
             alerts::Allowing,
             cluster::ClusterUi,
             mouse::{Mouse, Regions},
@@ -66,8 +66,8 @@ pub struct Effects {
     focus: Option<Sender<Focus>>,
     reach: Reach,
     config: Option<File>,
-    /// The pending change of the config file, with the name to allow.
-    edit: Option<(Edit, String)>,
+    /// The pending change of the config file, with what it expects.
+    edit: Option<(Edit, Expecting)>,
     clicks: Clicks,
     regions: Regions,
 }
@@ -198,7 +198,7 @@ impl Effects {
                 }
             }
             Some(Request::Ask(capture)) => self.reach.capture(capture, ui),
-            Some(Request::AskAllow(name)) => self.ask_allow(name, ui),
+            Some(Request::AskAllow(what)) => self.ask_allow(what, ui),
             Some(Request::Allow) => self.allow(ui),
             Some(Request::AskStart(what, subject)) => self.reach.hold(Purpose::Start(what), &subject, ui),
             Some(Request::Start(what)) => self.reach.start(what, ui),
@@ -208,29 +208,32 @@ impl Effects {
         Ok(())
     }
 
-    /// Determines the change that allows a name, and opens the question.
-    fn ask_allow(&mut self, name: String, ui: &mut Ui) {
+    /// Determines the change of what is expected, and opens the question.
+    fn ask_allow(&mut self, what: Expecting, ui: &mut Ui) {
         let Some(config) = &self.config else { return };
-        match config.allowing(&name) {
+        let removes = !what.removed.is_empty();
+        let edit = if removes { config.disallowing(&what.removed) } else { config.allowing(&what.added()) };
+        match edit {
             Err(why) => ui.show_message(why.to_string()),
             // Another program has written it since.
-            Ok(None) => expect(&name, "it is in the list already", ui),
+            Ok(None) => expect(&what, "the config file says so already", ui),
             Ok(Some(edit)) => {
                 ui.allowing = Some(Allowing {
-                    name: name.clone(),
+                    what: what.clone(),
                     lines: edit.lines(),
                     file: edit.path().to_string_lossy().into_owned(),
                     is_new: edit.is_new(),
                 });
-                self.edit = Some((edit, name));
+                self.edit = Some((edit, what));
             }
         }
     }
 
     fn allow(&mut self, ui: &mut Ui) {
-        let Some((edit, name)) = self.edit.take() else { return };
+        let Some((edit, what)) = self.edit.take() else { return };
+        let done = if what.removed.is_empty() { "added to" } else { "removed from" };
         match edit.write() {
-            Ok(()) => expect(&name, &format!("added to {}", edit.path().display()), ui),
+            Ok(()) => expect(&what, &format!("{done} {}", edit.path().display()), ui),
             Err(why) => ui.show_message(why.to_string()),
         }
     }
@@ -251,8 +254,14 @@ impl Effects {
     }
 }
 
-/// Allows a name, and reports that.
-fn expect(name: &str, how: &str, ui: &mut Ui) {
-    ui.policy.allow.extend(Name::read(name));
-    ui.show_message(format!("{name} is expected from now on: {how}"));
+/// Expects alerts, or no longer, and reports that.
+fn expect(what: &Expecting, how: &str, ui: &mut Ui) {
+    let allow = &mut ui.policy.allow;
+    if what.removed.is_empty() {
+        let name = what.added();
+        allow.extend(Name::read(&name));
+        return ui.show_message(format!("{name} is expected from now on: {how}"));
+    }
+    allow.retain(|it| !what.removed.iter().any(|name| name == it.text()));
+    ui.show_message(format!("{} is expected no longer: {how}", what.removed.join(", ")));
 }

@@ -12,6 +12,8 @@ pub mod cluster;
 mod cluster_command;
 /// Commands and requests.
 mod command;
+/// Which alerts to expect.
+mod expecting;
 /// The filter of the process list.
 pub mod filter;
 /// Mouse events.
@@ -56,6 +58,7 @@ use crate::{
 use alerts::{Allowing, Sight};
 pub use attention::Attention;
 pub use command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Start, Subject};
+pub use expecting::{Expecting, Extent};
 use filter::Filter;
 use mouse::Grab;
 use order::Order;

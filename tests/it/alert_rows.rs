@@ -1,9 +1,10 @@
 //! Alerts as rows: selected with keys and mouse on every screen that lists them, followed, copied, explained, allowed.
 
 use crate::{
+    culprit::sites,
     effects::{Job, quits},
     pty::{PATIENCE, until},
-    story::{alerted, picture, text},
+    story::{alerted, blamed, picture, text},
 };
 use gpuwatch::{
     model::{
@@ -15,7 +16,7 @@ use gpuwatch::{
     screen::{
         theme::Theme,
         ui::{
-            Command, Focus, Motion, Request, Screen, Ui,
+            Command, Expecting, Focus, Motion, Request, Screen, Ui,
             alerts::Allowing,
             mouse::{Mouse, Target},
             rows::RowId,
@@ -101,7 +102,8 @@ fn a_selected_alert_is_copied_explained_and_asked_about() {
         ui.update(Command::Back, &session);
         assert_eq!((ui.explained, ui.screen), (None, ui.screen));
         ui.update(Command::Allow, &session);
-        assert_eq!(ui.request.take(), Some(Request::AskAllow(it.cause.id().to_owned())));
+        let Some(Request::AskAllow(asked)) = ui.request.take() else { panic!("{:?}", ui.request) };
+        assert_eq!(asked.added(), it.cause.id());
         let mut only_read = Ui { no_allow: Some("not from here"), ..ui };
         only_read.update(Command::Allow, &session);
         assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("not from here")));
@@ -200,7 +202,7 @@ fn a_click_selects_an_alert_and_two_open_its_process() {
 fn the_question_shows_the_line_and_the_file_and_takes_only_a_yes() {
     let session = alerted().session();
     let allowing = Allowing {
-        name: "scalars-retained".to_owned(),
+        what: Expecting { name: "scalars-retained".to_owned(), ..Expecting::default() },
         lines: vec!["allow = [\"oom\", \"scalars-retained\"]".to_owned()],
         file: "/home/ada/.config/gpuwatch/config.toml".to_owned(),
         is_new: false,
@@ -227,14 +229,14 @@ fn an_alert_is_allowed_in_the_users_file_and_expected_from_then_on() {
     terminal.press("a");
     terminal.shows("expect it: A, or allow = [\"tensors-retained\"]");
     terminal.press("A");
-    terminal.shows("expect tensors-retained?");
+    terminal.shows("expect tensors-retained in every run that reads this file?");
     terminal.shows("allow = [\"tensors-retained\"]");
     terminal.shows("config.toml");
     terminal.press("n");
     terminal.shows("nothing was written");
     assert_eq!(fs::read_to_string(&config).unwrap(), "# mine\n[view]\ntheme = \"paper\" # bright\n");
     terminal.press("A");
-    terminal.shows("expect tensors-retained?");
+    terminal.shows("expect tensors-retained in every run that reads this file?");
     terminal.press("y");
     terminal.shows("tensors-retained is expected from now on: added to ");
     terminal.shows("0 open, 1 expected");
@@ -245,7 +247,53 @@ fn an_alert_is_allowed_in_the_users_file_and_expected_from_then_on() {
     let mut again = job.view(&["--config", config.to_str().unwrap()]);
     again.press("a");
     again.shows("0 open, 1 expected");
+    again.shows("expected by allow = [\"tensors-retained\"]; A undoes it");
+    again.press("A");
+    again.shows("expect tensors-retained no longer?");
+    again.press("y");
+    again.shows("tensors-retained is expected no longer: removed from ");
+    again.shows("1 open, 0 ended");
+    assert!(fs::read_to_string(&config).unwrap().ends_with("\n[alerts]\nallow = []\n"));
     quits(again);
+}
+
+#[test]
+fn an_alert_is_expected_only_of_its_script_or_its_line() {
+    let job = Job::start();
+    let home = tempfile::tempdir().unwrap();
+    let config = home.path().join("config.toml");
+    fs::write(&config, "").unwrap();
+    let mut terminal = job.view(&["--config", config.to_str().unwrap()]);
+    terminal.shows("1 critical");
+    terminal.shows("train.py:87");
+    terminal.press("aA");
+    terminal.shows("expect tensors-retained in every run that reads this file?");
+    terminal.press("s");
+    terminal.shows("expect tensors-retained in runs of train.py?");
+    terminal.press("s");
+    terminal.shows("expect tensors-retained in every run that reads this file?");
+    terminal.press("l");
+    terminal.shows("expect tensors-retained of line train.py:87?");
+    terminal.shows("allow = [\"tensors-retained@train.py:87\"]");
+    terminal.press("y");
+    terminal.shows("expected by allow = [\"tensors-retained@train.py:87\"]; A undoes it");
+    terminal.shows("0 open, 1 expected");
+    assert_eq!(fs::read_to_string(&config).unwrap(), "[alerts]\nallow = [\"tensors-retained@train.py:87\"]\n");
+    quits(terminal);
+}
+
+#[test]
+fn a_limited_name_is_of_one_script_or_one_line() {
+    let session = blamed(sites).session();
+    let found = |name: &str| {
+        let policy = Policy { allow: vec![alerts::Name::read(name).unwrap()], ..Policy::default() };
+        policy.findings(&session).all.iter().filter(|it| it.is_allowed()).count()
+    };
+    let name = alerts::name(findings(&session).all.iter().find(|it| it.culprit.is_some()).unwrap());
+    assert!(found(&name) > 0);
+    for (only, is_meant) in [("train.py", true), ("train.py:41", true), ("train.py:42", false), ("eval.py", false)] {
+        assert_eq!(found(&alerts::limited(&name, only)) > 0, is_meant, "{only}");
+    }
 }
 
 #[test]

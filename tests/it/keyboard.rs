@@ -307,7 +307,7 @@ fn no_sequence_of_keys_leads_to_a_dead_end() {
                 Some(Request::Hold(Subject { pid, .. })) => {
                     ui.dialog = Some(Dialog { pid, command: String::new(), user: user(), place: 0, asked: false });
                 }
-                Some(Request::AskAllow(name)) => ui.allowing = Some(Allowing { name, ..Allowing::default() }),
+                Some(Request::AskAllow(what)) => ui.allowing = Some(Allowing { what, ..Allowing::default() }),
                 Some(Request::AskStart(what, Subject { pid, .. })) => {
                     ui.starting = Some(Starting { what, pid, command: String::new(), user: user() });
                 }
@@ -428,7 +428,7 @@ fn the_help_is_grouped_and_shows_what_is_unavailable_and_why() {
     let reported = unwrapped(&help(readonly, 120, 60));
     for what in [
         "Not here: K F9 signal the process (no signals from here)",
-        "Not here: A expect it (allow) (nothing is written)",
+        "Not here: A expect it, or not (nothing is written)",
         "Not here: + read devices less often, - read devices more often (no driver is read here",
     ] {
         assert!(reported.contains(what), "{what}: {reported}");

@@ -13,7 +13,7 @@ use crate::{
         },
     },
 };
-use std::{collections::BTreeMap, path::Path};
+use std::collections::BTreeMap;
 
 /// How long an ended process keeps its figures, in µs: a scrape may come once a minute.
 const KEPT_US: u64 = 300 * 1_000_000;
@@ -187,20 +187,13 @@ fn described(process: &Process) -> Labels {
     vec![
         ("pid", number(process.any_pid().map(u64::from))),
         ("host", Foreign::new(hello.host.as_str())),
-        ("script", Foreign::new(script(&hello.argv))),
+        ("script", words(process.script())),
         ("framework", words(hello.framework.as_deref())),
         ("framework_version", words(hello.framework_version.as_deref())),
         ("scheduler", words(job.map(|it| it.scheduler.as_str()))),
         ("scheduler_job", words(job.map(|it| it.id.as_str()))),
         ("world_size", number(hello.world_size)),
     ]
-}
-
-/// Returns the name of the first Python file of a command line, otherwise the program's.
-fn script(argv: &[String]) -> &str {
-    let is_python = |word: &&String| Path::new(word).extension().is_some_and(|it| it == "py");
-    let file = argv.iter().find(is_python).or_else(|| argv.first());
-    file.and_then(|it| it.rsplit('/').next()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -216,17 +209,5 @@ mod tests {
         let is_live = |gap: &&Gap| gap.row().place != Place::Device && **gap != Gap::MemPools;
         let gaps = Gap::ALL.iter().filter(is_live);
         assert!(once.count() + gaps.count() + ALERTS <= 30);
-    }
-
-    #[test]
-    fn a_process_goes_by_its_script() {
-        let argv = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        for (line, name) in [
-            ("/usr/bin/python3 -u /home/ada/train.py --key hf_x", "train.py"),
-            ("./bin/trainer --epochs 3", "trainer"),
-            ("", ""),
-        ] {
-            assert_eq!(script(&argv(line)), name);
-        }
     }
 }

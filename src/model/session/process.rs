@@ -31,6 +31,7 @@ use crate::{
     },
 };
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Marks kept per probe.
 pub const MARKS: usize = 64;
@@ -209,6 +210,11 @@ impl Process {
     /// Returns its global rank, if it is one of several.
     pub fn rank(&self) -> Option<u64> {
         self.hello.as_ref()?.rank
+    }
+
+    /// Returns the name of its script: of the first Python file of its command line, otherwise of the program.
+    pub fn script(&self) -> Option<&str> {
+        script(&self.hello.as_ref()?.argv)
     }
 
     /// Returns the first step that its probe counted, if the probe was started in a running job.
@@ -420,6 +426,30 @@ impl OnDevice {
         }
         if new.device_free.is_some() || new.device_total.is_some() {
             self.device_at = at;
+        }
+    }
+}
+
+/// Returns the name of the first Python file of a command line, otherwise of the program.
+fn script(argv: &[String]) -> Option<&str> {
+    let is_python = |word: &&String| Path::new(word).extension().is_some_and(|it| it == "py");
+    let file = argv.iter().find(is_python).or_else(|| argv.first());
+    file.and_then(|it| it.rsplit('/').next()).filter(|it| !it.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_goes_by_its_script() {
+        let argv = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        for (line, name) in [
+            ("/usr/bin/python3 -u /home/ada/train.py --key hf_x", Some("train.py")),
+            ("./bin/trainer --epochs 3", Some("trainer")),
+            ("", None),
+        ] {
+            assert_eq!(script(&argv(line)), name);
         }
     }
 }

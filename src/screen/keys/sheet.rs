@@ -26,7 +26,7 @@ pub fn sections() -> Vec<Section> {
     let asking = [
         ("while a filter is typed", Place::Filter),
         ("in the menu of signals", Place::Signal),
-        ("before an alert is allowed", Place::Allow),
+        ("before an alert is expected", Place::Allow),
         ("before a probe or a trace is started", Place::Start),
     ];
     all.extend(asking.map(|(title, place)| section(title, &move |it| it.place == place)));

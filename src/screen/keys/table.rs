@@ -3,7 +3,7 @@
 use super::{Binding, CONTROL, Group, NONE, Place, SHIFT};
 use crate::{
     screen::ui::{
-        Chart, Command, Edit, Motion,
+        Chart, Command, Edit, Extent, Motion,
         cluster::ClusterCommand,
         snapshot::{Page, SnapshotCommand},
     },
@@ -59,7 +59,7 @@ pub const BINDINGS: &[Binding] = &[
     processes(Command::Attach, "P", "start the probe in it", &[(NONE, KeyCode::Char('P'))]),
     processes(Command::Signal, "K F9", "signal the process", &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))]),
     alerts(Command::Explain, "e", "explain its cause", &[(NONE, KeyCode::Char('e'))]),
-    alerts(Command::Allow, "A", "expect it (allow)", &[(NONE, KeyCode::Char('A'))]),
+    alerts(Command::Allow, "A", "expect it, or not", &[(NONE, KeyCode::Char('A'))]),
     display(Command::Freeze, "Space f", "freeze or resume", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))]),
     display(Command::Slower, "+", "read devices less often", &[(NONE, KeyCode::Char('+'))]),
     display(Command::Faster, "-", "read devices more often", &[(NONE, KeyCode::Char('-'))]),
@@ -88,6 +88,8 @@ pub const BINDINGS: &[Binding] = &[
     signal(Command::Yes, "y", "send it", &[(NONE, KeyCode::Char('y'))]),
     signal(Command::Back, "Esc n", "send none", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
     allow(Command::Yes, "y", "write it", &[(NONE, KeyCode::Char('y'))]),
+    allow(Command::Limit(Extent::Script), "s", "only of its script", &[(NONE, KeyCode::Char('s'))]),
+    allow(Command::Limit(Extent::Line), "l", "only of its line", &[(NONE, KeyCode::Char('l'))]),
     allow(Command::Back, "Esc n", "write nothing", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),
     start(Command::Yes, "y", "start it", &[(NONE, KeyCode::Char('y'))]),
     start(Command::Back, "Esc n", "start none", &[(NONE, KeyCode::Esc), (NONE, KeyCode::Char('n'))]),

@@ -42,7 +42,7 @@ impl Ui {
             Answer::Cancel => self.filter = Filter::default(),
             Answer::Up => return self.travel(Motion::Up, session),
             Answer::Down => return self.travel(Motion::Down, session),
-            Answer::Yes | Answer::Other => {}
+            Answer::Yes | Answer::Limit(_) | Answer::Other => {}
         }
         self.row = self.place(&self.rows(session));
     }

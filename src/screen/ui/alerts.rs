@@ -1,8 +1,8 @@
 //! Alerts as rows: which ones a screen lists, which one is selected, and what keys do with it.
 
 use super::{
-    Answer, Focus, Motion, Request, Screen, Ui, command::AlertAction, filter::Filter, moved, rows::RowId,
-    timeline::XAxis,
+    Answer, Focus, Motion, Request, Screen, Ui, command::AlertAction, expecting::Expecting, filter::Filter, moved,
+    rows::RowId, timeline::XAxis,
 };
 use crate::{
     facts::event::DeviceId,
@@ -28,11 +28,11 @@ pub struct Sight {
     pub below: bool,
 }
 
-/// The question whether to expect an alert from now on.
+/// The question whether to expect an alert from now on, or no longer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allowing {
-    /// The name to add to the list.
-    pub name: String,
+    /// What to expect.
+    pub what: Expecting,
     /// The new or changed lines of the file.
     pub lines: Vec<String>,
     /// The file.
@@ -156,7 +156,7 @@ impl Ui {
         self.alert = Some(it.identity());
         match action {
             AlertAction::Explain => (self.explained, self.help, self.help_scroll) = (Some(it.cause), false, 0),
-            AlertAction::Allow => self.ask_allow(it),
+            AlertAction::Allow => self.ask_allow(it, session),
             AlertAction::Copy => self.request = Some(Request::Copy(alerts::line(it, session))),
             AlertAction::ShowProcess => self.go_to_alert(it, false, session),
             AlertAction::ShowRun => self.go_to_alert(it, true, session),
@@ -169,14 +169,17 @@ impl Ui {
         }
     }
 
-    fn ask_allow(&mut self, it: &Finding) {
+    fn ask_allow(&mut self, it: &Finding, session: &Session) {
         if let Some(why) = self.no_allow {
-            self.show_message(why);
-        } else if it.is_allowed() {
-            self.show_message("this alert is expected already");
-        } else {
-            self.request = Some(Request::AskAllow(alerts::name(it)));
+            return self.show_message(why);
         }
+        self.request = Some(Request::AskAllow(Expecting {
+            name: alerts::name(it),
+            script: alerts::script(it, session).map(str::to_owned),
+            line: alerts::line_to_blame(it),
+            only: None,
+            removed: self.policy.allowing(it, session).into_iter().map(|it| it.text().to_owned()).collect(),
+        }));
     }
 
     /// Opens the process of an alert, or its run at the step at which the alert was raised.
@@ -216,14 +219,16 @@ impl Ui {
         self.open(Screen::Device);
     }
 
-    /// Handles a command while the question is open; anything but yes means no.
+    /// Handles a command while the question is open; anything but yes and a limit means no.
     pub(super) fn confirm_allow(&mut self, answer: Answer) {
-        if self.allowing.take().is_some() {
-            if answer == Answer::Yes {
-                self.request = Some(Request::Allow);
-            } else {
-                self.show_message("nothing was written");
-            }
+        let Some(asked) = self.allowing.take() else { return };
+        match answer {
+            Answer::Yes => self.request = Some(Request::Allow),
+            Answer::Limit(extent) => match asked.what.limited(extent) {
+                Some(it) => self.request = Some(Request::AskAllow(it)),
+                None => self.show_message("nothing was written"),
+            },
+            _ => self.show_message("nothing was written"),
         }
     }
 }

@@ -158,6 +158,7 @@ impl ClusterUi {
             | Command::Sites
             | Command::Explain
             | Command::Allow
+            | Command::Limit(_)
             | Command::Yes
             | Command::Snapshot(_) => {}
         }
@@ -197,7 +198,7 @@ impl ClusterUi {
             Answer::Cancel => *filter = Filter::default(),
             Answer::Up => self.travel(Motion::Up, overview),
             Answer::Down => self.travel(Motion::Down, overview),
-            Answer::Yes | Answer::Other => {}
+            Answer::Yes | Answer::Limit(_) | Answer::Other => {}
         }
     }
 

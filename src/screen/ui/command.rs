@@ -1,6 +1,11 @@
 //! Commands of keys, the state that handles them, and requests to the outside.
 
-use super::{Focus, Scope, Screen, Ui, cluster_command::ClusterCommand, snapshot_command::SnapshotCommand};
+use super::{
+    Focus, Scope, Screen, Ui,
+    cluster_command::ClusterCommand,
+    expecting::{Expecting, Extent},
+    snapshot_command::SnapshotCommand,
+};
 pub use crate::facts::remote::{Signal, Start, Subject};
 use crate::{facts::remote::Capture, model::session::Session, storage::replay};
 use std::time::Duration;
@@ -70,8 +75,10 @@ pub enum Command {
     Sites,
     /// Explain the cause of the selected alert.
     Explain,
-    /// Expect the selected alert from now on.
+    /// Expect the selected alert from now on, or no longer.
     Allow,
+    /// Limit what is expected to a script or a line, or no longer.
+    Limit(Extent),
     /// Confirm.
     Yes,
     /// Switch to the next theme.
@@ -138,7 +145,7 @@ pub enum Edit {
 pub(super) enum AlertAction {
     /// Explain its cause.
     Explain,
-    /// Ask whether to expect it from now on.
+    /// Ask whether to expect it from now on, or no longer.
     Allow,
     /// Copy its line.
     Copy,
@@ -161,6 +168,8 @@ pub enum Answer {
     Cancel,
     /// Confirm.
     Yes,
+    /// Limit to a script or a line, or no longer.
+    Limit(Extent),
     /// Edit the text.
     Edit(Edit),
     /// Any other command.
@@ -176,6 +185,7 @@ impl Command {
             Self::Open => Answer::Accept,
             Self::Back => Answer::Cancel,
             Self::Yes => Answer::Yes,
+            Self::Limit(it) => Answer::Limit(it),
             Self::Edit(it) => Answer::Edit(it),
             Self::Move(
                 Motion::Left | Motion::Right | Motion::First | Motion::Last | Motion::PageUp | Motion::PageDown,
@@ -271,7 +281,7 @@ impl Ui {
             Command::Sites => self.ask_sites(session),
             Command::Replay(it) => self.request = Some(Request::Replay(it)),
             // These need an open question, a filter that the user types, a snapshot, or many machines.
-            Command::Edit(_) | Command::Yes | Command::Snapshot(_) | Command::Cluster(_) => {}
+            Command::Edit(_) | Command::Yes | Command::Limit(_) | Command::Snapshot(_) | Command::Cluster(_) => {}
         }
     }
 }
@@ -291,8 +301,8 @@ pub enum Request {
     Interval(Duration),
     /// Send a request to a probe.
     Ask(Capture),
-    /// Determine the change that allows this name, and ask the user.
-    AskAllow(String),
+    /// Determine the change that expects these alerts, or no longer, and ask the user.
+    AskAllow(Expecting),
     /// Write the change.
     Allow,
     /// Identify the process, and open the menu of signals for it.

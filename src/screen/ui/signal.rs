@@ -61,7 +61,13 @@ impl Ui {
                 self.request = Some(Request::Send(dialog.signal().0));
                 self.dialog = None;
             }
-            Answer::Up | Answer::Down | Answer::Cancel | Answer::Yes | Answer::Edit(_) | Answer::Other
+            Answer::Up
+            | Answer::Down
+            | Answer::Cancel
+            | Answer::Yes
+            | Answer::Limit(_)
+            | Answer::Edit(_)
+            | Answer::Other
                 if dialog.asked =>
             {
                 dialog.asked = false;
@@ -69,7 +75,7 @@ impl Ui {
             Answer::Up => dialog.place = dialog.place.saturating_sub(1),
             Answer::Down => dialog.place = (dialog.place + 1).min(Signal::MENU.len() - 1),
             Answer::Cancel => self.dialog = None,
-            Answer::Yes | Answer::Edit(_) | Answer::Other => {}
+            Answer::Yes | Answer::Limit(_) | Answer::Edit(_) | Answer::Other => {}
         }
     }
 }

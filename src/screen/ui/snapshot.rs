@@ -195,6 +195,7 @@ impl SnapshotUi {
             | Command::Sites
             | Command::Explain
             | Command::Allow
+            | Command::Limit(_)
             | Command::Yes
             | Command::Replay(_)
             | Command::Cluster(_) => {}
@@ -338,7 +339,7 @@ impl SnapshotUi {
             Answer::Edit(it) => filter.edit(it),
             Answer::Accept => filter.typing = false,
             Answer::Cancel => *filter = Filter::default(),
-            Answer::Up | Answer::Down | Answer::Yes | Answer::Other => {}
+            Answer::Up | Answer::Down | Answer::Yes | Answer::Limit(_) | Answer::Other => {}
         }
         if self.page == Page::Trace && answer == Answer::Accept {
             self.show(Page::Stacks);

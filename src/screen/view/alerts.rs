@@ -200,11 +200,17 @@ fn ranks(it: &Finding, context: &RenderContext) -> Option<String> {
     names(all.iter().map(|it| verdict::whose(it, context))).filter(|_| all.len() > 1)
 }
 
-/// Returns how to make it expected; `None` if it is.
+/// Returns how to make it expected, or, if it is, by which names, and how to undo that.
 fn allow(it: &Finding, context: &RenderContext) -> Option<String> {
     let key = keys::BINDINGS.iter().find(|it| it.command == Command::Allow && context.ui.no_allow.is_none());
-    let key = key.map_or_else(String::new, |it| format!("{}, or ", it.keys));
-    (!it.is_allowed()).then(|| format!("expect it: {key}allow = [\"{}\"]", alerts::name(it)))
+    if !it.is_allowed() {
+        let key = key.map_or_else(String::new, |it| format!("{}, or ", it.keys));
+        return Some(format!("expect it: {key}allow = [\"{}\"]", alerts::name(it)));
+    }
+    let undo = key.map_or_else(String::new, |it| format!("; {} undoes it", it.keys));
+    let by = context.ui.policy.allowing(it, context.session);
+    let by = names(by.iter().map(|it| format!("\"{}\"", cells::raw(it.text()))))?;
+    Some(format!("expected by allow = [{by}]{undo}"))
 }
 
 struct List<'a> {

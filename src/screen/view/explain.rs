@@ -6,7 +6,10 @@ use super::{
 };
 use crate::{
     model::analysis::cause::Cause,
-    screen::{theme::Role, ui::alerts::Allowing},
+    screen::{
+        theme::Role,
+        ui::{Extent, alerts::Allowing},
+    },
 };
 use ratatui::{
     buffer::Buffer,
@@ -43,22 +46,44 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
 
 /// Draws the open question.
 pub(super) fn question(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
-    let Some(Allowing { name, lines, file, is_new }) = &context.ui.allowing else { return };
+    let Some(Allowing { what, lines, file, is_new }) = &context.ui.allowing else { return };
     let inner = usize::from(area.width.min(WIDTH).saturating_sub(4));
     let mut shown = Vec::new();
     let mut add = |words: &str, role| {
         let wrapped = cells::wrapped(&cells::raw(words), inner);
         shown.extend(wrapped.iter().map(|it| Line::styled(format!(" {it}"), context.style(role))));
     };
-    add(&format!("expect {name}? It then counts in no badge, rings no bell and fails no check."), Role::Title);
-    add(&format!("{} {file}:", if *is_new { "makes" } else { "writes into" }), Role::Text);
+    let (asked, does) = if what.removed.is_empty() {
+        let of = match what.only.and_then(|it| Some((it, what.limit(it)?))) {
+            None => "in every run that reads this file".to_owned(),
+            Some((Extent::Script, script)) => format!("in runs of {script}"),
+            Some((Extent::Line, line)) => format!("of line {line}"),
+        };
+        let asked = format!("expect {} {of}? It then counts in no badge, rings no bell and fails no check.", what.name);
+        (asked, if *is_new { "makes" } else { "writes into" })
+    } else {
+        let names = what.removed.join(", ");
+        (format!("expect {names} no longer? It then counts, rings and fails a check again."), "removes it from")
+    };
+    add(&asked, Role::Title);
+    add(&format!("{does} {file}:"), Role::Text);
     for line in lines.iter().filter(|it| !it.is_empty()) {
         add(line, Role::Good);
     }
-    shown.push(Line::from(vec![
-        Span::styled(" y", context.style(Role::Key)),
-        Span::styled(" writes it; any other key does not", context.style(Role::Text)),
-    ]));
+    let limits = [("s", Extent::Script), ("l", Extent::Line)];
+    let limits = limits.into_iter().filter(|_| what.removed.is_empty());
+    let mut answers = vec![("y", "writes it".to_owned())];
+    answers.extend(limits.filter_map(|(key, it)| {
+        let limit = what.limit(it)?;
+        Some((key, if what.only == Some(it) { "every run".to_owned() } else { format!("only {}", cells::raw(limit)) }))
+    }));
+    for (key, words) in answers {
+        shown.push(Line::from(vec![
+            Span::styled(format!(" {key}"), context.style(Role::Key)),
+            Span::styled(format!(" {words}"), context.style(Role::Text)),
+        ]));
+    }
+    shown.push(Line::styled(" any other key writes nothing", context.style(Role::Text)));
     let frame =
         Frame { title: "expect an alert", hint: "Esc: back", hint_more: "Esc: back", border: Role::Bad, width: WIDTH };
     over::draw(buffer, area, &frame, &shown, 0, context);
