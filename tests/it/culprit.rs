@@ -4,7 +4,7 @@ use crate::{
     browser::{self, Browser},
     check::{ACTIVATIONS, check, judged, lines_of, write},
     pty::PROGRAM,
-    story::{GIB, MIB, Story, counters, one_rank},
+    story::{GIB, MIB, Story, counters, one_rank, picture, text},
 };
 use gpuwatch::{
     facts::{
@@ -18,7 +18,14 @@ use gpuwatch::{
         alerts::{News, Policy},
         findings::findings,
     },
-    storage::recording::encode,
+    screen::{
+        theme::Theme,
+        ui::{Screen, Ui},
+    },
+    storage::{
+        recording::encode,
+        replay::{Replay, find::find},
+    },
 };
 use serde_json::Value;
 use std::{
@@ -244,6 +251,88 @@ fn the_report_shows_the_culprit_with_its_lines_and_folds_its_stack() {
         page.until("document.querySelector('#findings details').open");
         let stack = page.text("document.querySelector('#findings details').innerText");
         assert!(stack.contains("site-packages") && stack.contains("train.py:52 in <module>"), "{stack}");
+    }
+}
+
+/// The line that keeps is in another file, whose lines the probe sends as well, or in a library.
+fn apart(at_us: u64, step: u64) -> Sites {
+    let mut sites = sites(at_us, step);
+    let line = |line, text: &str| Place { file: KEEPER.into(), line, text: text.into(), ..Place::default() };
+    for it in sites.sites.iter_mut().filter(|it| it.kept.is_some()) {
+        it.kept = Some(line(7, "    kept.append(loss)"));
+        it.source.extend([line(6, "def keep(loss):"), line(7, "    kept.append(loss)")]);
+    }
+    sites
+}
+
+fn of_library(at_us: u64, step: u64) -> Sites {
+    let mut sites = apart(at_us, step);
+    sites.sites.iter_mut().flat_map(|it| &mut it.kept).for_each(|it| it.library = true);
+    sites
+}
+
+/// An earlier probe sends the line that keeps without those around it.
+fn bare(at_us: u64, step: u64) -> Sites {
+    let mut sites = apart(at_us, step);
+    sites.sites.iter_mut().for_each(|it| it.source.retain(|line| line.file.is_empty()));
+    sites
+}
+
+const KEEPER: &str = "/home/ada/keep.py";
+
+fn made(path: &Path, page: &Path) {
+    let made = Command::new(PROGRAM).arg("report").arg(path).arg("-o").arg(page).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+}
+
+#[test]
+fn report_and_screens_blame_one_line_and_show_both_places() {
+    let dir = tempfile::tempdir().unwrap();
+    let near: fn(u64, u64) -> Sites = sites;
+    for (is_apart, sites, blamed) in [
+        (false, near, (FILE, 41)),
+        (true, apart, (KEEPER, 7)),
+        (true, bare, (KEEPER, 7)),
+        (true, of_library, (FILE, 40)),
+    ] {
+        let path = recorded(dir.path(), sites);
+        let page = dir.path().join("a.json");
+        made(&path, &page);
+        let whole: Value = serde_json::from_str(&fs::read_to_string(&page).unwrap()).unwrap();
+        fs::remove_file(&page).unwrap();
+        let culprit = &grown(&whole["run"])["culprit"];
+        let reported = (culprit["leading"]["file"].as_str().unwrap(), culprit["leading"]["line"].as_u64().unwrap());
+        let replay = Replay::load(find(&[path]).unwrap().recordings, None, |_, _| {});
+        let ui = Ui { screen: Screen::Alerts, ..Ui::default() };
+        let screen = text(&picture(replay.shown(), &ui, &Theme::builtin("dusk").unwrap(), 120, 60));
+        assert_eq!(reported, blamed, "{culprit:#}");
+        let is_marked = |it: &str| it.trim_start().starts_with(&format!("▸ {:>4}  ", blamed.1));
+        assert_eq!(screen.lines().filter(|it| is_marked(it)).count(), 1, "{screen}");
+        let labels = ["allocated at train.py:40\n", "kept at keep.py:7\n"].map(|it| screen.contains(it));
+        assert_eq!(labels, [is_apart; 2], "{screen}");
+        let is_shown = |line: u64, text: &str| screen.contains(&format!("{line}  {text}\n"));
+        assert!(is_shown(40, "loss = F.cross_entropy(out, target)"), "{screen}");
+        assert!(!is_apart || screen.contains("kept.append(loss)\n"), "{screen}");
+    }
+}
+
+#[test]
+fn the_page_shows_both_places_and_marks_the_line_to_blame() {
+    test_tiers::full!("a browser draws the page");
+    let browser = test_tiers::needs!(browser::found());
+    let dir = tempfile::tempdir().unwrap();
+    for (name, sites, marked) in [
+        ("apart", apart as fn(u64, u64) -> Sites, "kept.append(loss)"),
+        ("library", of_library, "loss = F.cross_entropy"),
+    ] {
+        let page = dir.path().join(format!("{name}.html"));
+        made(&recorded(dir.path(), sites), &page);
+        let mut page = Browser::open(browser, &page, 1200, false);
+        assert_eq!(page.troubles(), [""; 0]);
+        let shown = page.text("document.querySelector('#findings').innerText");
+        assert!(shown.contains("allocated at train.py:40:") && shown.contains("kept at keep.py:7:"), "{shown}");
+        let lines = page.text("[...document.querySelectorAll('#findings .marked')].map(it => it.innerText).join('|')");
+        assert!(lines.contains(marked) && !lines.contains('|'), "{lines}");
     }
 }
 

@@ -94,6 +94,7 @@ fn a_leak_is_reported_with_line_and_holder_and_the_job_is_unchanged() {
     assert_eq!(sites.why, "asked");
     let kept = site.kept.as_ref().expect("the line that keeps it");
     assert_eq!((kept.line, kept.text.as_str()), (line_of("kept.append(output"), "kept.append(output.detach())"));
+    assert!(site.source.iter().any(|it| it.line == kept.line), "its lines are there too: {site:#?}");
     let by: Vec<_> = site.holders.iter().map(|it| (it.by.as_str(), it.name.as_deref())).collect();
     assert_eq!(by, [("item", None), ("global", Some("kept"))]);
     assert_eq!(site.owners[0].shape, [512, 8]);

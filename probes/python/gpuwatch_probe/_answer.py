@@ -127,7 +127,7 @@ def site(stacks, sources, group, grew, sizes, held=None):
     if stack:
         library = stacks.library(stack)
         report["library"] = library and wire_frame(library)
-        report["source"] = [{"line": line, "text": text} for line, text in lines(frame[0], frame[1], sources=sources)]
+        report["source"] = excerpts(sources, frame[0], frame[1])
     if holders:
         owners = report["owners"]
         has_graph = bool(owners) and all(it["grad"] for it in owners)
@@ -135,7 +135,18 @@ def site(stacks, sources, group, grew, sizes, held=None):
         for it in kept:
             it.update({"library": True} if stacks.rank(it["file"]) != OWN else {})
         report["kept"], report["kept_or"] = kept[0] if kept else None, kept[1:]
+        if stack and kept:
+            report["source"] = excerpts(sources, frame[0], frame[1], kept[0])
     return {name: value for name, value in report.items() if value not in (None, [])}
+
+
+def excerpts(sources, file, line, kept=None):
+    """Returns the lines around the allocating one, and around the line that keeps, in order; another file last."""
+    found = {(file, at): text for at, text in lines(file, line, sources=sources)}
+    if kept:
+        found.update({(kept["file"], at): text for at, text in lines(kept["file"], kept["line"], sources=sources)})
+    order = sorted(found, key=lambda it: (it[0] != file, it[1]))
+    return [dict({"line": at, "text": found[of, at]}, **({} if of == file else {"file": of})) for of, at in order]
 
 
 def send(native, report, is_answer):

@@ -2,11 +2,20 @@
 // stack folded away.
 function tellCulprit(it, box) {
   box.append(make("p", it.sentence + ".", "culprit"), make("p", "→ " + it.advice, "advice"));
-  const kept = it.kept || it, is = (one, other) => one.line === other.line && one.file === other.file;
-  if (it.source.length) {
-    const lines = make("pre", null, "source"), marked = line => is(line, kept) ? "▸ " : is(line, it) ? "· " : "  ";
-    it.source.forEach(line => lines.append(make("span", marked(line) + String(line.line).padStart(5) + "  " + (line.text || "") + "\u00a0", is(line, kept) ? "marked" : null), "\n"));
-    box.append(lines);
+  const is = (one, other) => Boolean(other) && one.line === other.line && one.file === other.file;
+  const marked = line => is(line, it.leading) ? "▸ " : is(line, it) ? "· " : "  ";
+  const runs = [];
+  for (const line of it.source) {
+    const last = runs.at(-1), before = last && last.at(-1);
+    if (before && before.file === line.file && before.line + 1 === line.line) last.push(line); else runs.push([line]);
+  }
+  for (const lines of runs) {
+    const has = spot => lines.some(line => is(line, spot)), name = spot => spot.file.split("/").pop() + (/^In \[.*\]$/.test(spot.file) ? ", line " : ":") + spot.line;
+    const label = [has(it) ? "allocated at " + name(it) : null, has(it.kept) ? "kept at " + name(it.kept) : null].filter(known).join(", ");
+    if (runs.length > 1 && label) box.append(make("p", label + ":", "faint"));
+    const excerpt = make("pre", null, "source");
+    lines.forEach(line => excerpt.append(make("span", marked(line) + String(line.line).padStart(5) + "  " + (line.text || "") + "\u00a0", is(line, it.leading) ? "marked" : null), "\n"));
+    box.append(excerpt);
   }
   const stack = make("details"), list = make("ol");
   stack.append(make("summary", "where it is allocated: " + call(it)));

@@ -34,17 +34,20 @@ pub(super) fn answer(it: &Sites) -> String {
 fn write(out: &mut String, it: &Culprit) {
     let _ = writeln!(out, "{}\n  {}", it.sentence, it.advice);
     let leading = it.leading();
-    for line in &it.source {
-        let is = |it: &Spot| it.line == line.line && it.file == line.file;
-        let mark = if is(leading) {
-            '>'
-        } else if is(&it.allocated) {
-            '-'
-        } else {
-            ' '
+    let line = |line: &Spot| {
+        let mark = match (line.is_at(leading), line.is_at(&it.allocated)) {
+            (true, _) => '>',
+            (false, true) => '-',
+            (false, false) => ' ',
         };
         let text = Foreign::new(line.text.raw()).to_string();
-        let _ = writeln!(out, "{}", format!("  {mark} {:>4}  {text}", line.line).trim_end());
+        format!("  {mark} {:>4}  {text}", line.line)
+    };
+    for (label, lines) in it.excerpts() {
+        let shown = label.map(|it| format!("    {it}")).into_iter().chain(lines.iter().map(line));
+        for it in shown {
+            let _ = writeln!(out, "{}", it.trim_end());
+        }
     }
 }
 

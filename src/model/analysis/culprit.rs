@@ -81,7 +81,7 @@ pub struct Culprit {
     pub sentence: String,
     /// The remedy, in a sentence.
     pub advice: String,
-    /// The lines around the allocating one, as the probe read them then.
+    /// The lines around the allocating one, and around the keeping one, as the probe read them then.
     pub source: Vec<Spot>,
     /// The whole stack, innermost first.
     pub frames: Vec<Spot>,
@@ -263,6 +263,13 @@ fn culprit(group: &Group, over: Over) -> Culprit {
         source,
         frames: site.frames.iter().map(frame).collect(),
     };
+    // An earlier probe sends only the lines around the allocating one.
+    if let Some(kept) = it.kept.clone().filter(|kept| !kept.text.raw().is_empty())
+        && !it.source.iter().any(|line| line.is_at(&kept))
+    {
+        it.source.push(kept);
+        it.source.sort_by_key(|line| (line.file != it.allocated.file, line.line));
+    }
     it.sentence = words::sentence(&it, group, over);
     it.advice = advice::advice(&it, group);
     it
@@ -290,6 +297,21 @@ impl Culprit {
         self.kept.as_ref().filter(|_| !(self.is_kept_by_library && is_own)).unwrap_or(&self.allocated)
     }
 
+    /// Returns its lines of source in runs of consecutive lines. Of several, each has a label: `kept at train.py:87`,
+    /// `allocated at model.py:12`.
+    pub fn excerpts(&self) -> Vec<(Option<String>, &[Spot])> {
+        let follows = |one: &Spot, next: &Spot| one.file == next.file && one.line.checked_add(1) == Some(next.line);
+        let runs: Vec<&[Spot]> = self.source.chunk_by(follows).collect();
+        let label = |lines: &[Spot]| {
+            let has = |spot: &Spot| lines.iter().any(|line| line.is_at(spot));
+            let kept = self.kept.as_ref().filter(|it| has(it)).map(|it| format!("kept at {}", it.place()));
+            let allocated = has(&self.allocated).then(|| format!("allocated at {}", self.allocated.place()));
+            Some([allocated, kept].into_iter().flatten().collect::<Vec<_>>().join(", ")).filter(|it| !it.is_empty())
+        };
+        let is_one = runs.len() < 2;
+        runs.into_iter().map(|lines| (label(lines).filter(|_| !is_one), lines)).collect()
+    }
+
     /// Describes what happens and the remedy, in one line.
     pub fn summary(&self) -> String {
         format!("{}: {}", self.sentence, self.advice)
@@ -300,6 +322,11 @@ impl Spot {
     /// The line of a frame.
     pub fn of(it: &Frame) -> Self {
         frame(it)
+    }
+
+    /// Returns whether both are the same line.
+    pub fn is_at(&self, other: &Self) -> bool {
+        self.line == other.line && self.file == other.file
     }
 
     /// Formats as `train.py:41`, the file by its name alone.

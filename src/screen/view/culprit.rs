@@ -60,7 +60,16 @@ pub(super) fn details(process: &Process, on: &OnDevice, width: usize, context: &
     lines
 }
 
-/// Returns at most `most` of the lines around the leading one, which is marked, as is the allocating one.
+/// Returns at most `most` of the lines around the leading one, which is marked, and as many around the allocating one
+/// if that is elsewhere.
+///
+/// ```text
+///   allocated at model.py:12
+/// · 12  return self.net(x)
+///   kept at train.py:41
+///   40  loss = model(batch)
+/// ▸ 41  losses.append(loss)
+/// ```
 pub(super) fn source(
     it: &Culprit,
     most: usize,
@@ -68,16 +77,35 @@ pub(super) fn source(
     width: usize,
     context: &RenderContext,
 ) -> Vec<Line<'static>> {
+    let mut lines = Vec::new();
+    for (label, excerpt) in it.excerpts() {
+        if let Some(label) = label {
+            let words = format!("{}  {label}", " ".repeat(indent));
+            lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
+        }
+        lines.extend(self::excerpt(it, excerpt, most, indent, width, context));
+    }
+    lines
+}
+
+fn excerpt(
+    it: &Culprit,
+    lines: &[Spot],
+    most: usize,
+    indent: usize,
+    width: usize,
+    context: &RenderContext,
+) -> Vec<Line<'static>> {
     let leading = it.leading();
-    let is = |one: &Spot, other: &Spot| one.line == other.line && one.file == other.file;
-    let lead = it.source.iter().position(|line| is(line, leading)).unwrap_or(it.source.len() / 2);
-    let from = lead.saturating_sub(most / 2).min(it.source.len().saturating_sub(most));
-    let shown = it.source.iter().skip(from).take(most);
+    let place_of = |spot: &Spot| lines.iter().position(|line| line.is_at(spot));
+    let lead = place_of(leading).or_else(|| place_of(&it.allocated)).unwrap_or(lines.len() / 2);
+    let from = lead.saturating_sub(most / 2).min(lines.len().saturating_sub(most));
+    let shown = lines.iter().skip(from).take(most);
     // Remove their common indentation.
     let depth = |it: &Spot| it.text.raw().len() - it.text.raw().trim_start_matches(' ').len();
-    let common = it.source.iter().filter(|it| !it.text.raw().trim().is_empty()).map(depth).min().unwrap_or(0);
+    let common = lines.iter().filter(|it| !it.text.raw().trim().is_empty()).map(depth).min().unwrap_or(0);
     let line = |line: &Spot| {
-        let (mark, role) = match (is(line, leading), is(line, &it.allocated)) {
+        let (mark, role) = match (line.is_at(leading), line.is_at(&it.allocated)) {
             (true, _) => ('▸', Role::Title),
             (false, true) => ('·', Role::Text),
             (false, false) => (' ', Role::Dim),

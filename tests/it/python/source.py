@@ -5,6 +5,7 @@ import linecache
 import os
 import time
 
+from gpuwatch_probe._answer import excerpts
 from gpuwatch_probe._source import Sources, is_newer, kept_at, lines
 
 
@@ -354,6 +355,16 @@ assert kept_at(kept, [{"file": "nowhere.py", "line": 1, "function": "f"}])[0]["l
 assert kept_at([], stack) == []
 assert kept_at([step("global", "no name")], stack) == []
 assert kept_at([step("attribute", "0", "Net")], stack) == []
+
+# The lines around both places, those of another file last; places that overlap are shown once.
+found = excerpts(Sources(), "library.py", 2, kept_at(kept, stack)[0])
+assert [(it.get("file"), it["line"]) for it in found] == [(None, 1), (None, 2)] + [("job.py", at) for at in (1, 2, 3)]
+with open("long.py", "w") as out:
+    out.write("".join("it = %d\n" % at for at in range(1, 30)))
+far = excerpts(Sources(), "long.py", 20, {"file": "long.py", "line": 5})
+assert [it["line"] for it in far] == [3, 4, 5, 6, 7, 18, 19, 20, 21, 22] and not any("file" in it for it in far)
+near = excerpts(Sources(), "long.py", 8, {"file": "long.py", "line": 6})
+assert [it["line"] for it in near] == [4, 5, 6, 7, 8, 9, 10] and near[0]["text"] == "it = 4"
 
 # A file written after the job began is not the code that runs.
 assert not is_newer("job.py", time.time() + 60) and is_newer("job.py", time.time() - 60)

@@ -118,7 +118,7 @@ pub struct Site {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub kept_or: Vec<Place>,
-    /// The lines around `line`, read by the probe at that moment.
+    /// The lines around `line`, and around the line that keeps, read by the probe at that moment.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Vec::is_empty"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::list::<_, _, PARTS_MAX>"))]
     pub source: Vec<Place>,

@@ -4,7 +4,8 @@ use super::{Culprit, Spot};
 use serde_json::{Value, json};
 
 impl Culprit {
-    /// Fields: `file`, `line`, `function`, `text` (of the line that allocates), `kept` (the same for the line that
+    /// Fields: `file`, `line`, `function`, `text` (of the line that allocates), `leading` (`file`, `line` of the one to
+    /// blame), `kept` (the same for the line that
     /// keeps, without the function; `null` if it was not found), `kept_or[]` (other lines that may keep it instead),
     /// `library` (the innermost library frame that the line calls), `bytes_per_step`, `blocks_per_step`, `graph` (the
     /// part of both that autograd holds; `null` without), `holders[]` (in words, from the tensor outwards), `sentence`,
@@ -18,6 +19,7 @@ impl Culprit {
             "line": self.allocated.line,
             "function": self.allocated.function,
             "text": text(&self.allocated),
+            "leading": {"file": self.leading().file, "line": self.leading().line},
             "library": self.library.as_ref().map(frame),
             "kept": self.kept.as_ref().map(kept),
             "kept_or": self.kept_or.iter().map(kept).collect::<Vec<_>>(),
