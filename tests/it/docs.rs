@@ -198,6 +198,19 @@ fn the_reference_matches_the_program() {
     }
 }
 
+/// The hand-written tables of the rungs call every gap as the screens do.
+#[test]
+fn the_tables_of_the_rungs_have_the_names_of_the_screens() {
+    let names = Gap::ALL.map(|it| it.row().name);
+    for file in ["README.md", "docs/ladder.md"] {
+        let text = fs::read_to_string(root().join(file)).unwrap();
+        let rows = text.lines().skip_while(|it| !it.starts_with("| rung | gap above it |")).skip(2);
+        let cells = rows.take_while(|it| it.starts_with('|')).filter_map(|it| it.split(" | ").nth(1));
+        let words: Vec<&str> = cells.map(|it| it.split([':', '|']).next().unwrap_or_default().trim()).collect();
+        assert!(words.len() == 7 && words.iter().all(|it| names.contains(it)), "{file}: {words:?}");
+    }
+}
+
 /// The table of gaps in the page of the ladder.
 #[test]
 fn the_page_of_the_ladder_has_every_gap() {
