@@ -11,7 +11,10 @@ use signal_hook::iterator::Signals;
 use std::{future::pending, io, process, thread, time::Duration};
 use tokio::{
     select,
-    sync::mpsc::{self, channel},
+    sync::{
+        mpsc::{self, channel},
+        watch,
+    },
     task::yield_now,
     time::{Instant, sleep_until, timeout},
 };
@@ -24,6 +27,9 @@ pub const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// How long another machine may take for its last answer after the user has quit.
 const SETTLING: Duration = Duration::from_secs(1);
+
+/// How long the terminal may take for its first reply after the user has quit.
+const LAST_REPLY: Duration = Duration::from_millis(100);
 
 /// Keys that wait for the loop; more wait in the terminal.
 const KEYS: usize = 64;
@@ -84,30 +90,45 @@ pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io:
     if effects.needs_background() {
         effects.set_background(screen.background(&mut typed));
     }
+    let mut unanswered = typed.unanswered();
     let mut inputs = inputs(typed)?;
+    let end = shown(view, &mut effects, &mut screen, (&mut signals, &mut inputs)).await;
+    if last_reply(&mut unanswered, LAST_REPLY).await {
+        screen.discard_input();
+    }
+    Ok(end)
+}
+
+/// Shows a view until the user, a signal or the terminal ends it.
+async fn shown(
+    view: &mut impl View,
+    effects: &mut Effects,
+    screen: &mut Screen,
+    (signals, inputs): (&mut mpsc::Receiver<i32>, &mut mpsc::Receiver<io::Result<Input>>),
+) -> End {
     while !view.ui().quit {
         let due = view.due();
         let served = select! {
             biased;
-            Some(signal) = signals.recv() => return Ok(End::Signal(signal)),
+            Some(signal) = signals.recv() => return End::Signal(signal),
             input = inputs.recv() => match input {
                 Some(Ok(input)) => {
-                    view.input(&input, &mut effects);
-                    effects.serve(view.ui(), &mut screen)
+                    view.input(&input, effects);
+                    effects.serve(view.ui(), screen)
                 }
                 // No more input: the terminal is gone.
-                Some(Err(_)) | None => return Ok(End::Quit),
+                Some(Err(_)) | None => return End::Quit,
             },
             () = sleep_until(due) => {
                 // Sources that recur at the same moment send first.
                 yield_now().await;
-                view.draw(&mut screen, &mut effects)
+                view.draw(screen, effects)
             }
             reply = effects.reply() => {
                 effects.show(reply, view.ui());
-                view.draw(&mut screen, &mut effects)
+                view.draw(screen, effects)
             }
-            news = view.wait() => view.fold(news, &mut screen),
+            news = view.wait() => view.fold(news, screen),
         };
         if served.is_err() {
             break;
@@ -115,7 +136,18 @@ pub async fn run(view: &mut impl View, mut effects: Effects, mouse: bool) -> io:
     }
     // Ending the links now could lose a signal that the user has confirmed.
     let _ = timeout(SETTLING, effects.settle()).await;
-    Ok(End::Quit)
+    End::Quit
+}
+
+/// Waits briefly for the first reply of a terminal that has not replied yet: after gpuwatch has ended, the shell would
+/// take it for typed. Returns whether one was missing.
+async fn last_reply(unanswered: &mut watch::Receiver<bool>, wait: Duration) -> bool {
+    let is_missing = *unanswered.borrow();
+    if is_missing {
+        // Fails once the reader of input has ended.
+        let _ = timeout(wait, unanswered.wait_for(|it| !*it)).await;
+    }
+    is_missing
 }
 
 /// Waits for what a thread sends, until it is done; then never returns, as [`View::wait`] does.
@@ -159,4 +191,29 @@ fn signals() -> io::Result<mpsc::Receiver<i32>> {
         }
     })?;
     Ok(receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::runtime::Builder;
+
+    #[test]
+    fn the_end_waits_briefly_for_the_first_reply_of_the_terminal() {
+        let runtime = Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (sender, mut unanswered) = watch::channel(true);
+            assert!(last_reply(&mut unanswered, Duration::ZERO).await, "the terminal never replies");
+            let late = async {
+                yield_now().await;
+                sender.send_replace(false)
+            };
+            // With an endless wait, the reply ends it.
+            assert_eq!(tokio::join!(last_reply(&mut unanswered, Duration::MAX), late), (true, true));
+            assert!(!last_reply(&mut unanswered, Duration::MAX).await, "it has replied");
+            sender.send_replace(true);
+            drop(sender);
+            assert!(last_reply(&mut unanswered, Duration::MAX).await, "nothing reads input any more");
+        });
+    }
 }

@@ -23,7 +23,10 @@ pub use inputs::Inputs;
 use ratatui::{buffer::Buffer, layout::Rect};
 use rustix::{
     process::{Signal, kill_current_process_group},
-    termios::{InputModes, LocalModes, OptionalActions, OutputModes, tcgetattr, tcgetwinsize, tcsetattr},
+    termios::{
+        InputModes, LocalModes, OptionalActions, OutputModes, QueueSelector, tcflush, tcgetattr, tcgetwinsize,
+        tcsetattr,
+    },
 };
 use shown::Picture;
 use std::{
@@ -97,6 +100,12 @@ impl Screen {
         let is_asked = background::can_reply(get) && self.to.send(background::QUESTION).is_ok();
         let reported = is_asked.then(|| background::wait(typed)).flatten();
         reported.or_else(|| background::of_environment(get))
+    }
+
+    /// Discards what has arrived and was not read.
+    pub fn discard_input(&self) {
+        // Ignores errors: a terminal that is gone has no input.
+        let _ = tcflush(io::stdin(), QueueSelector::IFlush);
     }
 
     /// Copies a text to the clipboard (OSC 52); terminals that do not allow that ignore it.

@@ -108,6 +108,21 @@ fn a_late_reply_is_no_key_and_changes_no_theme() {
     }
 }
 
+/// The shell does not take a reply for typed that arrives while gpuwatch ends.
+#[test]
+fn a_reply_at_the_end_does_not_reach_the_shell() {
+    let script = "\"$0\" demo; echo 'the shell is back'; IFS= read -r line; echo \"typed: <$line>\"";
+    for late in [LIGHT, &format!("{LIGHT}{ATTRIBUTES}"), ATTRIBUTES] {
+        let mut terminal = Terminal::start_program("/bin/sh", &["-c", script, PROGRAM], &[("GPUWATCH_THEME", "auto")]);
+        terminal.shows("q quit");
+        terminal.press(&format!("q{late}"));
+        terminal.shows("the shell is back");
+        terminal.press("end\n");
+        terminal.shows("typed: <end>");
+        assert_eq!(terminal.ends(PATIENCE), 0);
+    }
+}
+
 #[test]
 fn a_wrong_reply_is_ignored() {
     let garbage = format!("\x1b]11;{}\x07", "fq?/".repeat(800));

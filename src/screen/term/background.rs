@@ -50,7 +50,9 @@ pub(super) fn of_environment(get: impl Fn(&str) -> Option<String>) -> Option<Bac
 pub(super) fn wait(inputs: &mut Inputs) -> Option<Background> {
     let mut seen = Seen::default();
     let read = seen.wait();
-    inputs.begin(&seen.typed, seen.replies, read.is_err() || !seen.topics.contains(&Topic::Background));
+    let is_late = read.is_err() || !seen.topics.contains(&Topic::Background);
+    // Terminals reply in order: after the reply to the second question there is none to the first.
+    inputs.begin(&seen.typed, seen.replies, is_late, seen.topics.is_empty());
     seen.background
 }
 

@@ -3,6 +3,7 @@
 use super::replies::{Replies, Topic};
 use crossterm::event::{self, Event as Input, KeyCode, KeyEvent, KeyModifiers};
 use std::{collections::VecDeque, io};
+use tokio::sync::watch;
 
 /// Keys that terminals send as a sequence, without the Escape and `[` or `O` at its beginning.
 const SEQUENCES: [(&str, KeyCode); 30] = [
@@ -44,11 +45,20 @@ pub struct Inputs {
     ready: VecDeque<Input>,
     /// Recognises a reply that arrives after the wait for it; `None` if none is missing.
     late: Option<Replies<Input>>,
+    /// Whether the terminal has replied to no question yet.
+    unanswered: watch::Sender<bool>,
 }
 
 impl Inputs {
-    /// Begins with the bytes that were typed during the wait for a reply. If `is_late`, a reply is missing.
-    pub(super) fn begin(&mut self, typed: &[u8], mut replies: Replies<u8>, is_late: bool) {
+    /// Returns whether the terminal was asked and has not replied yet.
+    pub fn unanswered(&self) -> watch::Receiver<bool> {
+        self.unanswered.subscribe()
+    }
+
+    /// Begins with the bytes that were typed during the wait for a reply. If `is_late`, the reply about the background
+    /// is missing, and if `is_unanswered`, every reply.
+    pub(super) fn begin(&mut self, typed: &[u8], mut replies: Replies<u8>, is_late: bool, is_unanswered: bool) {
+        self.unanswered.send_replace(is_unanswered);
         self.ready.extend(keys(typed));
         if is_late {
             self.late = Some(replies.continued(|it| keys(&it)));
@@ -72,9 +82,10 @@ impl Inputs {
                 None => false,
             };
             self.ready.extend(if is_pause { late.give_up() } else { taken(late, event::read()?) });
-            // It comes once.
-            if late.complete_one().is_some_and(|(topic, _)| topic == Topic::Background) {
-                self.late = None;
+            if let Some((topic, _)) = late.complete_one() {
+                self.unanswered.send_replace(false);
+                // It comes once.
+                self.late = self.late.take().filter(|_| topic != Topic::Background);
             }
         }
     }
