@@ -36,6 +36,10 @@ pub(super) struct Asked {
     /// Optimizer steps to run [default: 3, or more while the peak still rises].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     steps: Option<u32>,
+    /// Seconds that one run of the job takes at most; gpuwatch ends one that takes longer, and names the line where it
+    /// was.
+    #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=864_000))]
+    time_limit: u64,
     /// Find the largest value that fits: `batch=8,16,32` or `batch=8..64:8` stands for {batch} in the command, and for
     /// the variable `batch` of its environment.
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse, requires = "devices")]
@@ -58,8 +62,8 @@ pub(super) struct Asked {
 
 impl Asked {
     fn question(self) -> Question {
-        let Self { devices, steps, vary, tables, output, command, .. } = self;
-        Question { devices, steps, vary, tables, command, recording: output }
+        let Self { devices, steps, time_limit: seconds, vary, tables, output, command, .. } = self;
+        Question { devices, steps, seconds, vary, tables, command, recording: output }
     }
 }
 
@@ -90,13 +94,14 @@ fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
 fn fit(question: &Question, json: bool) -> Result<u8> {
     let is_shown = io::stderr().is_terminal();
     let show = |words: &str| {
-        if is_shown {
-            // Without stderr there is no place left for a message.
-            let _ = write!(io::stderr(), "\r\x1b[K{}", Foreign::new(words.to_owned()));
-        }
+        let words = Foreign::new(words.to_owned());
+        // Without stderr there is no place left for a message.
+        let _ = if is_shown { write!(io::stderr(), "\r\x1b[K{words}") } else { writeln!(io::stderr(), "{words}") };
     };
     let answer = fit::answer(question, |it| show(&format!("{it} …")));
-    show("");
+    if is_shown {
+        show("");
+    }
     let answer = match answer {
         // Its files are gone, so that it may end as any other program.
         Err(Trouble::Interrupted(signal)) => return Ok(job::die_by(signal)),

@@ -29,6 +29,8 @@ mod text;
 mod trial;
 /// Errors.
 mod trouble;
+/// Lines that read values, and what depends on them.
+mod values;
 /// Searches the largest value that fits.
 mod vary;
 
@@ -47,6 +49,8 @@ pub struct Question {
     pub devices: Vec<Device>,
     /// Steps to run; `None` runs until the peak is steady.
     pub steps: Option<u32>,
+    /// Seconds that one run of the job takes at most.
+    pub seconds: u64,
     /// What was measured on real GPUs.
     pub tables: Vec<Table>,
     /// A value to vary.
@@ -69,6 +73,8 @@ pub struct Answer {
     unknown: Vec<String>,
     /// Why there is no verdict at all, in words.
     why: Option<String>,
+    /// Whether the job failed after it had read values.
+    is_after_reads: bool,
     /// The smallest known card that is enough.
     smallest: Option<Device>,
     varied: Option<vary::Varied>,

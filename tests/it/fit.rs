@@ -8,6 +8,8 @@ mod frameworks;
 mod measured;
 /// What jobs need and do not get.
 mod missing;
+/// What depends on values.
+mod values;
 
 use crate::{
     launch::Home,
@@ -239,10 +241,10 @@ fn unknown_facts_are_named_with_their_line_and_exit_code_2() {
     let refused = "import ctypes, torch\nx = torch.ones(3, device='cuda')\n\
                    if ctypes.CDLL('libcuda.so.1').cuTexObjectCreate(0, 0, 0, 0):\n    raise RuntimeError('no textures')\n";
     let shape = "import torch\nx = torch.ones(3, device='cuda', requires_grad=True)\no = torch.optim.SGD([x], 0.1)\n\
-                 for i in range(4):\n    y = x[x > 0]\n    (x * 2).sum().backward()\n    o.step()\n";
+                 for i in range(4):\n    y = torch.bincount(x.long())\n    (x * 2).sum().backward()\n    o.step()\n";
     let cases = [
         (refused, "cannot tell: the job calls cuTexObjectCreate at train.py:3, which is not simulated\n"),
-        (shape, "train.py:5: `y = x[x > 0]` makes a tensor whose size depends on values"),
+        (shape, "train.py:5: `y = torch.bincount(x.long())` makes a tensor whose size depends on values"),
         ("import torch\ntorch.ones(3)\n", "no process of the job used a GPU"),
         ("raise SystemExit('oh no')\n", "the job failed: exit code 1\n  oh no"),
     ];

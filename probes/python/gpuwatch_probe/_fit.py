@@ -2,7 +2,8 @@
 
 `GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the
 process ends (without it: the third, or a later one as long as the peak still rises). With `GPUWATCH_FIT_TRACE` the
-allocator records its events, for a snapshot beside the file.
+allocator records its events, for a snapshot beside the file. `GPUWATCH_FIT_SECONDS` is the time after which the process
+ends in any case, `GPUWATCH_FIT_VALUES` how reads of values are answered (`_values.py`).
 """
 
 import atexit
@@ -10,6 +11,7 @@ import gc
 import json
 import os
 import sys
+import threading
 import time
 import weakref
 
@@ -44,6 +46,8 @@ class Fit:
         self._is_over = False
         self._facts = {}
         self._error = None
+        # Where the job was when it was ended.
+        self._line = None
 
     # Beginning
 
@@ -51,11 +55,45 @@ class Fit:
         os.register_at_fork(after_in_child=self._forked)
         self._listen_to_errors()
         atexit.register(self.finish, "exit")
+        self._count_without_cuda()
+        seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
+        if seconds and not is_data_worker():
+            threading.Thread(target=self._end_after, args=(seconds,), daemon=True).start()
         cuda = self._torch.cuda
         if cuda.is_initialized():
             self._on_cuda()
         else:
             cuda._lazy_call(self._on_cuda)
+
+    def _count_without_cuda(self):
+        """Ends a job that trains on the CPU: no step of it will ever use the device."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        count = [0]
+
+        def stepped(optimizer, arguments, named):
+            if self._is_on or self._is_over:
+                return
+            count[0] += 1
+            if count[0] == _MOST:
+                self._line = self._unknowns.line(sys._getframe(1))
+                self._is_over = True
+                self._write("cpu")
+                self._leave()
+
+        stepped._torchdynamo_disable = True
+        register_optimizer_step_post_hook(stepped)
+
+    def _end_after(self, seconds):
+        threading.Event().wait(seconds)
+        if not self._is_on or self._is_over:
+            return
+        try:
+            self._line = self._unknowns.line(sys._current_frames().get(threading.main_thread().ident))
+        except Exception:
+            pass
+        self.finish("time")
+        self._leave()
 
     def _forked(self):
         self._file = os.path.join(self._folder, "%d.json" % os.getpid())
@@ -142,6 +180,7 @@ class Fit:
         if not self._is_on or self._is_over or number <= self._number:
             return
         self._number = number
+        self._unknowns.values.step()
         rises = self._measure()
         # With several optimizers, a step that has begun is over when the next one begins.
         done = number - (len(self._optimizers) > 1)
@@ -214,7 +253,8 @@ class Fit:
         except Exception:
             pass
         tensors = snapshot = None
-        if os.environ.get("GPUWATCH_FIT_TRACE"):
+        # What a job holds that was ended by its time is of no use.
+        if os.environ.get("GPUWATCH_FIT_TRACE") and how != "time":
             try:
                 tensors = self._tensors()
                 snapshot = self._file[:-5] + ".pickle"
@@ -301,6 +341,7 @@ class Fit:
             "steps": self._number,
             "ended": ended,
             "error": self._error,
+            "line": self._line,
             "devices": devices,
             "backward": self._backward,
             **self._unknowns.lists(),

@@ -6,15 +6,16 @@ import re
 import sys
 
 from ._stacks import LIBRARY, OWN, Stacks
+from ._values import SIZE, Values, outside
 
 # Kinds of what `simgpu_watch` reports.
 _READ, _REFUSED, _CONVOLUTION, _MODULE = 1, 2, 3, 4
 # Most entries of a list.
 _LINES = 200
-# Calls whose results have a shape that depends on values.
-_SHAPES = re.compile(
-    r"\b(nonzero|unique|unique_consecutive|masked_select|argwhere|where|bincount|repeat_interleave|nms)\b"
-)
+# Calls whose results have a shape that depends on values, without a bound that the device knows.
+_SHAPES = re.compile(r"\b(bincount|repeat_interleave)\b")
+# Those that have one, where the device was not asked for it.
+_BOUNDED = re.compile(r"\b(nonzero|unique|unique_consecutive|masked_select|argwhere|where|nms)\b")
 _DECIDES = re.compile(r"^(if|elif|while|assert)\b|\bif\b.+\belse\b")
 
 
@@ -23,6 +24,7 @@ class Unknowns:
 
     def __init__(self, torch):
         self._stacks = Stacks(torch)
+        self.values = Values(torch, self)
         self._reads = {}
         self._refused = {}
         self._modules = {}
@@ -34,7 +36,7 @@ class Unknowns:
 
     def lists(self):
         """Returns what the account lists."""
-        keys = "file", "line", "kind", "text", "own"
+        keys = "file", "line", "kind", "text", "own", "answer", "known"
         return {
             "reads": [dict(zip(keys, it)) for it in self._reads.values()],
             "refused": [{"name": name, "line": line} for name, line in self._refused.items()],
@@ -50,27 +52,33 @@ class Unknowns:
         watch = ctypes.CDLL("libsimgpu.so").simgpu_watch
         watch.argtypes = (ctypes.c_void_p,)
         watch.restype = None
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_int32, ctypes.c_char_p)
+        kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p)
 
         def seen(what, name):
+            number = 0
             try:
                 if what == _CONVOLUTION:
                     self.facts["convolutions"] = True
                     self.facts["convolution"] = max(self.facts["convolution"], int(name))
+                elif what == _READ:
+                    number, frame, answer = self.values.asked()
+                    if not self.is_over:
+                        self._read(frame or sys._getframe(1), answer)
                 elif not self.is_over:
                     self._seen(what, name.decode(), sys._getframe(1))
             except Exception:
                 pass
+            return number
 
         self._watcher = kind(seen)
         watch(ctypes.cast(self._watcher, ctypes.c_void_p))
+        try:
+            self.values.install()
+        except Exception:
+            pass
 
     def _seen(self, what, name, frame):
-        if frame is None or os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
-            # PyTorch's own threads have no Python frame: the main thread waits in `backward`.
-            import threading
-
-            frame = sys._current_frames().get(threading.main_thread().ident)
+        frame = _outside(frame)
         if what == _REFUSED:
             if len(self._refused) < _LINES:
                 self._refused.setdefault(name, self.line(frame))
@@ -80,34 +88,48 @@ class Unknowns:
             if line is not None and len(self._modules) < _LINES:
                 self._modules.setdefault(line)
             return
-        found = self._reader(frame)
-        if found is not None and len(self._reads) < _LINES:
-            self._reads.setdefault(found[:2], found)
 
-    def _reader(self, frame):
-        """Returns (file, line, kind, source, whether it is the user's own); `None` of PyTorch's own reads."""
+    def _read(self, frame, answer):
+        """Lists a read by (file, line, kind, source, whether it is the user's own, its answer, whether that follows)."""
+        frame = self.reader(_outside(frame))
+        if frame is None:
+            return
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        is_many = answer not in (None, SIZE) and answer.is_many
+        if (file, line) in self._reads and not is_many or len(self._reads) >= _LINES:
+            return
+        import linecache
+
+        text = linecache.getline(file, line).strip()
+        kind = "value"
+        if answer is SIZE:
+            kind = "size"
+        elif is_many:
+            kind = "loop"
+        elif _SHAPES.search(text) or answer is None and (_BOUNDED.search(text) or _is_mask(frame)):
+            kind = "shape"
+        elif _DECIDES.search(text) or self.values.branches.decides(frame):
+            kind = "branch"
+        shown, known = "0", False
+        if answer not in (None, SIZE):
+            shown, known = str(answer.value).lower(), answer.is_known
+        own = self._stacks.rank(file) == OWN
+        self._reads[file, line] = file, line, kind, text[:120], own, shown, known
+
+    def reader(self, frame):
+        """Returns the frame that reads; `None` of PyTorch's own reads."""
         if frame is None:
             return None
-        file, line = frame.f_code.co_filename, frame.f_lineno
+        file = frame.f_code.co_filename
         rank = self._stacks.rank(file)
         # Methods such as `Tensor.__contains__` are in Python; their caller decides.
         while rank not in (OWN, LIBRARY) and os.path.basename(file) in ("_tensor.py", "functional.py"):
             frame = frame.f_back
             if frame is None:
                 return None
-            file, line = frame.f_code.co_filename, frame.f_lineno
+            file = frame.f_code.co_filename
             rank = self._stacks.rank(file)
-        if rank not in (OWN, LIBRARY):
-            return None
-        import linecache
-
-        text = linecache.getline(file, line).strip()
-        kind = "value"
-        if _SHAPES.search(text) or _is_mask(frame):
-            kind = "shape"
-        elif _DECIDES.search(text):
-            kind = "branch"
-        return file, line, kind, text[:120], rank == OWN
+        return frame if rank in (OWN, LIBRARY) else None
 
     def line(self, frame):
         """Returns the job's own innermost line, as `train.py:41`; a library's where there is none."""
@@ -121,6 +143,17 @@ class Unknowns:
                 best = "%s:%d" % (os.path.basename(file), frame.f_lineno)
             frame = frame.f_back
         return best
+
+
+def _outside(frame):
+    """Returns the frame outside of the probe; for PyTorch's own threads, which have none, that of the main thread: it
+    waits in `backward`."""
+    frame = outside(frame)
+    if frame is None:
+        import threading
+
+        frame = outside(sys._current_frames().get(threading.main_thread().ident))
+    return frame
 
 
 def _is_mask(frame):

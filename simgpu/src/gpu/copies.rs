@@ -1,8 +1,9 @@
 //! The effect of a copy where no kernel computes anything.
 //!
 //! Small copies are stored; large ones are not, because nothing was computed that they could carry. A read of a few
-//! bytes (`item()`, the counts that `nonzero` reads back, `found_inf`) returns zero, unless these bytes were copied in
-//! and no kernel was launched since. So a program's control flow does not depend on values that were never computed.
+//! bytes (`item()`, the counts that `nonzero` reads back, `found_inf`) returns what the program's watcher answers, or
+//! zero, unless these bytes were copied in and no kernel was launched since. So the control flow of a program never
+//! depends on values that were not computed.
 
 use super::{
     contents::{self, Place},
@@ -34,10 +35,11 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
     match effect(to, from, len) {
         Effect::Nothing => {}
         Effect::Zero => {
-            if len <= SCALAR {
-                watch::report(Seen::Read, || len.to_string());
-            }
             sys::fill(to, 0, len);
+            if len <= SCALAR {
+                let answer = watch::report(Seen::Read, || len.to_string()).to_le_bytes();
+                sys::copy(to, answer.as_ptr() as usize, len.min(answer.len()));
+            }
         }
         Effect::Store(place) => contents::store(place, from, len),
         Effect::Load(place) => contents::load(to, place, len),

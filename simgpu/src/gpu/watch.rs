@@ -12,7 +12,8 @@ use std::{
 /// The kind of event that the function receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// A few bytes were read whose value was never computed; they are zero. The name is the number of bytes.
+    /// A few bytes were read whose value was never computed. The name is the number of bytes; what the function returns
+    /// is read instead, as a whole number of 64 bits in little-endian order.
     Read = 1,
     /// A function was called that is not simulated.
     Refused = 2,
@@ -22,21 +23,19 @@ pub(super) enum Seen {
     Module = 4,
 }
 
-type Watcher = extern "C" fn(kind: i32, name: *const c_char);
+type Watcher = extern "C" fn(kind: i32, name: *const c_char) -> i64;
 
 static WATCHER: AtomicUsize = AtomicUsize::new(0);
 
-/// Calls the program's function, if there is one. The caller must hold no lock.
-pub(super) fn report(what: Seen, name: impl FnOnce() -> String) {
+/// Calls the program's function, if there is one, and returns its answer, or 0. The caller must hold no lock.
+pub(super) fn report(what: Seen, name: impl FnOnce() -> String) -> i64 {
     let address = WATCHER.load(Ordering::Acquire);
     if address == 0 {
-        return;
+        return 0;
     }
     // SAFETY: `simgpu_watch` alone stores here, and its caller vouches for the function's type.
     let watcher = unsafe { mem::transmute::<usize, Watcher>(address) };
-    if let Ok(name) = CString::new(name()) {
-        watcher(what as i32, name.as_ptr());
-    }
+    CString::new(name()).map_or(0, |name| watcher(what as i32, name.as_ptr()))
 }
 
 entry_points! {

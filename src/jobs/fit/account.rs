@@ -14,9 +14,12 @@ pub(super) struct Account {
     pub(super) torch: String,
     /// Optimizer steps.
     pub(super) steps: u64,
-    /// `steps` where the account ended the process, `exit` where it ended by itself, nothing where it was killed.
+    /// How it ended: `steps`, `time` (the limit) and `cpu` (it trained without a device) where the account ended the
+    /// process, `exit` where it ended by itself, nothing where it was killed.
     pub(super) ended: Option<String>,
     pub(super) error: Option<Failure>,
+    /// Where the job was when it was ended early.
+    pub(super) line: Option<String>,
     pub(super) devices: Vec<OnDevice>,
     pub(super) reads: Vec<Read>,
     pub(super) refused: Vec<Refused>,
@@ -70,12 +73,16 @@ impl OnDevice {
 pub(super) struct Read {
     pub(super) file: String,
     pub(super) line: u64,
-    /// `value`, `branch` or `shape`.
+    /// `value`, `branch`, `loop` (it reads again and again), `size` (of a tensor, with a bound) or `shape` (without).
     pub(super) kind: String,
     /// The line's source.
     pub(super) text: String,
     /// Whether it is user code.
     pub(super) own: bool,
+    /// What was read instead.
+    pub(super) answer: String,
+    /// Whether the answer follows from constants, or from the assumption that all numbers are finite.
+    pub(super) known: bool,
 }
 
 impl Read {
@@ -116,6 +123,17 @@ impl Account {
         let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|it| it == "json")).collect();
         files.sort();
         let read = |it: &PathBuf| serde_json::from_slice::<Self>(&fs::read(it).ok()?).ok();
-        files.iter().filter_map(read).filter(|it| !it.devices.is_empty() || it.error.is_some()).collect()
+        files.iter().filter_map(read).filter(Self::is_evidence).collect()
+    }
+
+    fn is_evidence(&self) -> bool {
+        !self.devices.is_empty() || self.error.is_some() || self.ended.as_deref() == Some("cpu")
+    }
+
+    /// Returns the most steps of a process that uses a device so far; `None` while none does.
+    pub(super) fn steps_so_far(folder: &Path) -> Option<u64> {
+        let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path());
+        let files = files.filter(|path| path.extension().is_some_and(|it| it == "json"));
+        files.filter_map(|it| serde_json::from_slice::<Self>(&fs::read(it).ok()?).ok()).map(|it| it.steps).max()
     }
 }

@@ -7,8 +7,19 @@ use serde_json::{Map, Value, json};
 pub(super) fn answer(it: &Answer) -> String {
     let devices: Vec<Value> = it.devices.iter().map(device).collect();
     let mut unknown = it.unknown.clone();
+    for doubt in it.devices.iter().filter_map(|it| it.doubt.clone()).rev() {
+        if !unknown.contains(&doubt) {
+            unknown.insert(0, doubt);
+        }
+    }
+    if it.is_after_reads {
+        unknown.insert(0, super::text::AFTER_READS.to_owned());
+    }
     unknown.splice(0..0, it.why.clone());
-    let peak = it.peak.as_ref().map(peak);
+    let mut peak = it.peak.as_ref().map(peak);
+    if let ([one], true, Some(peak)) = (it.devices.as_slice(), it.is_named, &mut peak) {
+        peak.insert("device_low".to_owned(), json!(one.low()));
+    }
     let mut out =
         json!({ "schema": 1, "fits": it.fits().name(), "devices": devices, "peak": peak, "unknown": unknown });
     if let (Some(varied), Some(object)) = (&it.varied, out.as_object_mut()) {
@@ -24,11 +35,15 @@ fn device(it: &Judged) -> Value {
         "name": it.device.name,
         "total": it.device.total,
         "fits": it.fits.name(),
-        "peak": it.peak().map(|it| need(it, wanted)),
+        "peak": it.peak().map(|peak| {
+            let mut peak = need(peak, wanted);
+            peak.insert("device_low".to_owned(), json!(it.low()));
+            peak
+        }),
     })
 }
 
-fn peak(it: &Peak) -> Value {
+fn peak(it: &Peak) -> Map<String, Value> {
     let mut out = need(&it.need, it.wanted);
     let parts: Map<String, Value> =
         it.kinds.iter().map(|(kind, bytes)| (kind.name().to_owned(), json!(bytes))).collect();
@@ -37,7 +52,7 @@ fn peak(it: &Peak) -> Value {
         ("line".to_owned(), json!(it.line)),
         ("parts".to_owned(), Value::Object(parts)),
     ]);
-    Value::Object(out)
+    out
 }
 
 fn need(it: &Need, wanted: u64) -> Map<String, Value> {

@@ -2,9 +2,10 @@
 
 use super::{
     Answer, Question, Trouble,
-    account::{Account, OnDevice, Read},
+    account::{Account, OnDevice},
     peak::{self, Peak},
     trial::{Bench, Limit, Outcome, Setup, Trial},
+    values::{self, NAMED},
 };
 use crate::{
     facts::units::{Bytes, counted},
@@ -14,9 +15,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The card whose architecture a question without a device is answered for first.
 const USUAL: &str = "RTX 4090";
-
-/// Lines that are named one by one.
-const NAMED: usize = 6;
 
 /// One device's verdict.
 #[derive(Debug)]
@@ -28,14 +26,24 @@ pub(super) struct Judged {
     /// What it takes on a device of that size, where it ran on one: an allocator that is short of memory gives its
     /// cache back.
     pub(super) there: Option<Need>,
+    /// What the job wants if sizes that depend on values are the smallest, where that matters.
+    pub(super) least: Option<Need>,
     /// How the job ran on a device of that size, where it did.
     pub(super) note: Option<String>,
+    /// Why the verdict is unknown although the figures are not.
+    pub(super) doubt: Option<String>,
 }
 
 impl Judged {
     /// Returns what the job takes on this device; what it wants, where it did not run there or had all the room.
     pub(super) fn peak(&self) -> Option<&Need> {
         self.there.as_ref().or(self.need.as_ref())
+    }
+
+    /// Returns the bytes if all that is uncertain takes the least.
+    pub(super) fn low(&self) -> Option<u64> {
+        let low = self.peak()?.low();
+        Some(self.least.as_ref().map_or(low, |it| it.low().min(low)))
     }
 }
 
@@ -51,6 +59,8 @@ struct Found {
     driver_name: &'static str,
     count: u32,
     trial: Trial,
+    /// The same with the smallest sizes, where it ran.
+    least: Option<Trial>,
 }
 
 impl Bench {
@@ -67,6 +77,7 @@ impl Bench {
             unknown: Vec::new(),
             why: None,
             smallest: None,
+            is_after_reads: false,
             varied: None,
         };
         let mut found: Vec<Found> = Vec::new();
@@ -75,36 +86,36 @@ impl Bench {
                 continue;
             }
             progress(&format!("running on a simulated {}", device.driver_name));
-            let trial = self.run(&Setup { device, limit: None }, found.is_empty())?;
+            let setup = Setup { device, limit: None, is_least: false };
+            let trial = self.run(&setup, found.is_empty(), progress)?;
             answer.why = answer.why.or_else(|| why(&trial.outcome));
-            found.push(Found { driver_name: device.driver_name, count: device.count, trial });
+            found.push(Found { driver_name: device.driver_name, count: device.count, trial, least: None });
         }
         let Some(first) = found.first() else { return Ok(answer) };
         let tables = &question.tables;
         answer.unknown = unknown(&first.trial);
+        let is_failure = matches!(first.trial.outcome, Outcome::Failed(_));
+        answer.is_after_reads = is_failure && first.trial.accounts.iter().any(|it| !it.reads.is_empty());
         if answer.why.is_none() {
             answer.unknown.extend(unused(tables, &devices, &first.trial));
         }
-        let is_shape = first.trial.accounts.iter().flat_map(|it| &it.reads).any(|it| it.kind == "shape");
+        let doubt = doubt(&first.trial, question.steps);
         for device in devices {
-            let own = found.iter().find(|it| it.driver_name == device.driver_name && it.count == device.count);
-            let trial = &own.unwrap_or(first).trial;
-            let need = need(trial, &device, tables).filter(|_| answer.why.is_none());
-            let mut judged = Judged { device, fits: Fits::Unknown, need, there: None, note: None };
-            if let Some(need) = &judged.need {
-                judged.fits = need.fits(judged.device.capacity());
-                if judged.fits == Fits::Unknown && is_named {
-                    let confirmed = self.confirmed(&judged.device, need, trial, progress)?;
-                    (judged.fits, judged.there, judged.note) = (confirmed.fits, confirmed.there, confirmed.note);
-                }
-                if judged.fits == Fits::Yes && is_shape {
-                    judged.fits = Fits::Unknown;
-                }
+            let own = found.iter().position(|it| it.driver_name == device.driver_name && it.count == device.count);
+            let Some(own) = found.get_mut(own.unwrap_or(0)) else { continue };
+            let need = need(&own.trial, &device, tables).filter(|_| answer.why.is_none());
+            let mut judged =
+                Judged { device, fits: Fits::Unknown, need, there: None, least: None, note: None, doubt: None };
+            self.judge(&mut judged, own, (question, is_named), progress)?;
+            if judged.fits == Fits::Yes && doubt.is_some() {
+                judged.fits = Fits::Unknown;
+                judged.doubt.clone_from(&doubt);
             }
             answer.devices.push(judged);
         }
+        let Some(first) = found.first() else { return Ok(answer) };
         let is_enough = |it: &Device| need(&first.trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
-        answer.smallest = Device::all().into_iter().find(is_enough).filter(|_| answer.why.is_none() && !is_shape);
+        answer.smallest = Device::all().into_iter().find(is_enough).filter(|_| answer.why.is_none() && doubt.is_none());
         // With several devices, the peak is what the job wants; with one, what it takes there.
         answer.peak = match answer.devices.as_slice() {
             _ if answer.why.is_some() => None,
@@ -116,19 +127,63 @@ impl Bench {
         Ok(answer)
     }
 
+    /// Judges one device. Where the largest sizes do not fit, the job also runs with the smallest ones: only these make
+    /// the verdict a no.
+    fn judge(
+        &mut self,
+        judged: &mut Judged,
+        found: &mut Found,
+        (question, is_named): (&Question, bool),
+        progress: &mut impl FnMut(&str),
+    ) -> Result<(), Trouble> {
+        let Some(need) = &judged.need else { return Ok(()) };
+        let capacity = judged.device.capacity();
+        judged.fits = need.fits(capacity);
+        if judged.fits == Fits::Unknown && is_named {
+            let confirmed = self.confirmed(&judged.device, need, (&found.trial, false), progress)?;
+            (judged.fits, judged.there, judged.note) = (confirmed.fits, confirmed.there, confirmed.note);
+        }
+        if judged.fits == Fits::Yes || !values::is_upper_bound(&found.trial) {
+            return Ok(());
+        }
+        if found.least.is_none() {
+            progress("running with the smallest sizes that values can give");
+            let setup = Setup { device: &judged.device, limit: None, is_least: true };
+            found.least = Some(self.run(&setup, false, progress)?);
+        }
+        let Some(least) = &found.least else { return Ok(()) };
+        let need = self::need(least, &judged.device, &question.tables).filter(|_| why(&least.outcome).is_none());
+        let mut fits = need.as_ref().map_or(Fits::Unknown, |it| it.fits(capacity));
+        if let Some(need) = need.as_ref().filter(|_| fits == Fits::Unknown && is_named) {
+            fits = self.confirmed(&judged.device, need, (least, true), progress)?.fits;
+        }
+        judged.doubt = match (judged.fits, fits) {
+            (_, Fits::No) => None,
+            (_, Fits::Yes) => {
+                Some("fits only if sizes that depend on values are smaller than the largest ones".to_owned())
+            }
+            _ => Some(
+                "does not fit with the largest sizes that values can give; with smaller ones, it is unknown".to_owned(),
+            ),
+        };
+        judged.fits = if fits == Fits::No { Fits::No } else { Fits::Unknown };
+        judged.least = need;
+        Ok(())
+    }
+
     /// Runs the job on a device of the size: with the most, then with the least that lies outside its allocator.
     fn confirmed(
         &mut self,
         device: &Device,
         need: &Need,
-        trial: &Trial,
+        (trial, is_least): (&Trial, bool),
         progress: &mut impl FnMut(&str),
     ) -> Result<Confirmed, Trouble> {
         let facts = facts(trial, &busiest(trial));
         for (most, fits, other) in [(true, Fits::Yes, None), (false, Fits::Unknown, Some(Fits::No))] {
             progress(&format!("running on {} of {}", device.name, Bytes(device.capacity())));
             let limit = Limit::of(need, facts.processes, facts.communicators, most);
-            let trial = self.run(&Setup { device, limit: Some(limit) }, false)?;
+            let trial = self.run(&Setup { device, limit: Some(limit), is_least }, false, progress)?;
             match &trial.outcome {
                 Outcome::Finished => {
                     let there = there(&trial, device, need);
@@ -148,15 +203,21 @@ impl Bench {
 
     /// Runs the job on a device of the size, with the most memory that may lie outside its allocator. Returns whether
     /// it runs there, or why that is unknown.
-    pub(super) fn runs_on(&mut self, device: &Device, tables: &[Table]) -> Result<Result<bool, String>, Trouble> {
-        let free = self.run(&Setup { device, limit: None }, false)?;
-        if let Some(why) = why(&free.outcome) {
+    pub(super) fn runs_on(
+        &mut self,
+        device: &Device,
+        question: &Question,
+        progress: &mut impl FnMut(&str),
+    ) -> Result<Result<bool, String>, Trouble> {
+        let free = self.run(&Setup { device, limit: None, is_least: false }, false, progress)?;
+        if let Some(why) = why(&free.outcome).or_else(|| doubt(&free, question.steps)) {
             return Ok(Err(why));
         }
+        let tables = &question.tables;
         let Some(need) = need(&free, device, tables) else { return Ok(Err("the job uses no GPU".to_owned())) };
         let facts = facts(&free, &busiest(&free));
         let limit = Some(Limit::of(&need, facts.processes, facts.communicators, true));
-        let trial = self.run(&Setup { device, limit }, false)?;
+        let trial = self.run(&Setup { device, limit, is_least: false }, false, progress)?;
         Ok(match trial.outcome {
             Outcome::Finished => Ok(true),
             Outcome::Full(_) => Ok(false),
@@ -173,6 +234,14 @@ fn why(outcome: &Outcome) -> Option<String> {
         Outcome::Full(line) => Some(format!("the job runs out of memory{} even on a device of 512 GiB", at(line))),
         Outcome::Refused(name, line) => Some(format!("the job calls {name}{}, which is not simulated", at(line))),
         Outcome::Unused => Some("no process of the job used a GPU with its probe".to_owned()),
+        Outcome::Processor(line) => Some(format!("the job trains{} without a CUDA call: on the CPU", at(line))),
+        Outcome::Late(seconds, None, _) => {
+            Some(format!("the job made no CUDA call in {}", counted(*seconds, "second")))
+        }
+        Outcome::Late(seconds, Some(steps), line) => {
+            let (steps, seconds) = (counted(*steps, "optimizer step"), counted(*seconds, "second"));
+            Some(format!("the job made {steps} in {seconds}, and was{} then; --time-limit gives it longer", at(line)))
+        }
         Outcome::Failed(why) => Some(why.clone()),
     }
 }
@@ -258,29 +327,17 @@ impl Peak {
     }
 }
 
+/// Returns why a job that fits may not fit all the same.
+fn doubt(trial: &Trial, asked: Option<u32>) -> Option<String> {
+    if let Some(why) = values::incomplete(trial, asked) {
+        return Some(format!("fits as far as it ran, but {why}"));
+    }
+    values::is_unbounded(trial).then(|| "fits, unless sizes that depend on values are larger".to_owned())
+}
+
 /// Returns the facts about the job that the simulation cannot know, as text.
 fn unknown(trial: &Trial) -> Vec<String> {
-    let mut all = Vec::new();
-    let reads: Vec<&Read> = trial.accounts.iter().flat_map(|it| &it.reads).collect();
-    let mut named: Vec<&Read> = Vec::new();
-    for it in reads.iter().filter(|it| it.own || it.kind == "shape") {
-        if !named.contains(it) {
-            named.push(it);
-        }
-    }
-    named.sort_by_key(|it| (it.kind != "shape", it.kind != "branch", it.line));
-    for it in named.iter().take(NAMED) {
-        let what = match it.kind.as_str() {
-            "shape" => "makes a tensor whose size depends on values, and values are not computed",
-            "branch" => "decides by a value, and values are not computed: it is 0 here",
-            _ => "reads a value, and values are not computed: it is 0 here",
-        };
-        all.push(format!("{}: `{}` {what}", it.place(), it.text));
-    }
-    let more = named.len().saturating_sub(NAMED);
-    if more > 0 {
-        all.push(format!("{} that read values", counted(more as u64, "more line")));
-    }
+    let mut all = values::reads(trial);
     for it in trial.accounts.iter().flat_map(|it| &it.refused).take(NAMED) {
         let at = it.line.as_ref().map_or_else(String::new, |it| format!(" ({it})"));
         all.push(format!("{}{at} is not simulated; the job went on without it", it.name));

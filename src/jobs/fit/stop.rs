@@ -2,19 +2,23 @@
 
 use crate::jobs::launch::job::die_by;
 use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
-    process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal},
+    process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
 };
 use signal_hook::{consts::SIGTERM, iterator::Signals};
 use std::{
-    io,
-    process::Child,
+    fs, io,
+    process::{Child, ExitStatus},
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     thread,
 };
+
+/// Seconds that a child has to end by itself.
+const GRACE: u64 = 10;
 
 /// Whether a request came: a job may end by it as if it had not been asked.
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
@@ -48,6 +52,44 @@ pub fn pass_on() -> io::Result<()> {
 /// Whether gpuwatch has to end.
 pub(super) fn is_asked() -> bool {
     IS_ASKED.load(Ordering::Acquire)
+}
+
+/// Waits for a child as [`wait`] does, and calls `second` with the seconds that it has run, each second. Ends the child
+/// when that returns true.
+pub(super) fn watch(child: Child, mut second: impl FnMut(u64) -> bool) -> io::Result<ExitStatus> {
+    let descriptor = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
+    wait(child, |mut child| {
+        let Ok(descriptor) = descriptor else { return child.wait() };
+        let mut ending = 0;
+        for seconds in 1.. {
+            let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+            match poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], Some(&limit)) {
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                _ => break,
+            }
+            if ending > 0 || second(seconds) {
+                // The child passes the first request on; one that stays is not asked again.
+                let signal = if ending < GRACE { Signal::TERM } else { Signal::KILL };
+                if ending == 0 || ending == GRACE {
+                    end(child.id(), &descriptor, signal);
+                }
+                ending += 1;
+            }
+        }
+        child.wait()
+    })
+}
+
+/// Signals a child; with SIGKILL, which it cannot pass on, its own children too.
+fn end(child: u32, descriptor: &OwnedFd, signal: Signal) {
+    if signal == Signal::KILL {
+        let children = fs::read_to_string(format!("/proc/{child}/task/{child}/children")).unwrap_or_default();
+        for pid in children.split_whitespace().filter_map(|it| Pid::from_raw(it.parse().ok()?)) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+    // It may have ended just now.
+    let _ = pidfd_send_signal(descriptor, signal);
 }
 
 /// Waits for a child, which gets the requests to end until then.

@@ -10,11 +10,21 @@ use crate::{
 };
 use std::fmt::Write as _;
 
+/// The note on a failure of a job that had read values.
+pub(super) const AFTER_READS: &str =
+    "the simulation may have caused this: the job had read values, which are not computed";
+
 // Writing into a String cannot fail.
 pub(super) fn answer(it: &Answer) -> String {
     let mut out = String::new();
     if let Some(why) = &it.why {
         let _ = writeln!(out, "cannot tell: {}", Foreign::new(why.as_str()).to_string().replace("\\u{a}", "\n  "));
+        if it.is_after_reads {
+            let _ = writeln!(out, "{AFTER_READS}:");
+        }
+        for it in &it.unknown {
+            let _ = writeln!(out, "  {}", Foreign::new(it.as_str()));
+        }
         return out;
     }
     varied(&mut out, it);
@@ -67,8 +77,14 @@ fn device(out: &mut String, it: &Judged) {
         out.push_str("cannot tell\n");
         return;
     };
-    let _ =
-        write!(out, "{} ({}–{}) of {}: ", Bytes(peak.usual()), Bytes(peak.low()), Bytes(peak.high()), Bytes(capacity));
+    let _ = write!(
+        out,
+        "{} ({}–{}) of {}: ",
+        Bytes(peak.usual()),
+        Bytes(it.low().unwrap_or_default()),
+        Bytes(peak.high()),
+        Bytes(capacity)
+    );
     match it.fits {
         Fits::Yes => {
             let spare = capacity.checked_sub(need.must());
@@ -76,8 +92,12 @@ fn device(out: &mut String, it: &Judged) {
             let _ = write!(out, "fits{spare}");
         }
         Fits::No => out.push_str("does not fit"),
-        Fits::Unknown if need.must() <= capacity => out.push_str("fits, unless sizes that depend on values are larger"),
-        Fits::Unknown => out.push_str("too close to call"),
+        Fits::Unknown => match &it.doubt {
+            Some(doubt) => {
+                let _ = write!(out, "{}", Foreign::new(doubt.as_str()));
+            }
+            None => out.push_str("too close to call"),
+        },
     }
     if let Some(note) = &it.note {
         let _ = write!(out, "; {}", Foreign::new(note.as_str()));

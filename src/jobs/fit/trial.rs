@@ -17,6 +17,15 @@ use std::{
 
 const MIB: u64 = 1 << 20;
 
+/// Seconds without a CUDA call after which that is reported.
+const SILENT: u64 = 60;
+
+/// Seconds between two signs of life of a job that makes no step.
+const OFTEN: u64 = 30;
+
+/// Seconds beyond the limit that a job has to end by itself: its account names the line where it was.
+const PATIENCE: u64 = 10;
+
 /// A device on which every job fits.
 const PLENTY: u64 = 512 << 30;
 
@@ -29,6 +38,7 @@ pub(super) struct Bench {
     /// A variable of the environment, and its placeholder in the command.
     set: Option<(String, String)>,
     steps: Option<u32>,
+    seconds: u64,
     recording: Option<PathBuf>,
     runs: u32,
 }
@@ -39,6 +49,9 @@ pub(super) struct Setup<'a> {
     pub(super) device: &'a Device,
     /// Bytes of each device and what lies outside the allocator; `None` of one on which every job fits.
     pub(super) limit: Option<Limit>,
+    /// Whether sizes that depend on values are the smallest ones, and loops on them the shortest; otherwise the largest
+    /// and long ones.
+    pub(super) is_least: bool,
 }
 
 /// A device of the requested size.
@@ -75,6 +88,10 @@ pub(super) enum Outcome {
     Failed(String),
     /// No process of it used a GPU.
     Unused,
+    /// It trains on the CPU, at this line.
+    Processor(Option<String>),
+    /// It was not over after so many seconds: the steps that ran, unless no process used a GPU, and where it was.
+    Late(u64, Option<u64>, Option<String>),
 }
 
 /// A run that is over.
@@ -97,6 +114,7 @@ impl Bench {
             command: question.command.clone(),
             set: None,
             steps: question.steps,
+            seconds: question.seconds,
             recording: question.recording.clone(),
             runs: 0,
         })
@@ -108,7 +126,12 @@ impl Bench {
     }
 
     /// Runs the job. With `is_main`, it is recorded for the user, and its allocations are traced.
-    pub(super) fn run(&mut self, setup: &Setup, is_main: bool) -> Result<Trial, Trouble> {
+    pub(super) fn run(
+        &mut self,
+        setup: &Setup,
+        is_main: bool,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Trial, Trouble> {
         self.runs += 1;
         let folder = self.scratch.path().join(format!("run-{}", self.runs));
         let accounts = folder.join("accounts");
@@ -137,18 +160,38 @@ impl Bench {
             command.env("SIMGPU_NCCL_MB", limit.communicator.div_ceil(MIB).to_string());
         }
         command.envs(self.steps.map(|it| ("GPUWATCH_FIT_STEPS", it.to_string())));
+        command.env("GPUWATCH_FIT_SECONDS", self.seconds.to_string());
+        command.envs(setup.is_least.then_some(("GPUWATCH_FIT_VALUES", "least")));
         command.envs(is_main.then_some(("GPUWATCH_FIT_TRACE", "1")));
         command.envs(self.set.clone());
         let job = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
-        let status = stop::wait(job, |mut it| it.wait())?;
+        let (mut steps, mut is_late) = (None, false);
+        let status = stop::watch(job, |second| {
+            let now = Account::steps_so_far(&accounts);
+            let words = match now {
+                Some(now) if now > 0 && Some(now) != steps => Some(format!("step {now} after {second} s")),
+                None if second == SILENT => {
+                    Some(format!("no CUDA call in {SILENT} s; the job may run on the CPU alone"))
+                }
+                _ if second % OFTEN == 0 => Some(format!("{second} s")),
+                _ => None,
+            };
+            steps = now;
+            if let Some(words) = words {
+                progress(&words);
+            }
+            is_late = second >= self.seconds + PATIENCE;
+            is_late
+        })?;
         if stop::is_asked() {
             return Err(Trouble::Interrupted(libc::SIGTERM));
         }
-        if let Some(signal) = status.signal().filter(|it| [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(it)) {
+        let signal = status.signal().filter(|it| [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(it));
+        if let Some(signal) = signal.filter(|_| !is_late) {
             return Err(Trouble::Interrupted(signal));
         }
         let accounts = Account::all(&accounts);
-        let outcome = outcome(status, &accounts, &log);
+        let outcome = late(&accounts, is_late, self.seconds, steps).unwrap_or_else(|| outcome(status, &accounts, &log));
         Ok(Trial { accounts, outcome })
     }
 
@@ -167,7 +210,21 @@ fn is_foreign(name: &OsString) -> bool {
     name.starts_with("SIMGPU_") || name.starts_with("GPUWATCH_FIT") || name == "CUDA_VISIBLE_DEVICES"
 }
 
+/// Whether a job was ended because of its time.
+fn late(accounts: &[Account], is_late: bool, seconds: u64, steps: Option<u64>) -> Option<Outcome> {
+    let ended = accounts.iter().find(|it| it.ended.as_deref() == Some("time"));
+    if ended.is_none() && !is_late {
+        return None;
+    }
+    let steps = ended.map(|it| it.steps).or(steps);
+    Some(Outcome::Late(seconds, steps, ended.and_then(|it| it.line.clone())))
+}
+
 fn outcome(status: ExitStatus, accounts: &[Account], log: &Path) -> Outcome {
+    let is_on_device = accounts.iter().any(|it| !it.devices.is_empty());
+    if let Some(it) = accounts.iter().find(|it| !is_on_device && it.ended.as_deref() == Some("cpu")) {
+        return Outcome::Processor(it.line.clone());
+    }
     let mut trained = accounts.iter().filter(|it| it.steps > 0).peekable();
     let is_ended = trained.peek().is_some() && trained.all(|it| it.ended.as_deref() == Some("steps"));
     if !accounts.is_empty() && (is_ended || status.success()) {

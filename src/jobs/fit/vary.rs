@@ -69,7 +69,7 @@ impl Vary {
             let Some(value) = self.values.get(middle) else { break };
             progress(&format!("{}={value}", Foreign::new(self.name.as_str())));
             bench.set((self.name.clone(), value.clone()));
-            match runs_on_all(bench, question)? {
+            match runs_on_all(bench, question, progress)? {
                 Ok(true) => low = middle + 1,
                 Ok(false) => high = middle,
                 Err(why) => {
@@ -84,9 +84,13 @@ impl Vary {
 }
 
 /// Whether the job runs on each device that was asked for, or why that is unknown.
-fn runs_on_all(bench: &mut Bench, question: &Question) -> Result<Result<bool, String>, Trouble> {
+fn runs_on_all(
+    bench: &mut Bench,
+    question: &Question,
+    progress: &mut impl FnMut(&str),
+) -> Result<Result<bool, String>, Trouble> {
     for device in &question.devices {
-        let runs = bench.runs_on(device, &question.tables)?;
+        let runs = bench.runs_on(device, question, progress)?;
         if runs != Ok(true) {
             return Ok(runs);
         }

@@ -108,8 +108,10 @@ fn kind(stacks: &Stacks, kept: &Kept, address: u64, stack: StackId) -> Kind {
     if kept.optimizer.contains(&address) {
         return Kind::Optimizer;
     }
-    // PyTorch's own threads run backward, and have no Python frames.
-    let is_backward = stacks.numbers(stack).is_empty() || is_in("torch/autograd/");
+    // PyTorch's own threads run backward, and have no Python frames but those of the probe's operations.
+    let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
+    let has_none = stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file)));
+    let is_backward = has_none || is_in("torch/autograd/");
     match is_backward {
         true if kept.gradients.contains(&address) => Kind::Gradients,
         true => Kind::Backward,
@@ -133,8 +135,9 @@ mod tests {
         };
         let [own, optim] = ["/job/train.py", "/venv/torch/optim/adamw.py"].map(&mut stack);
         let none = StackId::default();
+        let operation = stack("/run/gpuwatch_probe/_values.py");
         for (address, size, stack) in
-            [(1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, none)]
+            [(1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, operation)]
         {
             let event =
                 Event { action: Action::Alloc, address: Some(address), size: Some(size), stack, ..Event::default() };

@@ -147,7 +147,8 @@ pub enum Origin {
 /// Whether a frame is Python code outside libraries.
 fn is_own(stacks: &Stacks, it: &Frame) -> bool {
     let file = stacks.texts.get(it.file);
-    is_python(stacks, it) && !["site-packages/", "dist-packages/", "/lib/python"].iter().any(|it| file.contains(it))
+    is_python(stacks, it)
+        && !["site-packages/", "dist-packages/", "/lib/python", "/gpuwatch_probe/"].iter().any(|it| file.contains(it))
 }
 
 fn is_python(stacks: &Stacks, it: &Frame) -> bool {

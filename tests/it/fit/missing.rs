@@ -51,7 +51,8 @@ fn the_error_of_a_rank_is_named_and_not_its_launchers() {
 #[test]
 fn a_kernel_of_the_jobs_own_is_named_and_the_job_goes_on() {
     let script = "import ctypes, torch\nx = torch.ones(3, device='cuda')\ndriver = ctypes.CDLL('libcuda.so.1')\n\
-                  module = ctypes.c_void_p()\nassert driver.cuModuleLoadData(ctypes.byref(module), b'code') == 0\n";
+                  module = ctypes.c_void_p()\nassert driver.cuModuleLoadData(ctypes.byref(module), b'code') == 0\n\
+                  o = torch.optim.SGD([x.requires_grad_()], 0.1)\nfor _ in range(3):\n    (x * 2).sum().backward()\n    o.step()\n";
     let (answer, code) = Asked::new(script).json(&["--gpu", "T4"], &[]);
     assert_eq!((answer["fits"].as_str(), code), (Some("yes"), 0), "{answer:#}");
     let unknown = answer["unknown"].to_string();

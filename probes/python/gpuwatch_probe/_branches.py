@@ -1,0 +1,199 @@
+"""Finds which way a branch on a value that was not computed keeps a program training.
+
+The statement around the read decides: an assertion holds, a branch that leaves (`raise`, `continue`, `break`, `return`)
+is not taken, one that trains is, and a loop continues.
+"""
+
+import ast
+import dis
+import itertools
+import linecache
+import re
+
+_LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
+# Instructions that test a value, or come before those that do.
+_JUMPS = re.compile("JUMP|^UNARY_NOT$|^TO_BOOL$|^COPY$|^EXTENDED_ARG$")
+# Methods that only training calls.
+_TRAINS = ("backward", "step")
+# The most callers through which a returned value is followed.
+_DEPTH = 8
+# The most files whose statements are kept.
+_FILES = 200
+
+
+class Branches:
+    """The tests of the files that have been asked for."""
+
+    def __init__(self):
+        self._files = {}
+
+    def wanted(self, frame):
+        """Returns the truth of the value that this frame reads at its current place; `None` where nothing shows it."""
+        found = self._at(frame)
+        return found and _wanted(found)
+
+    def decides(self, frame):
+        """Whether what the frame reads is about to decide a branch, there or in its caller."""
+        return self._at(frame) is not None
+
+    def is_high(self, frame):
+        """Whether a number that this frame compares in a test should be large; `None` where nothing shows it."""
+        found = self._at(frame)
+        goal = found and _wanted(found)
+        if goal is None or not isinstance(found.leaf, ast.Compare) or len(found.leaf.ops) != 1:
+            return None
+        order = found.leaf.ops[0]
+        if not isinstance(order, (ast.Gt, ast.GtE, ast.Lt, ast.LtE)):
+            return None
+        is_left = _contains(found.leaf.left, found.position)
+        return (isinstance(order, (ast.Gt, ast.GtE)) == is_left) == goal
+
+    def may_repeat(self, frame):
+        """Whether a loop may continue for as long as this read gets the same answer."""
+        found = self._at(frame)
+        if found is not None:
+            statement = found.statement
+            if not isinstance(statement, ast.If):
+                return isinstance(statement, ast.While)
+            ends = statement.body[-1:] + statement.orelse[-1:]
+            return any(isinstance(it, (ast.Break, ast.Return)) for it in ends)
+        line = frame.f_lineno
+        around = [it for it in self._of(frame.f_code.co_filename)[1] if it.lineno <= line <= it.end_lineno]
+        loop = max(around, key=lambda it: it.lineno, default=None)
+        if not isinstance(loop, ast.While):
+            return False
+        names = {it.id for it in ast.walk(loop.test) if isinstance(it, ast.Name)}
+        stored = {
+            it.id
+            for it in ast.walk(loop)
+            if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store) and it.lineno == line
+        }
+        return isinstance(loop.test, ast.Constant) or bool(names & stored)
+
+    def _at(self, frame, depth=_DEPTH):
+        """Returns the innermost test that reads here, or whose call returns what is read here."""
+        position = _position(frame)
+        file = self._of(frame.f_code.co_filename)
+        test = _innermost([it for it in file[0] if _contains(it.test, position)], lambda it: it.test)
+        if test is not None:
+            leaf, is_inverse = _leaf(test.test, position)
+            return _Found(test, leaf, is_inverse, position)
+        back = _innermost([it for it in file[2] if _contains(it.value, position)], lambda it: it.value)
+        found = self._at(frame.f_back, depth - 1) if back is not None and depth and frame.f_back is not None else None
+        if found is None:
+            return None
+        leaf, is_inverse = _leaf(back.value, position)
+        if isinstance(leaf, (ast.Dict, ast.List, ast.Tuple, ast.BinOp)):
+            return None
+        if isinstance(leaf, ast.Compare):
+            found.leaf, found.position = leaf, position
+        found.is_inverse ^= is_inverse
+        return found
+
+    def _of(self, file):
+        """Returns the statements with a test, the loops, and the returns."""
+        found = self._files.get(file)
+        if found is None:
+            if len(self._files) >= _FILES:
+                self._files.clear()
+            try:
+                tree = ast.parse("".join(linecache.getlines(file)))
+                all_ = list(ast.walk(tree))
+                found = (
+                    [it for it in all_ if isinstance(it, (ast.If, ast.While, ast.Assert, ast.IfExp))],
+                    [it for it in all_ if isinstance(it, (ast.For, ast.While))],
+                    [it for it in all_ if isinstance(it, ast.Return) and it.value is not None],
+                )
+            except Exception:
+                found = [], [], []
+            self._files[file] = found
+        return found
+
+
+class _Found:
+    """A statement whose test reads a value: the expression that reads, whether the test inverts it, the read's place."""
+
+    def __init__(self, statement, leaf, is_inverse, position):
+        self.statement, self.leaf, self.is_inverse, self.position = statement, leaf, is_inverse, position
+
+
+def _position(frame):
+    """Returns line, last line, column and last column of what a frame reads; columns from Python 3.11 on."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is not None:
+        at, code = frame.f_lasti // 2, frame.f_code.co_code
+        # A jump has the place of the whole test; what comes before it made the value.
+        while at > 0 and _JUMPS.search(dis.opname[code[at * 2]]):
+            at -= 1
+        found = next(itertools.islice(positions(), at, None), None)
+        if found is not None and None not in found:
+            line, end, column, end_column = found
+            return line, end, column, end_column
+    return frame.f_lineno, frame.f_lineno, None, None
+
+
+def _contains(it, position):
+    line, end, column, end_column = position
+    if column is None:
+        return it.lineno <= line <= it.end_lineno
+    return (it.lineno, it.col_offset) <= (line, column) and (end, end_column) <= (it.end_lineno, it.end_col_offset)
+
+
+def _innermost(all_, of):
+    return max(all_, key=lambda it: (of(it).lineno, of(it).col_offset), default=None)
+
+
+def _leaf(at, position):
+    """Returns the operand of `not`, `and` and `or` that is read there, and whether they invert it."""
+    is_inverse = False
+    while True:
+        is_not = isinstance(at, ast.UnaryOp) and isinstance(at.op, ast.Not)
+        is_inverse ^= is_not
+        operands = [at.operand] if is_not else at.values if isinstance(at, ast.BoolOp) else []
+        inner = next((it for it in operands if _contains(it, position)), None)
+        if inner is None:
+            return at, is_inverse
+        at = inner
+
+
+def _wanted(found):
+    goal = _goal(found.statement)
+    return goal if goal is None else goal != found.is_inverse
+
+
+def _goal(statement):
+    if isinstance(statement, (ast.Assert, ast.While)):
+        return True
+    if not isinstance(statement, ast.If):
+        return None
+    body, other = statement.body, statement.orelse
+    if _leaves(body) != _leaves(other):
+        return _leaves(other)
+    if _calls(body, _TRAINS) != _calls(other, _TRAINS):
+        return _calls(body, _TRAINS)
+    # What is done beside takes memory; a flag may skip what follows.
+    if not other and not _leaves(body) and not _sets_flag(body):
+        return True
+    return None
+
+
+def _leaves(body):
+    """Whether statements end by leaving, or leave the program."""
+    return bool(body) and (isinstance(body[-1], _LEAVES) or _calls(body, ("exit", "_exit")))
+
+
+def _calls(body, names):
+    for statement in body:
+        for it in ast.walk(statement):
+            if isinstance(it, ast.Call) and getattr(it.func, "attr", getattr(it.func, "id", None)) in names:
+                return True
+    return False
+
+
+def _sets_flag(body):
+    for statement in body:
+        for it in ast.walk(statement):
+            value = getattr(it, "value", None) if isinstance(it, (ast.Assign, ast.AnnAssign)) else None
+            if isinstance(value, ast.Constant):
+                return True
+    return False
