@@ -10,6 +10,8 @@ from ._values import SIZE, Values, outside
 
 # Kinds of what `simgpu_watch` reports.
 _READ, _REFUSED, _CONVOLUTION, _MODULE = 1, 2, 3, 4
+# Bytes of a read that gets an answer; longer ones get what is stored.
+_FEW = 16
 # Most entries of a list.
 _LINES = 200
 # Calls whose results have a shape that depends on values, without a bound that the device knows.
@@ -61,9 +63,10 @@ class Unknowns:
                     self.facts["convolutions"] = True
                     self.facts["convolution"] = max(self.facts["convolution"], int(name))
                 elif what == _READ:
-                    number, frame, answer = self.values.asked()
+                    is_few = int(name) <= _FEW
+                    number, frame, answer = self.values.asked() if is_few else (0, None, None)
                     if not self.is_over:
-                        self._read(frame or sys._getframe(1), answer)
+                        self._read(frame or sys._getframe(1), answer, is_few)
                 elif not self.is_over:
                     self._seen(what, name.decode(), sys._getframe(1))
             except Exception:
@@ -89,7 +92,7 @@ class Unknowns:
                 self._modules.setdefault(line)
             return
 
-    def _read(self, frame, answer):
+    def _read(self, frame, answer, is_few):
         """Lists a read by (file, line, kind, source, whether it is the user's own, its answer, whether that follows)."""
         frame = self.reader(_outside(frame))
         if frame is None:
@@ -106,11 +109,11 @@ class Unknowns:
             kind = "size"
         elif is_many:
             kind = "loop"
-        elif _SHAPES.search(text) or answer is None and (_BOUNDED.search(text) or _is_mask(frame)):
+        elif _SHAPES.search(text) or answer is None and is_few and (_BOUNDED.search(text) or _is_mask(frame)):
             kind = "shape"
         elif _DECIDES.search(text) or self.values.branches.decides(frame):
             kind = "branch"
-        shown, known = "0", False
+        shown, known = "0" if is_few else "", False
         if answer not in (None, SIZE):
             shown, known = str(answer.value).lower(), answer.is_known
         own = self._stacks.rank(file) == OWN

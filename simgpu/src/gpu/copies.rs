@@ -22,7 +22,8 @@ enum Effect {
     Nothing,
     Zero,
     Store(Option<Place>),
-    Load(Option<Place>),
+    /// What is stored, and whether it is what was copied in.
+    Load(Option<Place>, bool),
     Transfer(Option<Place>, Option<Place>),
     Host,
 }
@@ -36,13 +37,18 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
         Effect::Nothing => {}
         Effect::Zero => {
             sys::fill(to, 0, len);
+            let answer = watch::report(Seen::Read, || len.to_string()).to_le_bytes();
             if len <= SCALAR {
-                let answer = watch::report(Seen::Read, || len.to_string()).to_le_bytes();
                 sys::copy(to, answer.as_ptr() as usize, len.min(answer.len()));
             }
         }
         Effect::Store(place) => contents::store(place, from, len),
-        Effect::Load(place) => contents::load(to, place, len),
+        Effect::Load(place, is_known) => {
+            contents::load(to, place, len);
+            if !is_known {
+                watch::report(Seen::Read, || len.to_string());
+            }
+        }
         Effect::Transfer(place, source) => contents::transfer(place, source, len),
         Effect::Host => sys::copy(to, from, len),
     }
@@ -59,7 +65,7 @@ fn effect(to: usize, from: usize, len: usize) -> Effect {
     match (into_device, from_device) {
         (false, false) => Effect::Host,
         (false, true) if len > STORED || (len <= SCALAR && !fresh) => Effect::Zero,
-        (false, true) => Effect::Load(contents.place(from)),
+        (false, true) => Effect::Load(contents.place(from), fresh),
         (true, _) if len > STORED => Effect::Nothing,
         (true, false) => Effect::Store(contents.place(to)),
         (true, true) => Effect::Transfer(contents.place(to), contents.place(from)),

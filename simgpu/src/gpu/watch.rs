@@ -12,8 +12,8 @@ use std::{
 /// The kind of event that the function receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// A few bytes were read whose value was never computed. The name is the number of bytes; what the function returns
-    /// is read instead, as a whole number of 64 bits in little-endian order.
+    /// Bytes were read whose value was never computed. The name is their number; of up to 16 bytes, what the function
+    /// returns is read instead, as a whole number of 64 bits in little-endian order.
     Read = 1,
     /// A function was called that is not simulated.
     Refused = 2,

@@ -48,6 +48,8 @@ fn words(it: &Read) -> String {
         "loop" => "reads a value many times without a step between, and then gets other answers, so that a loop \
                    ends; how often it repeats is not known"
             .to_owned(),
+        "branch" if it.answer.is_empty() => "decides by values, which are not computed".to_owned(),
+        "value" if it.answer.is_empty() => "reads values, which are not computed".to_owned(),
         "branch" if it.known => format!("decides by a value; {} here, as in a healthy run", it.answer),
         "branch" => format!("decides by a value, and values are not computed: it is {} here", it.answer),
         _ if it.known => format!("reads a value; {} here, as in a healthy run", it.answer),

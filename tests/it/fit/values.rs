@@ -115,3 +115,17 @@ fn a_failure_names_the_values_that_were_read_before() {
     );
     assert!(code == Some(2) && text.contains(&phrase), "{phrase}: {output:?}");
 }
+
+/// A copy of many values decides as a copy of one does.
+#[test]
+fn a_copy_of_many_values_is_named() {
+    let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
+                  for i in range(4):\n    out = net(torch.randn(8, 64, device='cuda'))\n    out.sum().backward()\n    \
+                  o.step()\n    rows = out.detach().cpu()\n    if (out.mean(0) > 3).tolist()[0]:\n        print(rows)\n";
+    let output = Asked::new(script).fit(&["--gpu", "T4"], &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text.contains("train.py:8: `rows = out.detach().cpu()` reads values, which are not computed"), "{text}");
+    let branch = "train.py:9: `if (out.mean(0) > 3).tolist()[0]:` decides by values, which are not computed";
+    assert!(text.contains(branch), "{text}");
+}
