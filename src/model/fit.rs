@@ -11,6 +11,8 @@ pub mod card;
 pub mod consists;
 /// What is known of a job.
 pub mod facts;
+/// Whether a peak rises in each step.
+pub mod growth;
 /// What NCCL's buffers take.
 pub mod link;
 /// What lies outside the allocator's figures.

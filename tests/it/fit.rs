@@ -4,6 +4,8 @@
 mod calibrate;
 /// With frameworks on PyTorch.
 mod frameworks;
+/// What grows in each step.
+mod growth;
 /// Against measurements.
 mod measured;
 /// What jobs need and do not get.

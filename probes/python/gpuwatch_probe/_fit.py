@@ -40,6 +40,8 @@ class Fit:
         self._optimizers = weakref.WeakSet()
         self._gradients = {}
         self._backward = []
+        # When steps ended, in µs since 1970.
+        self._ends = []
         self._peaks = {}
         self._number = 0
         self._is_on = False
@@ -181,6 +183,8 @@ class Fit:
             return
         self._number = number
         self._unknowns.values.step()
+        if len(self._ends) < _STEPS:
+            self._ends.append(time.time_ns() // 1000)
         rises = self._measure()
         # With several optimizers, a step that has begun is over when the next one begins.
         done = number - (len(self._optimizers) > 1)
@@ -344,6 +348,7 @@ class Fit:
             "line": self._line,
             "devices": devices,
             "backward": self._backward,
+            "ends": self._ends,
             **self._unknowns.lists(),
             "facts": {**self._unknowns.facts, **self._facts},
         }

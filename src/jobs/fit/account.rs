@@ -27,6 +27,8 @@ pub(super) struct Account {
     pub(super) modules: Vec<String>,
     /// When backward ran, and for which line.
     pub(super) backward: Vec<(u64, u64, String)>,
+    /// When steps ended, in µs since 1970.
+    pub(super) ends: Vec<u64>,
     pub(super) facts: Learnt,
     pub(super) tensors: Option<BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>>>,
     pub(super) snapshot: Option<PathBuf>,

@@ -9,7 +9,11 @@ use super::{
 };
 use crate::{
     facts::units::{Bytes, counted},
-    model::fit::{Device, Facts, Fits, Need, Table, outside::outside},
+    model::fit::{
+        Device, Facts, Fits, Need, Table,
+        growth::{full_after, growth},
+        outside::outside,
+    },
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -107,15 +111,19 @@ impl Bench {
             let mut judged =
                 Judged { device, fits: Fits::Unknown, need, there: None, least: None, note: None, doubt: None };
             self.judge(&mut judged, own, (question, is_named), progress)?;
-            if judged.fits == Fits::Yes && doubt.is_some() {
-                judged.fits = Fits::Unknown;
-                judged.doubt.clone_from(&doubt);
+            let growth = judged.need.as_ref().and_then(|need| grows(&own.trial, need, judged.device.capacity()));
+            if judged.fits == Fits::Yes {
+                judged.doubt = growth.or_else(|| doubt.clone());
+                judged.fits = if judged.doubt.is_some() { Fits::Unknown } else { Fits::Yes };
             }
             answer.devices.push(judged);
         }
         let Some(first) = found.first() else { return Ok(answer) };
         let is_enough = |it: &Device| need(&first.trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
-        answer.smallest = Device::all().into_iter().find(is_enough).filter(|_| answer.why.is_none() && doubt.is_none());
+        answer.smallest = Device::all()
+            .into_iter()
+            .find(is_enough)
+            .filter(|_| answer.why.is_none() && doubt.is_none() && growing(&first.trial).is_none());
         // With several devices, the peak is what the job wants; with one, what it takes there.
         answer.peak = match answer.devices.as_slice() {
             _ if answer.why.is_some() => None,
@@ -327,6 +335,24 @@ impl Peak {
     }
 }
 
+/// Returns how a job that fits grows in each step until the device is full.
+fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<String> {
+    let (account, device, bytes) = growing(trial)?;
+    let step = full_after(account.steps, capacity.saturating_sub(need.must()), bytes)?;
+    let line = peak::keeps(account, device).map_or_else(String::new, |it| format!("; {it} allocates what it keeps"));
+    Some(format!("grows {} a step: full after about {}{line}", Bytes(bytes), counted(step, "step")))
+}
+
+/// The process and the device whose peak rises in each step, and by how many bytes.
+fn growing(trial: &Trial) -> Option<(&Account, &OnDevice, u64)> {
+    let all = trial.accounts.iter().flat_map(|it| it.devices.iter().map(move |on| (it, on)));
+    all.into_iter().find_map(|(account, device)| {
+        let steps = usize::try_from(account.steps).ok()?;
+        let peaks: Vec<u64> = device.peaks.iter().take(steps).map(|it| it.0).collect();
+        Some((account, device, growth(&peaks)?))
+    })
+}
+
 /// Returns why a job that fits may not fit all the same.
 fn doubt(trial: &Trial, asked: Option<u32>) -> Option<String> {
     if let Some(why) = values::incomplete(trial, asked) {
@@ -345,7 +371,7 @@ fn unknown(trial: &Trial) -> Vec<String> {
     let modules: BTreeSet<&String> = trial.accounts.iter().flat_map(|it| &it.modules).collect();
     let of_module = |it: &&String| format!("{it}: loads kernels of its own, which compute nothing here");
     all.extend(modules.iter().take(NAMED).map(of_module));
-    if trial.accounts.iter().any(rises) {
+    if trial.accounts.iter().any(rises) && growing(trial).is_none() {
         all.push("the peak was still rising at the last step that ran: use --steps".to_owned());
     }
     all

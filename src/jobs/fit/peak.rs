@@ -60,6 +60,11 @@ fn traced(account: &Account, device: &OnDevice) -> Option<consists::Peak> {
     consists::consists(&trace, device.ordinal, &kept)
 }
 
+/// Returns the job's line that allocates what one step makes and the next one does not free.
+pub(super) fn keeps(account: &Account, device: &OnDevice) -> Option<String> {
+    consists::keeps(&pickle::open(account.snapshot.as_deref()?).ok()?.trace, device.ordinal, &account.ends)
+}
+
 /// What is uncertain beside the allocator, in words.
 pub(super) fn unknown(need: &Need) -> Vec<String> {
     let words = |it: &Outside| {

@@ -100,6 +100,30 @@ pub fn consists(trace: &Trace, device: u32, kept: &Kept) -> Option<Peak> {
     Some(Peak { kinds, line })
 }
 
+/// Returns the job's own line that allocated the most of what a step made and the next one did not free. `ends` are the
+/// times at which steps ended, in µs since 1970.
+pub fn keeps(trace: &Trace, device: u32, ends: &[u64]) -> Option<String> {
+    let range = trace.devices.get(device as usize)?;
+    let [.., first, second, third] = ends else { return None };
+    let blocks_at = |end: u64| -> Option<BTreeSet<(u64, u64, StackId)>> {
+        let time = |at: usize| trace.events.get(range.start + at).and_then(|it| it.unix_us);
+        // Events are in the order of their times.
+        let (mut low, mut high) = (0, range.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if time(middle).is_some_and(|it| it <= end) { low = middle + 1 } else { high = middle }
+        }
+        Some(trace.live_after(device, low.checked_sub(1)?).into_iter().collect())
+    };
+    let (before, after, later) = (blocks_at(*first)?, blocks_at(*second)?, blocks_at(*third)?);
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for (_, bytes, stack) in after.intersection(&later).filter(|it| !before.contains(it)) {
+        let Some(line) = trace.stacks.own_line(*stack) else { continue };
+        *lines.entry(line).or_default() += bytes;
+    }
+    lines.into_iter().max_by_key(|it| it.1).map(|it| it.0)
+}
+
 fn kind(stacks: &Stacks, kept: &Kept, address: u64, stack: StackId) -> Kind {
     let is_in = |part: &str| stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part));
     if kept.weights.contains(&address) {
@@ -124,6 +148,31 @@ fn kind(stacks: &Stacks, kept: &Kept, address: u64, stack: StackId) -> Kind {
 mod tests {
     use super::*;
     use crate::model::trace::{Action, Event, Frame};
+
+    #[test]
+    fn the_line_that_keeps_memory_is_found_between_steps() {
+        let mut trace = Trace::default();
+        let file = trace.stacks.texts.id(b"/job/train.py");
+        let mut stack = |line: u32| {
+            let frame = trace.stacks.frames.id(Frame { file, line, ..Frame::default() });
+            trace.stacks.id(&[frame])
+        };
+        let (kept, freed) = (stack(7), stack(9));
+        for step in 1..=4_u64 {
+            for (action, address, size, stack) in [
+                (Action::Alloc, step, 10, kept),
+                (Action::Alloc, 100, 500, freed),
+                (Action::FreeCompleted, 100, 500, freed),
+            ] {
+                let event = Event { action, address: Some(address), size: Some(size), stack, ..Event::default() };
+                trace.events.push(&Event { unix_us: Some(step * 10), ..event });
+            }
+        }
+        trace.devices.push(0..12);
+        assert_eq!(keeps(&trace, 0, &[15, 25, 35, 45]).as_deref(), Some("train.py:7"));
+        assert_eq!(keeps(&trace, 0, &[15, 25]), None);
+        assert_eq!(keeps(&trace, 3, &[15, 25, 35]), None);
+    }
 
     #[test]
     fn blocks_are_sorted_by_who_keeps_them_and_where_they_were_made() {

@@ -1,0 +1,32 @@
+//! A job that keeps more memory after each step fits for a while only.
+
+use super::Asked;
+
+/// Keeps an output of each step, or nothing.
+const JOB: &str = "import sys, torch
+net = torch.nn.Linear(2048, 2048).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+kept = []
+for step in range(100):
+    rows = 1024 if sys.argv[1] != 'varying' else 256 + 173 * (step * 7 % 5)
+    out = net(torch.randn(rows, 2048, device='cuda'))
+    if sys.argv[1] == 'keeps':
+        kept.append(out.detach().clone())
+    out.sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+";
+
+#[test]
+fn a_job_that_grows_in_each_step_is_no_fit() {
+    let output = Asked::new(JOB).fit(&["--gpu", "2GiB"], &["keeps"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let phrase = "grows 8.00 MiB a step: full after about 2";
+    assert!(output.status.code() == Some(2) && text.contains(phrase), "{output:?}");
+    assert!(text.contains(" steps; train.py:9 allocates what it keeps"), "{text}");
+    let steady = ["steady", "varying"];
+    for case in test_tiers::vary!(steady, "batches of different sizes") {
+        let output = Asked::new(JOB).fit(&["--gpu", "2GiB"], &[case]);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+}
