@@ -15,6 +15,11 @@ _LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
 _JUMPS = re.compile("JUMP|^UNARY_NOT$|^TO_BOOL$|^COPY$|^EXTENDED_ARG$")
 # Methods that only training calls.
 _TRAINS = ("backward", "step")
+# Calls whose arguments are sizes.
+_SIZES = frozenset(
+    "arange empty expand eye full linspace narrow new_empty new_full new_ones new_zeros ones pad rand randint randn range"
+    " randperm repeat reshape resize_ split tril_indices view zeros".split()
+)
 # The most callers through which a returned value is followed.
 _DEPTH = 8
 # The most files whose statements are kept.
@@ -70,6 +75,15 @@ class Branches:
         }
         return isinstance(loop.test, ast.Constant) or bool(names & stored)
 
+    def sizes(self, frame):
+        """Whether the number that this frame reads becomes a size: in a slice or in a call that makes a tensor, there or
+        by the name that it is assigned to."""
+        position = _position(frame)
+        sizes, names, stores = self._of(frame.f_code.co_filename)[3]
+        if any(_contains(it, position) for it in sizes):
+            return True
+        return any(_contains(value, position) and target in names for value, target in stores)
+
     def _at(self, frame, depth=_DEPTH):
         """Returns the innermost test that reads here, or whose call returns what is read here."""
         position = _position(frame)
@@ -91,7 +105,7 @@ class Branches:
         return found
 
     def _of(self, file):
-        """Returns the statements with a test, the loops, and the returns."""
+        """Returns the statements with a test, the loops, the returns, and what sizes are made of."""
         found = self._files.get(file)
         if found is None:
             if len(self._files) >= _FILES:
@@ -103,9 +117,10 @@ class Branches:
                     [it for it in all_ if isinstance(it, (ast.If, ast.While, ast.Assert, ast.IfExp))],
                     [it for it in all_ if isinstance(it, (ast.For, ast.While))],
                     [it for it in all_ if isinstance(it, ast.Return) and it.value is not None],
+                    _sizes(all_),
                 )
             except Exception:
-                found = [], [], []
+                found = [], [], [], ([], set(), [])
             self._files[file] = found
         return found
 
@@ -154,6 +169,20 @@ def _leaf(at, position):
         if inner is None:
             return at, is_inverse
         at = inner
+
+
+def _sizes(all_):
+    """Returns the expressions that are sizes, the names in them, and (value, name) of assignments."""
+    sizes, stores = [], []
+    for it in all_:
+        if isinstance(it, ast.Slice):
+            sizes += [part for part in (it.lower, it.upper) if part is not None]
+        elif isinstance(it, ast.Call) and getattr(it.func, "attr", getattr(it.func, "id", None)) in _SIZES:
+            sizes += [part for part in it.args if not isinstance(part, ast.Starred)]
+        elif isinstance(it, ast.Assign):
+            stores += [(it.value, target.id) for target in it.targets if isinstance(target, ast.Name)]
+    names = {name.id for it in sizes for name in ast.walk(it) if isinstance(name, ast.Name)}
+    return sizes, names, stores
 
 
 def _wanted(found):

@@ -109,6 +109,8 @@ class Unknowns:
             kind = "size"
         elif is_many:
             kind = "loop"
+        elif answer is not None and answer.is_number and self.values.branches.sizes(frame):
+            kind = "size" if answer.is_most else "shape"
         elif _SHAPES.search(text) or answer is None and is_few and (_BOUNDED.search(text) or _is_mask(frame)):
             kind = "shape"
         elif _DECIDES.search(text) or self.values.branches.decides(frame):

@@ -308,7 +308,7 @@ class Values:
         if is_many:
             value = _other(_as(torch, dtype, value), times - self._many)
         value = _as(torch, dtype, value)
-        return Answer(value, known is not None and not count and not is_many, is_many)
+        return Answer(value, known is not None and not count and not is_many, is_many, count)
 
     def _count(self, frame):
         if frame is None:
@@ -321,10 +321,17 @@ class Values:
 class Answer:
     """The answer to one read."""
 
-    __slots__ = ("value", "is_known", "is_many")
+    __slots__ = ("value", "is_known", "is_many", "is_most")
 
-    def __init__(self, value, is_known, is_many):
+    def __init__(self, value, is_known, is_many, is_most):
         self.value, self.is_known, self.is_many = value, is_known, is_many
+        # Whether it is the highest possible number.
+        self.is_most = is_most
+
+    @property
+    def is_number(self):
+        """Whether it may become a size, and is not what the program would compute."""
+        return not isinstance(self.value, bool) and not self.is_known
 
 
 class _Count:

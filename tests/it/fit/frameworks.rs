@@ -143,3 +143,21 @@ trainings! {
     diffusers: a_diffusion_model_fits_in_each_precision, a_diffusion_model_fits_on_two_devices TORCHRUN;
     torchvision: torchvision_fits_in_each_precision, torchvision_fits_on_two_devices TORCHRUN;
 }
+
+/// No end token is ever drawn, and it ends at its length all the same; with such tokens it would be shorter.
+#[test]
+fn generation_ends_at_its_length() {
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let script = "import torch\nfrom transformers import LlamaConfig, LlamaForCausalLM\n\
+                  config = LlamaConfig(vocab_size=500, hidden_size=32, intermediate_size=64, num_hidden_layers=1,\n    \
+                  num_attention_heads=2, num_key_value_heads=2)\nmodel = LlamaForCausalLM(config).cuda()\n\
+                  optimizer = torch.optim.AdamW(model.parameters())\n\
+                  tokens = torch.randint(5, 500, (3, 10), device='cuda')\nfor step in range(4):\n    \
+                  model(tokens, labels=tokens).loss.backward()\n    optimizer.step()\n    optimizer.zero_grad()\n    \
+                  for more in ({}, {'do_sample': True}, {'num_beams': 2}):\n        \
+                  made = model.generate(tokens, max_new_tokens=12, **more)\n        \
+                  assert made.shape == (3, 22), made.shape\n";
+    let output = Asked::new(script).launched(&python, &[], &["--gpu", "RTX 4090"], &[]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}

@@ -129,3 +129,25 @@ fn a_copy_of_many_values_is_named() {
     let branch = "train.py:9: `if (out.mean(0) > 3).tolist()[0]:` decides by values, which are not computed";
     assert!(text.contains(branch), "{text}");
 }
+
+/// A number that becomes a size has a bound only if it counts elements.
+#[test]
+fn a_size_that_was_read_as_a_number_is_no_plain_yes() {
+    let script = |number: &str| {
+        format!(
+            "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
+             for i in range(4):\n    x = torch.randn(8, 64, device='cuda')\n    rows = {number}\n    \
+             net(x[:rows]).sum().backward()\n    o.step()\n"
+        )
+    };
+    let cases = [
+        ("int(x.abs().max())", 2, "makes a tensor whose size depends on values, and values are not computed"),
+        ("(x[:, 0] > 0).sum().item()", 0, "makes a tensor whose size depends on values: the largest one is assumed"),
+    ];
+    for (number, code, phrase) in test_tiers::vary!(cases, "a number with a bound") {
+        let output = Asked::new(&script(number)).fit(&["--gpu", "T4"], &[]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let phrase = format!("train.py:6: `rows = {number}` {phrase}");
+        assert!(output.status.code() == Some(code) && text.contains(&phrase), "{phrase}: {output:?}");
+    }
+}
