@@ -17,8 +17,8 @@ _JUMPS = re.compile("JUMP|^UNARY_NOT$|^TO_BOOL$|^COPY$|^EXTENDED_ARG$")
 _TRAINS = ("backward", "step")
 # Calls whose arguments are sizes.
 _SIZES = frozenset(
-    "arange empty expand eye full linspace narrow new_empty new_full new_ones new_zeros ones pad rand randint randn range"
-    " randperm repeat reshape resize_ split tril_indices view zeros".split()
+    "arange empty expand eye full linspace narrow new_empty new_full new_ones new_zeros ones pad rand randint randn"
+    " range randperm repeat reshape resize_ split tril_indices view zeros".split()
 )
 # The most callers through which a returned value is followed.
 _DEPTH = 8
@@ -76,8 +76,8 @@ class Branches:
         return isinstance(loop.test, ast.Constant) or bool(names & stored)
 
     def sizes(self, frame):
-        """Whether the number that this frame reads becomes a size: in a slice or in a call that makes a tensor, there or
-        by the name that it is assigned to."""
+        """Whether the number that this frame reads becomes a size: in a slice or in a call that makes a tensor, there
+        or by the name that it is assigned to."""
         position = _position(frame)
         sizes, names, stores = self._of(frame.f_code.co_filename)[3]
         if any(_contains(it, position) for it in sizes):
@@ -126,7 +126,7 @@ class Branches:
 
 
 class _Found:
-    """A statement whose test reads a value: the expression that reads, whether the test inverts it, the read's place."""
+    """A statement whose test reads a value: the expression that reads, whether the test inverts it, its place."""
 
     def __init__(self, statement, leaf, is_inverse, position):
         self.statement, self.leaf, self.is_inverse, self.position = statement, leaf, is_inverse, position

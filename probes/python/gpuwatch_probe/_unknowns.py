@@ -93,7 +93,7 @@ class Unknowns:
             return
 
     def _read(self, frame, answer, is_few):
-        """Lists a read by (file, line, kind, source, whether it is the user's own, its answer, whether that follows)."""
+        """Lists a read: file, line, kind, source, whether it is the user's own, its answer, whether that follows."""
         frame = self.reader(_outside(frame))
         if frame is None:
             return

@@ -124,8 +124,13 @@ class Values:
     def _empty(self, like, dtype):
         return self._torch.empty(0, dtype=dtype, device=like.device)
 
+    def _operands(self, *all_):
+        """Returns operands as tensors: a number that PyTorch had made one for an operator arrives as a number."""
+        torch = self._torch
+        return [it if isinstance(it, torch.Tensor) else torch.tensor(it, device="cpu") for it in all_]
+
     def _comparison(self, name, op):
-        bool_ = self._torch.bool
+        bool_, scalars = self._torch.bool, (getattr(self._torch.ops.aten, name).Scalar_out,)
         compare = {
             "eq": lambda a, b: a == b,
             "ne": lambda a, b: a != b,
@@ -136,8 +141,9 @@ class Values:
         }[name]
 
         def compared(self_, other):
-            on = self_ if self_.is_cuda else other
-            return self._note(op(self_, other, out=self._empty(on, bool_)), result(self_, other))
+            one, two = self._operands(self_, other)
+            out = self._empty(one if one.is_cuda else two, bool_)
+            return self._note(op(one, other if op in scalars else two, out=out), result(self_, other))
 
         @_open
         def result(one, other):
@@ -173,9 +179,9 @@ class Values:
 
     def _binary(self, name, op, dtype):
         def combined(self_, other):
-            on = self_ if self_.is_cuda else other
-            out = self._empty(on, dtype or self._torch.result_type(self_, other))
-            return self._note(op(self_, other, out=out), self._decided(name, self_, other))
+            one, two = self._operands(self_, other)
+            out = self._empty(one if one.is_cuda else two, dtype or self._torch.result_type(self_, other))
+            return self._note(op(one, two, out=out), self._decided(name, self_, other))
 
         return combined
 
@@ -183,7 +189,7 @@ class Values:
         def combined(self_, other):
             value = self._decided(name, self_, other)
             self._forget(self_)
-            return self._note(op(self_, other, out=self_), value)
+            return self._note(op(*self._operands(self_, other), out=self_), value)
 
         return combined
 

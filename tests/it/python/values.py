@@ -41,6 +41,9 @@ def check(loss, x, out):
     Gamma(out.exp(), out.exp()).mean
     with torch.inference_mode():
         assert torch.isfinite(mean) and not torch.isnan(net(x)).any()
+    flags = torch.ones(3, dtype=torch.long, device="cuda") & (x[:3, 0] == x[:3, 0])
+    flags &= True
+    assert (flags | 0 == 1).all() and (True & (flags == 1)).all() and torch.tensor(2.0) != x[0, 0]
     ratio = 1 / loss.item() + 1 / (x > 0).sum().item()
     assert ratio > 0 and scaler.get_scale() > 0
     traced = torch.compile(lambda it: torch.where(torch.isfinite(it), it, 0).sum(), fullgraph=True, backend="aot_eager")
