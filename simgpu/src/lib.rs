@@ -65,3 +65,9 @@ mod table;
 pub use machine::{Card, Fault, Machine, Tenant};
 pub use prepare::{prepare, prepare_driver, prepare_nvml, prepared};
 pub use program::torch_of;
+
+/// Returns what a device of that name is simulated as: compute capability, major and minor, and multiprocessors.
+pub fn architecture(name: &str) -> (i32, i32, u64) {
+    let model = gpu::model::Model::of(name);
+    (model.major, model.minor, u64::from(model.multiprocessors.unsigned_abs()))
+}

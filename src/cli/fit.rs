@@ -18,7 +18,7 @@ use std::{
 };
 
 /// What its help ends with.
-pub(super) const HELP: &str = "Examples:\n  gpuwatch fit --gpu \"RTX 4090\" -- python train.py --batch 16\n  gpuwatch fit --gpu 24GiB --vary \
+pub(super) const HELP: &str = "Examples:\n  gpuwatch fit --gpu \"RTX 4090\" -- python train.py --batch 16\n  gpuwatch fit --gpu 24GB --vary \
      batch=8..64:8 -- python train.py --batch {batch}\n\nThe job runs for some optimizer steps with its own PyTorch on a \
      simulated GPU: its allocations are real, its numbers are not computed. What lies outside the allocator is estimated, so \
      the answer is an interval.\n\nWith several --gpu the job has to fit on each of them.";
@@ -29,8 +29,8 @@ const LARGEST: u64 = 4 << 20;
 /// What `gpuwatch fit` asks.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Asked {
-    /// The GPU to fit on: a name, a size, or several alike as in 2xA100-80GB; may be given several times [default:
-    /// every known card].
+    /// The GPU to fit on: a name, the GB that it is sold with as in 24GB, a capacity as in 22.5GiB, or several alike as
+    /// in 2xA100-80GB; may be given several times [default: every known card].
     #[arg(long = "gpu", value_name = "GPU", value_parser = Device::parse)]
     devices: Vec<Device>,
     /// Optimizer steps to run [default: 3, or more while the peak still rises].

@@ -94,6 +94,7 @@ pub fn answer(question: &Question, mut progress: impl FnMut(&str)) -> Result<Ans
         bench.set(it.shown());
     }
     let mut answer = bench.judged(question, &mut progress)?;
+    answer.unknown.splice(0..0, question.devices.iter().filter_map(|it| it.taken.clone()));
     answer.varied = varied;
     Ok(answer)
 }

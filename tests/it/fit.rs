@@ -111,11 +111,16 @@ fn the_answer_is_an_interval_with_step_line_and_what_is_not_known() {
 fn the_text_shows_what_the_peak_consists_of_and_the_job_is_recorded() {
     let asked = Asked::new(JOB);
     let file = asked.home.0.path().join("fit.jsonl.zst");
-    let output = asked.fit(&["--gpu", "4090", "--gpu", "24GiB", "--output", file.to_str().unwrap()], &["64"]);
+    let output = asked.fit(&["--gpu", "4090", "--gpu", "24", "--output", file.to_str().unwrap()], &["64"]);
     let text = torch::stdout(&output);
-    for part in
-        ["RTX 4090: ", "24GiB: ", "fits with ", "smallest known card that is enough: ", "in step 2 of 3 that ran"]
-    {
+    for part in [
+        "RTX 4090: ",
+        "24 GB: ",
+        "of A10, A10G, L4 they get",
+        "fits with ",
+        "smallest known card that is enough: ",
+        "in step 2 of 3 that ran",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     for part in ["weights and buffers", "gradients", "optimizer state", "activations", "CUDA context", "not known:"] {
@@ -262,7 +267,9 @@ fn a_question_that_makes_no_sense_is_refused_with_what_there_is() {
     let asked = Asked::new("");
     for (flags, phrase) in [
         (&["--gpu", "A100"][..], "A100 40GB, A100 80GB"),
-        (&["--gpu", "Voodoo"], "known are RTX 4060"),
+        (&["--gpu", "Voodoo"], "known are RTX 5060, RTX 4060"),
+        (&["--gpu", "24576"], "24576MiB"),
+        (&["--gpu", "RTX 4090 Laptop GPU"], "--gpu 16GB"),
         (&["--gpu", "T4", "--vary", "batch"], "batch=8..64:8"),
         (&["--vary", "batch=8"], "--gpu"),
     ] {

@@ -29,7 +29,7 @@ mod ipc;
 mod jump;
 mod kernels;
 mod memory;
-mod model;
+pub(crate) mod model;
 mod nccl;
 mod nvml;
 mod nvml_board;

@@ -4,49 +4,69 @@ use super::state::Card;
 
 /// The facts of a board that its name gives away.
 #[derive(Clone, Copy)]
-pub(super) struct Model {
-    pub(super) major: i32,
-    pub(super) minor: i32,
-    pub(super) multiprocessors: i32,
+pub(crate) struct Model {
+    pub(crate) major: i32,
+    pub(crate) minor: i32,
+    pub(crate) multiprocessors: i32,
 }
 
 const fn model(major: i32, minor: i32, multiprocessors: i32) -> Model {
     Model { major, minor, multiprocessors }
 }
 
-/// Part of the name, and the figures of the public data sheet; the last row is for unknown names.
-const MODELS: [(&str, Model); 27] = [
+/// Part of the name, and the figures of the public data sheet: the first row that a name contains decides, so that a
+/// longer name comes before its beginning. The last row is for unknown names.
+const MODELS: [(&str, Model); 46] = [
+    ("GH200", model(9, 0, 132)),
     ("H200", model(9, 0, 132)),
     ("H100", model(9, 0, 132)),
+    ("H20", model(9, 0, 78)),
+    ("GB200", model(10, 0, 152)),
     ("B200", model(10, 0, 148)),
     ("B300", model(10, 3, 148)),
     ("A100", model(8, 0, 108)),
+    ("P100", model(6, 0, 56)),
+    ("V100", model(7, 0, 80)),
     ("RTX PRO 6000", model(12, 0, 188)),
     ("RTX 6000 Ada", model(8, 9, 142)),
     ("A6000", model(8, 6, 84)),
+    ("A5000", model(8, 6, 64)),
+    ("A4000", model(8, 6, 48)),
+    ("RTX 8000", model(7, 5, 72)),
     ("A40", model(8, 6, 84)),
     ("A30", model(8, 0, 56)),
     ("L40", model(8, 9, 142)),
     ("L4", model(8, 9, 58)),
+    ("5090", model(12, 0, 170)),
+    ("5080", model(12, 0, 84)),
+    ("5070 Ti", model(12, 0, 70)),
+    ("5070", model(12, 0, 48)),
+    ("5060 Ti", model(12, 0, 36)),
+    ("5060", model(12, 0, 30)),
     ("4090", model(8, 9, 128)),
+    ("4080 SUPER", model(8, 9, 80)),
     ("4080", model(8, 9, 76)),
+    ("4070 Ti SUPER", model(8, 9, 66)),
+    ("4070 Ti", model(8, 9, 60)),
+    ("4070 SUPER", model(8, 9, 56)),
     ("4070", model(8, 9, 46)),
+    ("4060 Ti", model(8, 9, 34)),
     ("4060", model(8, 9, 24)),
+    ("3090 Ti", model(8, 6, 84)),
     ("3090", model(8, 6, 82)),
+    ("3080 Ti", model(8, 6, 80)),
     ("3080", model(8, 6, 68)),
     ("3070", model(8, 6, 46)),
     ("3060", model(8, 6, 28)),
     ("2080", model(7, 5, 68)),
+    ("A10G", model(8, 6, 80)),
     ("A10", model(8, 6, 72)),
     ("T4", model(7, 5, 40)),
-    ("V100", model(7, 0, 80)),
-    ("5090", model(12, 0, 170)),
-    ("5080", model(12, 0, 84)),
     ("", model(8, 9, 128)),
 ];
 
 impl Model {
-    pub(super) fn of(name: &str) -> Self {
+    pub(crate) fn of(name: &str) -> Self {
         MODELS.iter().find(|(part, _)| name.contains(part)).map_or(model(8, 9, 128), |(_, it)| *it)
     }
 

@@ -1,7 +1,7 @@
 //! Devices by name, as their driver reports them, and devices by size.
 
 use super::Link;
-use crate::facts::units::{Bytes, parse_bytes};
+use crate::facts::units::{Bytes, parse_bytes, whole};
 use std::fmt::Write as _;
 
 const MIB: u64 = 1 << 20;
@@ -9,47 +9,115 @@ const MIB: u64 = 1 << 20;
 /// How far a size may be from a card's for the card to be taken as its like.
 const ALIKE: f64 = 0.05;
 
+/// The part of the GB that a card is sold with which it has at least, if error correction takes nothing of them.
+const FULL: f64 = 0.98;
+
+/// The part of the GB that jobs get on a card of an unknown kind: drivers keep up to 3 %.
+const USABLE: f64 = 0.97;
+
+/// A number without a unit is bytes from here on.
+const LEAST_BYTES: f64 = 1e6;
+
 /// The most devices of one machine.
 const MOST: u32 = 16;
 
-/// A card: its short name, the driver's name for it, MiB in all as `nvidia-smi` has them, MiB that the driver keeps for
-/// itself, multiprocessors, compute capability, how several of them are linked at best.
+/// A card: its short name, the driver's name for it, the GB that it is sold with, MiB in all as `nvidia-smi` has them,
+/// MiB that the driver keeps for itself, multiprocessors, compute capability, how several of them are linked at best.
 ///
-/// Totals are `nvidia-smi`'s. What the driver keeps is the difference to the capacity in PyTorch's out-of-memory
-/// messages ("GPU 0 has a total capacity of 23.65 GiB" on an RTX 4090), which varies by some 100 MiB between drivers.
+/// Totals are `nvidia-smi`'s. What the driver keeps is the difference to the capacity that PyTorch reports ("GPU 0 has
+/// a total capacity of 23.65 GiB" on an RTX 4090), which varies by some 100 MiB between drivers.
 #[derive(Debug)]
-struct Card(&'static str, &'static str, u64, u64, u64, &'static str, Link);
+struct Card(&'static str, &'static str, u64, u64, Kept, u64, &'static str, Link);
 
-const CARDS: [Card; 29] = [
-    Card("RTX 4060", "NVIDIA GeForce RTX 4060", 8188, 255, 24, "8.9", Link::Pcie),
-    Card("RTX 3070", "NVIDIA GeForce RTX 3070", 8192, 300, 46, "8.6", Link::Pcie),
-    Card("RTX 3080", "NVIDIA GeForce RTX 3080", 10_240, 320, 68, "8.6", Link::Pcie),
-    Card("RTX 2080 Ti", "NVIDIA GeForce RTX 2080 Ti", 11_264, 250, 68, "7.5", Link::Nvlink),
-    Card("RTX 4070", "NVIDIA GeForce RTX 4070", 12_282, 340, 46, "8.9", Link::Pcie),
-    Card("RTX 3060", "NVIDIA GeForce RTX 3060", 12_288, 251, 28, "8.6", Link::Pcie),
-    Card("T4", "Tesla T4", 15_360, 256, 40, "7.5", Link::Pcie),
-    Card("RTX 5080", "NVIDIA GeForce RTX 5080", 16_303, 400, 84, "12.0", Link::Pcie),
-    Card("RTX 4080", "NVIDIA GeForce RTX 4080", 16_376, 350, 76, "8.9", Link::Pcie),
-    Card("V100 16GB", "Tesla V100-SXM2-16GB", 16_384, 224, 80, "7.0", Link::Nvlink),
-    Card("A10", "NVIDIA A10", 23_028, 439, 72, "8.6", Link::Pcie),
-    Card("L4", "NVIDIA L4", 23_034, 475, 58, "8.9", Link::Pcie),
-    Card("RTX 4090", "NVIDIA GeForce RTX 4090", 24_564, 347, 128, "8.9", Link::Pcie),
-    Card("A30", "NVIDIA A30", 24_576, 500, 56, "8.0", Link::Nvlink),
-    Card("RTX 3090", "NVIDIA GeForce RTX 3090", 24_576, 317, 82, "8.6", Link::Nvlink),
-    Card("RTX 5090", "NVIDIA GeForce RTX 5090", 32_607, 494, 170, "12.0", Link::Pcie),
-    Card("V100 32GB", "Tesla V100-SXM2-32GB", 32_768, 268, 80, "7.0", Link::Nvlink),
-    Card("A100 40GB", "NVIDIA A100-SXM4-40GB", 40_960, 453, 108, "8.0", Link::Nvlink),
-    Card("L40", "NVIDIA L40", 46_068, 602, 142, "8.9", Link::Pcie),
-    Card("L40S", "NVIDIA L40S", 46_068, 602, 142, "8.9", Link::Pcie),
-    Card("A40", "NVIDIA A40", 46_068, 652, 84, "8.6", Link::Nvlink),
-    Card("RTX 6000 Ada", "NVIDIA RTX 6000 Ada Generation", 49_140, 631, 142, "8.9", Link::Pcie),
-    Card("RTX A6000", "NVIDIA RTX A6000", 49_140, 469, 84, "8.6", Link::Nvlink),
-    Card("H100 80GB", "NVIDIA H100 80GB HBM3", 81_559, 551, 132, "9.0", Link::Sharp),
-    Card("A100 80GB", "NVIDIA A100-SXM4-80GB", 81_920, 768, 108, "8.0", Link::Nvlink),
-    Card("H100 NVL", "NVIDIA H100 NVL", 95_830, 600, 132, "9.0", Link::Nvlink),
-    Card("RTX PRO 6000", "NVIDIA RTX PRO 6000 Blackwell", 97_887, 650, 188, "12.0", Link::Pcie),
-    Card("H200", "NVIDIA H200", 143_771, 615, 132, "9.0", Link::Sharp),
-    Card("B200", "NVIDIA B200", 183_359, 729, 148, "10.0", Link::Sharp),
+/// MiB that the driver keeps for itself.
+#[derive(Clone, Copy, Debug)]
+enum Kept {
+    /// As published for this card.
+    Of(u64),
+    /// That of the nearest card for which it is published.
+    Like(u64),
+}
+
+impl Kept {
+    fn mib(self) -> u64 {
+        match self {
+            Self::Of(mib) | Self::Like(mib) => mib,
+        }
+    }
+}
+
+const CARDS: [Card; 50] = [
+    Card("RTX 5060", "NVIDIA GeForce RTX 5060", 8, 8151, Kept::Like(400), 30, "12.0", Link::Pcie),
+    Card("RTX 4060", "NVIDIA GeForce RTX 4060", 8, 8188, Kept::Of(255), 24, "8.9", Link::Pcie),
+    Card("RTX 4060 Ti 8GB", "NVIDIA GeForce RTX 4060 Ti", 8, 8188, Kept::Like(255), 34, "8.9", Link::Pcie),
+    Card("RTX 3070", "NVIDIA GeForce RTX 3070", 8, 8192, Kept::Of(300), 46, "8.6", Link::Pcie),
+    Card("RTX 3080", "NVIDIA GeForce RTX 3080", 10, 10_240, Kept::Of(320), 68, "8.6", Link::Pcie),
+    Card("RTX 2080 Ti", "NVIDIA GeForce RTX 2080 Ti", 11, 11_264, Kept::Of(250), 68, "7.5", Link::Nvlink),
+    Card("RTX 5070", "NVIDIA GeForce RTX 5070", 12, 12_227, Kept::Like(400), 48, "12.0", Link::Pcie),
+    Card("RTX 4070", "NVIDIA GeForce RTX 4070", 12, 12_282, Kept::Of(340), 46, "8.9", Link::Pcie),
+    Card("RTX 4070 SUPER", "NVIDIA GeForce RTX 4070 SUPER", 12, 12_282, Kept::Like(340), 56, "8.9", Link::Pcie),
+    Card("RTX 4070 Ti", "NVIDIA GeForce RTX 4070 Ti", 12, 12_282, Kept::Like(340), 60, "8.9", Link::Pcie),
+    Card("RTX 3060", "NVIDIA GeForce RTX 3060", 12, 12_288, Kept::Of(251), 28, "8.6", Link::Pcie),
+    Card("RTX 3080 Ti", "NVIDIA GeForce RTX 3080 Ti", 12, 12_288, Kept::Like(320), 80, "8.6", Link::Pcie),
+    Card("T4", "Tesla T4", 16, 15_360, Kept::Of(256), 40, "7.5", Link::Pcie),
+    Card("RTX 5070 Ti", "NVIDIA GeForce RTX 5070 Ti", 16, 16_303, Kept::Like(470), 70, "12.0", Link::Pcie),
+    Card("RTX 5080", "NVIDIA GeForce RTX 5080", 16, 16_303, Kept::Of(400), 84, "12.0", Link::Pcie),
+    Card("RTX 5060 Ti 16GB", "NVIDIA GeForce RTX 5060 Ti", 16, 16_311, Kept::Of(470), 36, "12.0", Link::Pcie),
+    Card("RTX 4070 Ti SUPER", "NVIDIA GeForce RTX 4070 Ti SUPER", 16, 16_376, Kept::Of(442), 66, "8.9", Link::Pcie),
+    Card("RTX 4080", "NVIDIA GeForce RTX 4080", 16, 16_376, Kept::Of(350), 76, "8.9", Link::Pcie),
+    Card("RTX 4080 SUPER", "NVIDIA GeForce RTX 4080 SUPER", 16, 16_376, Kept::Like(442), 80, "8.9", Link::Pcie),
+    Card("RTX A4000", "NVIDIA RTX A4000", 16, 16_376, Kept::Like(450), 48, "8.6", Link::Pcie),
+    Card("RTX 4060 Ti 16GB", "NVIDIA GeForce RTX 4060 Ti", 16, 16_380, Kept::Like(442), 34, "8.9", Link::Pcie),
+    Card("P100", "Tesla P100-PCIE-16GB", 16, 16_384, Kept::Of(108), 56, "6.0", Link::Pcie),
+    Card("V100 16GB", "Tesla V100-SXM2-16GB", 16, 16_384, Kept::Of(224), 80, "7.0", Link::Nvlink),
+    Card("A10", "NVIDIA A10", 24, 23_028, Kept::Of(439), 72, "8.6", Link::Pcie),
+    Card("A10G", "NVIDIA A10G", 24, 23_028, Kept::Of(441), 80, "8.6", Link::Pcie),
+    Card("L4", "NVIDIA L4", 24, 23_034, Kept::Of(475), 58, "8.9", Link::Pcie),
+    Card("RTX 3090 Ti", "NVIDIA GeForce RTX 3090 Ti", 24, 24_564, Kept::Like(347), 84, "8.6", Link::Nvlink),
+    Card("RTX 4090", "NVIDIA GeForce RTX 4090", 24, 24_564, Kept::Of(347), 128, "8.9", Link::Pcie),
+    Card("RTX A5000", "NVIDIA RTX A5000", 24, 24_564, Kept::Of(450), 64, "8.6", Link::Nvlink),
+    Card("A30", "NVIDIA A30", 24, 24_576, Kept::Of(500), 56, "8.0", Link::Nvlink),
+    Card("RTX 3090", "NVIDIA GeForce RTX 3090", 24, 24_576, Kept::Of(317), 82, "8.6", Link::Nvlink),
+    Card("RTX 5090", "NVIDIA GeForce RTX 5090", 32, 32_607, Kept::Of(494), 170, "12.0", Link::Pcie),
+    Card("V100 32GB", "Tesla V100-SXM2-32GB", 32, 32_768, Kept::Of(268), 80, "7.0", Link::Nvlink),
+    Card("A100 40GB", "NVIDIA A100-SXM4-40GB", 40, 40_960, Kept::Of(453), 108, "8.0", Link::Nvlink),
+    Card("L40", "NVIDIA L40", 48, 46_068, Kept::Of(602), 142, "8.9", Link::Pcie),
+    Card("L40S", "NVIDIA L40S", 48, 46_068, Kept::Of(602), 142, "8.9", Link::Pcie),
+    Card("A40", "NVIDIA A40", 48, 46_068, Kept::Of(652), 84, "8.6", Link::Nvlink),
+    Card("RTX 6000 Ada", "NVIDIA RTX 6000 Ada Generation", 48, 49_140, Kept::Of(631), 142, "8.9", Link::Pcie),
+    Card("RTX A6000", "NVIDIA RTX A6000", 48, 49_140, Kept::Of(469), 84, "8.6", Link::Nvlink),
+    Card("RTX 8000", "Quadro RTX 8000", 48, 49_152, Kept::Like(469), 72, "7.5", Link::Nvlink),
+    Card("H100 80GB", "NVIDIA H100 80GB HBM3", 80, 81_559, Kept::Of(551), 132, "9.0", Link::Sharp),
+    Card("A100 80GB", "NVIDIA A100-SXM4-80GB", 80, 81_920, Kept::Of(768), 108, "8.0", Link::Nvlink),
+    Card("H100 NVL", "NVIDIA H100 NVL", 94, 95_830, Kept::Of(600), 132, "9.0", Link::Nvlink),
+    Card("H20", "NVIDIA H20", 96, 97_871, Kept::Of(586), 78, "9.0", Link::Sharp),
+    Card("GH200 96GB", "NVIDIA GH200 480GB", 96, 97_871, Kept::Like(600), 132, "9.0", Link::Nvlink),
+    Card("RTX PRO 6000", "NVIDIA RTX PRO 6000 Blackwell", 96, 97_887, Kept::Of(650), 188, "12.0", Link::Pcie),
+    Card("H200", "NVIDIA H200", 141, 143_771, Kept::Of(615), 132, "9.0", Link::Sharp),
+    Card("B200", "NVIDIA B200", 180, 183_359, Kept::Of(729), 148, "10.0", Link::Sharp),
+    Card("GB200", "NVIDIA GB200", 186, 189_471, Kept::Like(729), 152, "10.0", Link::Sharp),
+    Card("B300", "NVIDIA B300 SXM6 AC", 288, 275_040, Kept::Like(1100), 148, "10.3", Link::Sharp),
+];
+
+/// What the names of devices contain that are refused, and why. A word that ends in `#` begins a number.
+const REFUSED: [(&[&str], &str); 4] = [
+    (
+        &["laptop", "mobile", "max-q"],
+        "a laptop's card has another size and speed than the desktop card of that name; give its size, as in --gpu 16GB",
+    ),
+    (
+        &["gb10", "spark", "jetson", "orin", "xavier", "thor", "agx", "igx"],
+        "it shares its memory with the CPU, and what the rest of the machine needs is not known; give the size that the job \
+         may have, as in --gpu 100GiB",
+    ),
+    (
+        &["mig", "1g", "2g", "3g", "4g", "7g"],
+        "a part of a card has a size of its own; give it as nvidia-smi shows it, as in --gpu 9856MiB",
+    ),
+    (
+        &["mi#", "radeon", "instinct", "rx", "arc", "gaudi#", "tpu", "trainium", "apple", "m#", "ascend"],
+        "it does not run CUDA, which is what is simulated",
+    ),
 ];
 
 /// A device, or several alike.
@@ -69,6 +137,8 @@ pub struct Device {
     pub capability: &'static str,
     /// How several are linked, at least and at best; a size stands for cards with other links.
     pub links: (Link, Link),
+    /// What the user's words were taken for, in a sentence, where cards differ that they may mean.
+    pub taken: Option<String>,
     /// How many.
     pub count: u32,
 }
@@ -79,13 +149,21 @@ impl Device {
         self.total.saturating_sub(self.reserved)
     }
 
-    /// Reads `RTX 4090`, `24GiB`, bytes, or several as `2xA100-80GB`.
+    /// Reads `RTX 4090`, `24GB` or `24` (a card that is sold with so much), `24GiB`, bytes, or several as
+    /// `2xA100-80GB`.
     ///
     /// # Errors
     /// When there is no such card, or several, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (count, one) = counted(text.trim())?;
-        Self::named(one)?.map_or_else(|| Self::sized(one), Ok).map(|it| Self { count, ..it })
+        let found = match exact(one) {
+            Some(card) => Self::of(card),
+            None => match gigabytes(one)? {
+                Some(gb) => Self::sold(gb),
+                None => Self::begun(one)?.map_or_else(|| Self::sized(one), Ok)?,
+            },
+        };
+        Ok(Self { count, ..found })
     }
 
     /// Returns every known card, the smallest first.
@@ -95,47 +173,82 @@ impl Device {
         all
     }
 
-    fn of(&Card(name, driver_name, total, reserved, multiprocessors, capability, link): &Card) -> Self {
+    fn of(&Card(name, driver_name, _, total, kept, multiprocessors, capability, link): &Card) -> Self {
         Self {
             name: name.to_owned(),
             driver_name,
             total: total * MIB,
-            reserved: reserved * MIB,
+            reserved: kept.mib() * MIB,
             multiprocessors: (multiprocessors, multiprocessors),
             capability,
             links: (link, link),
+            taken: None,
             count: 1,
         }
     }
 
-    /// The card of that name, or the only one whose name begins so.
-    fn named(text: &str) -> Result<Option<Self>, String> {
+    /// The only card whose name begins so.
+    fn begun(text: &str) -> Result<Option<Self>, String> {
         let asked = key(text);
         if asked.is_empty() {
-            return Err("a GPU has a name, as in --gpu \"RTX 4090\", or a size, as in --gpu 24GiB".to_owned());
+            return Err("a GPU has a name, as in --gpu \"RTX 4090\", or a size, as in --gpu 24GB".to_owned());
         }
-        if let Some(card) = CARDS.iter().find(|it| key(it.0) == asked) {
-            return Ok(Some(Self::of(card)));
+        if let Some(why) = refused(text) {
+            return Err(format!("{}: {why}", text.trim()));
         }
         let alike: Vec<_> = CARDS.iter().filter(|it| key(it.0).starts_with(&asked)).collect();
         match alike.as_slice() {
             [] => Ok(None),
             [card] => Ok(Some(Self::of(card))),
-            several => {
-                let names: Vec<_> = several.iter().map(|it| it.0).collect();
-                Err(format!("there are several: {}", names.join(", ")))
-            }
+            several => Err(format!("there are several: {}", listed(several))),
         }
     }
 
-    /// A device of a size. Its architecture is that of a card of about that size.
+    /// A card that is sold with so many GB: the smallest of those that nearly have them, as 24 GB on an L4 are 22 GiB.
+    fn sold(gb: f64) -> Self {
+        let cards: Vec<_> = CARDS.iter().filter(|it| (it.2 as f64 - gb).abs() < 0.01).collect();
+        let is_full = |it: &&&Card| it.3 as f64 >= FULL * gb * 1024.0;
+        let left = |it: &Card| it.3 - it.4.mib();
+        let full = cards.iter().filter(is_full).min_by_key(|it| left(it));
+        let Some(card) = full.or_else(|| cards.iter().min_by_key(|it| left(it))) else {
+            let device = Self::like(format!("{gb} GB"), whole(gb * 1024.0 * USABLE) * MIB);
+            let size = Bytes(device.total);
+            let taken =
+                format!("{gb} GB: taken for a card of which jobs get {size}, {:.0} % less", (1.0 - USABLE) * 100.0);
+            return Self { taken: Some(taken), ..device };
+        };
+        let device = Self::of(card);
+        let less: Vec<_> = cards.iter().filter(|it| left(it) < left(card)).copied().collect();
+        let others = match less.iter().map(|it| left(it)).min() {
+            Some(least) => format!("; of {} they get from {}: name yours", listed(&less), Bytes(least * MIB)),
+            None => String::new(),
+        };
+        let size = Bytes(device.capacity());
+        let taken = format!("{gb} GB: taken for a card of which jobs get {size}, as of {}{others}", card.0);
+        let all = || cards.iter().map(|it| (it.5, it.7));
+        let of = |(multiprocessors, link): (u64, Link)| ((multiprocessors, multiprocessors), (link, link));
+        let (multiprocessors, links) = all().map(of).fold((device.multiprocessors, device.links), |sum, it| {
+            let ((least, most), (slow, fast)) = sum;
+            let (multiprocessors, link) = (it.0.0, it.1.0);
+            ((least.min(multiprocessors), most.max(multiprocessors)), (slow.min(link), fast.max(link)))
+        });
+        Self { name: format!("{gb} GB"), multiprocessors, links, taken: Some(taken), ..device }
+    }
+
+    /// A device of a size.
     fn sized(text: &str) -> Result<Self, String> {
-        let known = || CARDS.iter().map(|it| it.0).collect::<Vec<_>>().join(", ");
-        let total = parse_bytes(text)
-            .ok()
-            .ok_or_else(|| format!("neither a size such as 24GiB nor a known GPU; known are {}", known()))?;
+        let bytes = parse_bytes(text).ok();
+        let known = || listed(&CARDS.iter().collect::<Vec<_>>());
+        let total =
+            bytes.ok_or_else(|| format!("neither a size such as 24GB nor a known GPU; known are {}", known()))?;
+        Ok(Self::like(text.trim().to_owned(), total))
+    }
+
+    /// A device of so many bytes. Its architecture is that of a card of about that size, of those whose figures are all
+    /// published.
+    fn like(name: String, total: u64) -> Self {
         let off = |bytes: u64| bytes.abs_diff(total) as f64 / total.max(1) as f64;
-        let all = Self::all();
+        let all: Vec<_> = CARDS.iter().filter(|it| matches!(it.4, Kept::Of(_))).map(Self::of).collect();
         let distance = |it: &Self| off(it.total).min(off(it.capacity()));
         let nearest = all.iter().min_by(|a, b| distance(a).total_cmp(&distance(b)));
         let (driver_name, capability) =
@@ -146,17 +259,49 @@ impl Device {
         let multiprocessors = (counts().min().unwrap_or(24), counts().max().unwrap_or(188));
         let links = alike().map(|it| it.links.0);
         let links = (links.clone().min().unwrap_or_default(), links.max().unwrap_or_default());
-        Ok(Self {
-            name: text.trim().to_owned(),
-            driver_name,
-            total,
-            reserved: 0,
-            multiprocessors,
-            capability,
-            links,
-            count: 1,
-        })
+        Self { name, driver_name, total, reserved: 0, multiprocessors, capability, links, taken: None, count: 1 }
     }
+}
+
+/// The card of that name: its own, or the driver's where only one has it.
+fn exact(text: &str) -> Option<&'static Card> {
+    let asked = key(text);
+    let mut by_driver = CARDS.iter().filter(|it| key(it.1) == asked);
+    CARDS.iter().find(|it| key(it.0) == asked).or_else(|| by_driver.next().filter(|_| by_driver.next().is_none()))
+}
+
+/// The GB of `24`, `24G` or `24 GB`, which are a card's; `None` of what is something else.
+fn gigabytes(text: &str) -> Result<Option<f64>, String> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let Ok(number) = number.parse::<f64>() else { return Ok(None) };
+    match unit.trim().to_ascii_lowercase().as_str() {
+        "g" | "gb" if number >= 1.0 => Ok(Some(number)),
+        "" if number >= LEAST_BYTES => Ok(None),
+        "" if (1.0..1000.0).contains(&number) => Ok(Some(number)),
+        "" => {
+            Err(format!("{text} is neither a card's GB nor a number of bytes; write {text}MiB, or a size such as 24GB"))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Why a device of that name is refused.
+fn refused(text: &str) -> Option<&'static str> {
+    let text = text.to_lowercase();
+    let words: Vec<_> = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').collect();
+    let has = |part: &str| match part.strip_suffix('#') {
+        Some(start) => words
+            .iter()
+            .any(|it| it.strip_prefix(start).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))),
+        None => words.contains(&part),
+    };
+    REFUSED.iter().find(|(parts, _)| parts.iter().any(|it| has(it))).map(|it| it.1)
+}
+
+/// The cards' names.
+fn listed(cards: &[&Card]) -> String {
+    cards.iter().map(|it| it.0).collect::<Vec<_>>().join(", ")
 }
 
 /// How many, and of what.
@@ -186,15 +331,21 @@ fn key(name: &str) -> String {
 
 /// Returns the table as Markdown.
 pub(super) fn markdown() -> String {
-    let mut text = "## Devices\n\nTotals are those of `nvidia-smi`. What the driver keeps is the difference to the capacity in \
-                    PyTorch's out-of-memory messages; it varies by about 100 MiB between drivers.\n\n\
-                    | name | total | kept by the driver | multiprocessors | compute capability | link |\n|---|---|---|---|---|---|\n"
+    let mut text = "## Devices\n\nTotals are those of `nvidia-smi`. What the driver keeps is the difference to the capacity that \
+                    PyTorch reports; it varies by about 100 MiB between drivers. Where it is not published, ≈ is that of a card \
+                    of about the same size and age.\n\n\
+                    | name | sold with | total | kept by the driver | multiprocessors | compute capability | link |\n\
+                    |---|---|---|---|---|---|---|\n"
         .to_owned();
-    for Card(name, _, total, reserved, multiprocessors, capability, link) in &CARDS {
-        let total = Bytes(total * MIB);
+    for Card(name, _, gb, total, kept, multiprocessors, capability, link) in &CARDS {
+        let (total, link) = (Bytes(total * MIB), link.name());
+        let about = if matches!(kept, Kept::Like(_)) { "≈ " } else { "" };
+        let kept = kept.mib();
         // Writing into a String cannot fail.
-        let link = link.name();
-        let _ = writeln!(text, "| {name} | {total} | {reserved} MiB | {multiprocessors} | {capability} | {link} |");
+        let _ = writeln!(
+            text,
+            "| {name} | {gb} GB | {total} | {about}{kept} MiB | {multiprocessors} | {capability} | {link} |"
+        );
     }
     text
 }
@@ -222,11 +373,19 @@ mod tests {
             ("L4", "1xL4"),
             ("L40", "1xL40"),
             ("A10", "1xA10"),
+            ("NVIDIA A10G", "1xA10G"),
+            ("GH200", "1xGH200"),
+            ("nvidia gh200 480gb", "1xGH200"),
+            ("GB200", "1xGB200"),
+            ("4x B300", "4xB300"),
+            ("rtx 4070 ti super", "1xRTX 4070 Ti SUPER"),
+            ("P100", "1xP100"),
         ] {
             assert!(name(text).starts_with(card) || name(text).contains("several: H100"), "{text}: {}", name(text));
         }
         assert!(name("A100").contains("A100 40GB, A100 80GB"), "{}", name("A100"));
         assert!(name("Voodoo 2").contains("neither a size") && name("").contains("a name"));
+        assert!(name("RTX 4060 Ti").contains("4060 Ti 8GB, RTX 4060 Ti 16GB"), "{}", name("RTX 4060 Ti"));
         assert!(name("99xT4").contains("1 to 16"));
     }
 
@@ -240,10 +399,64 @@ mod tests {
     }
 
     #[test]
+    fn gigabytes_are_those_of_a_card_that_is_sold_with_them() {
+        let least = |gb: &str| Device::parse(gb).unwrap();
+        for text in ["24", "24GB", "24 gb", "24G", "24.0"] {
+            let it = least(text);
+            assert_eq!((it.name.as_str(), it.capacity()), ("24 GB", (24_576 - 500) << 20), "{text}");
+            let taken = it.taken.unwrap();
+            assert!(taken.contains("of A10, A10G, L4 they get from 22.0"), "{taken}");
+        }
+        // All of 16 GB that a T4 has less of; none of these is larger than what it stands for.
+        for gb in 4..300_u64 {
+            let it = least(&gb.to_string());
+            assert!(it.capacity() < gb << 30 && it.capacity() >= (gb << 30) / 10 * 9, "{gb}: {}", it.capacity());
+            let alike = CARDS.iter().filter(|it| it.2 == gb && it.3 as f64 >= FULL * (gb << 10) as f64);
+            let least = alike.map(|it| (it.3 - it.4.mib()) << 20).min();
+            assert!(least.is_none_or(|least| least == it.capacity()), "{gb}: {}", it.capacity());
+        }
+        assert_eq!((least("2x80GB").count, least("48").multiprocessors), (2, (72, 142)));
+        // A number is a card's name, a card's GB or bytes, and never a card of a few bytes.
+        assert!(
+            name("24576").contains("24576MiB") && name("0").contains("neither") && name("999999").contains("neither")
+        );
+        assert_eq!((least("1000000").total, least("24GiB").taken), (1_000_000, None));
+        assert_eq!(least("4090").name, "RTX 4090");
+    }
+
+    #[test]
+    fn a_device_without_a_memory_of_its_own_or_without_cuda_is_refused_by_name() {
+        for (text, part) in [
+            ("RTX 4090 Laptop GPU", "laptop"),
+            ("RTX 2080 Max-Q", "laptop"),
+            ("GB10", "with the CPU"),
+            ("DGX Spark", "with the CPU"),
+            ("Jetson AGX Orin 64GB", "with the CPU"),
+            ("MI300X", "not run CUDA"),
+            ("8xMI325X", "not run CUDA"),
+            ("Radeon RX 7900 XTX", "not run CUDA"),
+            ("Gaudi3", "not run CUDA"),
+            ("A100 MIG 1g.10gb", "part of a card"),
+        ] {
+            assert!(name(text).contains(part), "{text}: {}", name(text));
+        }
+        assert_eq!(name("M5000").split(':').next(), Some("M5000"), "an unknown name: {}", name("M5000"));
+    }
+
+    #[test]
+    fn every_card_is_simulated_with_its_architecture() {
+        for Card(short, driver_name, .., multiprocessors, capability, _) in &CARDS {
+            let (major, minor, count) = simgpu::architecture(driver_name);
+            assert_eq!((format!("{major}.{minor}"), count), ((*capability).to_owned(), *multiprocessors), "{short}");
+        }
+    }
+
+    #[test]
     fn every_card_can_be_asked_for_and_has_a_size_of_its_own_kind() {
-        for Card(short, _, total, reserved, ..) in &CARDS {
+        for Card(short, _, gb, total, kept, ..) in &CARDS {
             let it = Device::parse(short).unwrap();
-            assert!(it.name == *short && it.total == total * MIB && reserved * 20 < *total, "{short}");
+            assert!(it.name == *short && it.total == total * MIB && kept.mib() * 20 < *total, "{short}");
+            assert!(*total <= gb << 10 && *total * 10 >= (gb << 10) * 9, "{short}");
         }
     }
 }
