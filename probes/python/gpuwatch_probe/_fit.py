@@ -43,6 +43,8 @@ class Fit:
         # When steps ended, in µs since 1970.
         self._ends = []
         self._peaks = {}
+        # The most communicators of NCCL at a time: a job destroys them before it ends.
+        self._groups = 0
         self._number = 0
         self._is_on = False
         self._is_over = False
@@ -220,6 +222,7 @@ class Fit:
                 all_steps.append(now)
             else:
                 all_steps[-1] = now
+        self._groups = max(self._groups, _groups())
         return rises
 
     # The end
@@ -272,10 +275,7 @@ class Fit:
         facts["benchmark"] = bool(torch.backends.cudnn.benchmark)
         dynamo = sys.modules.get("torch._dynamo.utils")
         facts["compiled"] = bool(dynamo is not None and dynamo.counters["frames"].get("ok"))
-        distributed = sys.modules.get("torch.distributed")
-        if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            world = sys.modules["torch.distributed.distributed_c10d"]._world
-            facts["groups"] = sum("nccl" in str(it[0]) for it in world.pg_map.values())
+        facts["groups"] = self._groups
         clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
         if clear is not None and not os.environ.get("GPUWATCH_FIT_TRACE"):
             return facts
@@ -389,3 +389,14 @@ def attach(torch):
     it = Fit(torch, folder)
     it.wait_for_cuda()
     return it
+
+
+def _groups():
+    """Returns how many communicators of NCCL there are."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    # A group without a named backend has one for each kind of device, as in `cpu:gloo,cuda:nccl`.
+    backends = getattr(world, "pg_backend_config", {})
+    return sum("nccl" in "%s %s" % (it[0], backends.get(group)) for group, it in world.pg_map.items())

@@ -47,6 +47,27 @@ fn the_error_of_a_rank_is_named_and_not_its_launchers() {
     assert_eq!(sentence(&output), "the job failed at train.py:3: ValueError: no such data");
 }
 
+/// However a group was asked for, and though it may be gone when the job ends.
+#[test]
+fn the_buffers_of_nccl_are_part_of_every_answer_about_groups_on_devices() {
+    test_tiers::full!("several processes with PyTorch");
+    for (group, has_buffers) in [("()", true), ("('cpu:gloo,cuda:nccl')", true), ("('gloo')", false)] {
+        let script = format!(
+            "import os, torch, torch.distributed as distributed\n\
+             distributed.init_process_group{group}\n\
+             torch.cuda.set_device(int(os.environ['LOCAL_RANK']))\n\
+             x = torch.ones(3, device='cuda', requires_grad=True)\n\
+             o = torch.optim.SGD([x], 0.1)\n\
+             for _ in range(2):\n    (x * 2).sum().backward()\n    o.step()\n\
+             distributed.destroy_process_group()\n"
+        );
+        let torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"];
+        let output = Asked::new(&script).launched(&torch::python(), &torchrun, &["--gpu", "2xT4"], &[]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("T4: ") && text.contains("NCCL buffers") == has_buffers, "{group}: {output:?}");
+    }
+}
+
 /// What such a kernel allocates goes through the allocator; what it computes is not known.
 #[test]
 fn a_kernel_of_the_jobs_own_is_named_and_the_job_goes_on() {
