@@ -117,6 +117,7 @@ fn the_text_shows_what_the_peak_consists_of_and_the_job_is_recorded() {
         "RTX 4090: ",
         "24 GB: ",
         "of A10, A10G, L4 they get",
+        "outside the allocator as on RTX 4090",
         "fits with ",
         "smallest known card that is enough: ",
         "in step 2 of 3 that ran",
@@ -140,6 +141,14 @@ fn check_largest(values: &str, step: u64) {
     let (answer, code) = asked.json(&["--gpu", &size.to_string(), "--vary", &vary], &["{batch}"]);
     assert_eq!((answer["vary"]["name"].as_str(), code), (Some("batch"), 0), "{answer:#}");
     let largest: u64 = answer["vary"]["largest"].as_str().unwrap().parse().unwrap();
+    // What ran is listed: larger values want more, and those up to the largest run.
+    let tried = answer["vary"]["tried"].as_array().unwrap();
+    let mut tried: Vec<(u64, bool, u64)> = tried
+        .iter()
+        .map(|it| (it["value"].as_str().unwrap().parse().unwrap(), it["runs"] == true, bytes(it, "wanted")))
+        .collect();
+    tried.sort_unstable();
+    assert!(tried.iter().all(|it| it.1 == (it.0 <= largest)) && tried.is_sorted_by_key(|it| it.2), "{tried:?}");
     assert!((128..512).contains(&largest), "{answer:#}");
     let peak = &answer["peak"];
     // cuDNN's workspaces are in the interval, but the job runs without them.
@@ -153,6 +162,17 @@ fn check_largest(values: &str, step: u64) {
     torch::stdout(&run(largest));
     let next = run(largest + step);
     assert!(String::from_utf8_lossy(&next.stderr).contains("OutOfMemoryError"), "{next:?}");
+}
+
+/// A value that is written nowhere does nothing, and every one would be the largest.
+#[test]
+fn a_value_that_changes_nothing_is_refused() {
+    let asked = Asked::new(JOB);
+    let output = asked.fit(&["--gpu", "24", "--vary", "bacth=8..64:8"], &["64"]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("bacth changes nothing") && printed.contains("{bacth}"), "{printed}");
+    assert!(printed.contains("; now bacth=56, run 2 of at most 3"), "{printed}");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The answer as JSON, schema 1.
 
-use super::{Answer, judge::Judged, peak::Peak};
+use super::{Answer, judge::Judged, peak::Peak, vary::Tried};
 use crate::model::fit::Need;
 use serde_json::{Map, Value, json};
 
@@ -24,7 +24,9 @@ pub(super) fn answer(it: &Answer) -> String {
         json!({ "schema": 1, "fits": it.fits().name(), "devices": devices, "peak": peak, "unknown": unknown });
     if let (Some(varied), Some(object)) = (&it.varied, out.as_object_mut()) {
         let largest = varied.largest.map(|at| varied.values.get(at));
-        object.insert("vary".to_owned(), json!({ "name": varied.name, "largest": largest }));
+        let tried = |it: &Tried| json!({ "value": it.value, "runs": it.runs, "wanted": it.wanted });
+        let tried: Vec<Value> = varied.tried.iter().map(tried).collect();
+        object.insert("vary".to_owned(), json!({ "name": varied.name, "largest": largest, "tried": tried }));
     }
     format!("{out}\n")
 }

@@ -210,13 +210,13 @@ impl Bench {
     }
 
     /// Runs the job on a device of the size, with the most memory that may lie outside its allocator. Returns whether
-    /// it runs there, or why that is unknown.
+    /// it runs there and the bytes that its allocator wants, or why that is unknown.
     pub(super) fn runs_on(
         &mut self,
         device: &Device,
         question: &Question,
         progress: &mut impl FnMut(&str),
-    ) -> Result<Result<bool, String>, Trouble> {
+    ) -> Result<Result<(bool, u64), String>, Trouble> {
         let free = self.run(&Setup { device, limit: None, is_least: false }, false, progress)?;
         if let Some(why) = why(&free.outcome).or_else(|| doubt(&free, question.steps)) {
             return Ok(Err(why));
@@ -227,8 +227,8 @@ impl Bench {
         let limit = Some(Limit::of(&need, facts.processes, facts.communicators, true));
         let trial = self.run(&Setup { device, limit, is_least: false }, false, progress)?;
         Ok(match trial.outcome {
-            Outcome::Finished => Ok(true),
-            Outcome::Full(_) => Ok(false),
+            Outcome::Finished => Ok((true, need.reserved)),
+            Outcome::Full(_) => Ok((false, need.reserved)),
             other => Err(why(&other).unwrap_or_default()),
         })
     }

@@ -39,7 +39,9 @@ pub(super) fn answer(it: &Answer) -> String {
         None => {}
     }
     if let Some(found) = &it.peak {
-        peak(&mut out, found);
+        // What lies outside the allocator differs between cards.
+        let whose = it.devices.first().filter(|_| it.devices.len() > 1).map(|it| it.device.name.as_str());
+        peak(&mut out, found, whose);
     }
     if !it.unknown.is_empty() {
         out.push_str("\nnot known:\n");
@@ -63,8 +65,8 @@ fn varied(out: &mut String, it: &Answer) {
             let _ = writeln!(out, "no {name} fits; what follows is of the first, {}", shown(&varied.shown().1));
         }
     }
-    if let Some(why) = &varied.why {
-        let _ = writeln!(out, "  {}", Foreign::new(why.as_str()));
+    for it in varied.ran().iter().chain(&varied.why) {
+        let _ = writeln!(out, "  {}", Foreign::new(it.as_str()));
     }
 }
 
@@ -105,11 +107,12 @@ fn device(out: &mut String, it: &Judged) {
     out.push('\n');
 }
 
-fn peak(out: &mut String, it: &Peak) {
+fn peak(out: &mut String, it: &Peak, whose: Option<&str>) {
     let step = it.step.map_or_else(String::new, |step| format!(", in step {step} of {} that ran", it.steps));
     let line = it.line.as_ref().map_or_else(String::new, |line| format!(", at {}", Foreign::new(line.as_str())));
     let version = Foreign::new(it.torch.as_str());
-    let _ = writeln!(out, "\npeak under PyTorch {version}{step}{line}:");
+    let whose = whose.map_or_else(String::new, |it| format!(", outside the allocator as on {}", Foreign::new(it)));
+    let _ = writeln!(out, "\npeak under PyTorch {version}{step}{line}{whose}:");
     let row = |out: &mut String, name: &str, bytes: u64| {
         let _ = writeln!(out, "  {name:32}{:>12}", Bytes(bytes).to_string());
     };

@@ -195,13 +195,23 @@ impl Bench {
         Ok(Trial { accounts, outcome })
     }
 
+    /// Whether the command has a place for a value of that name.
+    pub(super) fn has_place(&self, name: &str) -> bool {
+        self.command.iter().any(|it| it.to_string_lossy().contains(&place(name)))
+    }
+
     /// The job's words, with the varied value in its place.
     fn words(&self) -> Vec<OsString> {
         let Some((name, value)) = &self.set else { return self.command.clone() };
-        let place = format!("{{{name}}}");
+        let place = place(name);
         let put = |it: &OsString| it.to_str().map_or_else(|| it.clone(), |text| text.replace(&place, value).into());
         self.command.iter().map(put).collect()
     }
+}
+
+/// The placeholder of a value of that name.
+fn place(name: &str) -> String {
+    format!("{{{name}}}")
 }
 
 /// Settings of devices, and of other simulated machines, that this machine's take the place of.

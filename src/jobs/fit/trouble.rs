@@ -1,6 +1,9 @@
 //! Errors of `gpuwatch fit`, each a sentence with what to do.
 
-use crate::{facts::text::Foreign, jobs::simulated};
+use crate::{
+    facts::{text::Foreign, units::Bytes},
+    jobs::simulated,
+};
 use std::io;
 use thiserror::Error;
 
@@ -16,6 +19,12 @@ pub enum Trouble {
     /// A GPU cannot be measured.
     #[error("cannot measure a GPU: {}", Foreign::new(.0.as_str()))]
     Unmeasured(String),
+    /// Each value of what is varied needs the same, and the command has no place for it.
+    #[error(
+        "{0} changes nothing: the job wants {1} with each of {2} values; write {{{0}}} in the command where the value \
+         belongs"
+    )]
+    Unvaried(String, Bytes, usize),
     /// The job was interrupted.
     #[error("the job was ended by signal {0}")]
     Interrupted(i32),

@@ -1,7 +1,7 @@
 //! The largest value of something that the user varies, such as the batch.
 
 use super::{Question, Trouble, trial::Bench};
-use crate::facts::text::Foreign;
+use crate::facts::units::{Bytes, counted};
 
 /// The most values of a range.
 const MOST: u64 = 100_000;
@@ -23,6 +23,18 @@ pub(super) struct Varied {
     pub(super) largest: Option<usize>,
     /// Why a value could not be judged.
     pub(super) why: Option<String>,
+    /// The values that ran, in this order.
+    pub(super) tried: Vec<Tried>,
+}
+
+/// A value that ran.
+#[derive(Clone, Debug)]
+pub(super) struct Tried {
+    pub(super) value: String,
+    /// Whether the job runs on each device.
+    pub(super) runs: bool,
+    /// Bytes that its allocator wants on the device that decided.
+    pub(super) wanted: u64,
 }
 
 impl Vary {
@@ -61,17 +73,23 @@ impl Vary {
         question: &Question,
         progress: &mut impl FnMut(&str),
     ) -> Result<Varied, Trouble> {
-        let mut found = Varied { name: self.name.clone(), values: self.values.clone(), largest: None, why: None };
+        let (name, values) = (self.name.clone(), self.values.clone());
+        let mut found = Varied { name, values, largest: None, why: None, tried: Vec::new() };
         // Below `low` all fit, from `high` on none does.
         let (mut low, mut high) = (0, self.values.len());
-        while low < high {
+        for run in 1.. {
             let middle = low + (high - low) / 2;
-            let Some(value) = self.values.get(middle) else { break };
-            progress(&format!("{}={value}", Foreign::new(self.name.as_str())));
+            let Some(value) = self.values.get(middle).filter(|_| low < high) else { break };
+            let more = runs(high - low) - 1;
+            let before = found.tried.last().map_or_else(String::new, |it| format!("{}; ", it.words(&self.name)));
+            let words = format!("{before}now {}={value}, run {run} of at most {}", self.name, run + more);
+            progress(&words);
             bench.set((self.name.clone(), value.clone()));
             match runs_on_all(bench, question, progress)? {
-                Ok(true) => low = middle + 1,
-                Ok(false) => high = middle,
+                Ok((runs, wanted)) => {
+                    found.tried.push(Tried { value: value.clone(), runs, wanted });
+                    (low, high) = if runs { (middle + 1, high) } else { (low, middle) };
+                }
                 Err(why) => {
                     found.why = Some(format!("{}={value}: {why}", self.name));
                     high = middle;
@@ -79,23 +97,43 @@ impl Vary {
             }
         }
         found.largest = low.checked_sub(1);
+        if let ([first, rest @ ..], false) = (found.tried.as_slice(), bench.has_place(&self.name))
+            && !rest.is_empty()
+            && rest.iter().all(|it| it.wanted == first.wanted)
+        {
+            return Err(Trouble::Unvaried(self.name.clone(), Bytes(first.wanted), found.tried.len()));
+        }
         Ok(found)
     }
 }
 
-/// Whether the job runs on each device that was asked for, or why that is unknown.
+/// Returns the most runs by which one of so many values, or none of them, is found.
+fn runs(values: usize) -> u32 {
+    usize::BITS - values.leading_zeros()
+}
+
+/// Whether the job runs on each device that was asked for and what it wants there, or why that is unknown.
 fn runs_on_all(
     bench: &mut Bench,
     question: &Question,
     progress: &mut impl FnMut(&str),
-) -> Result<Result<bool, String>, Trouble> {
+) -> Result<Result<(bool, u64), String>, Trouble> {
+    let mut most = 0;
     for device in &question.devices {
-        let runs = bench.runs_on(device, question, progress)?;
-        if runs != Ok(true) {
-            return Ok(runs);
+        match bench.runs_on(device, question, progress)? {
+            Ok((true, wanted)) => most = most.max(wanted),
+            other => return Ok(other),
         }
     }
-    Ok(Ok(true))
+    Ok(Ok((true, most)))
+}
+
+impl Tried {
+    /// `batch=32 runs (3.20 GiB)`.
+    fn words(&self, name: &str) -> String {
+        let runs = if self.runs { "runs" } else { "does not run" };
+        format!("{name}={} {runs} ({})", self.value, Bytes(self.wanted))
+    }
 }
 
 impl Varied {
@@ -103,6 +141,13 @@ impl Varied {
     pub(super) fn shown(&self) -> (String, String) {
         let value = self.values.get(self.largest.unwrap_or(0));
         (self.name.clone(), value.cloned().unwrap_or_default())
+    }
+
+    /// Returns the values that ran as text; `None` with a single one.
+    pub(super) fn ran(&self) -> Option<String> {
+        let all: Vec<_> = self.tried.iter().map(|it| it.words(&self.name)).collect();
+        let values = counted(self.values.len() as u64, "value");
+        (all.len() > 1).then(|| format!("tried {} of {values}: {}", all.len(), all.join(", ")))
     }
 
     /// The value above the largest one.
@@ -124,6 +169,16 @@ fn range(first: &str, rest: &str) -> Option<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_search_takes_at_most_so_many_runs() {
+        assert_eq!([0, 1, 2, 3, 4, 7, 8, 100_000].map(runs), [0, 1, 2, 2, 3, 3, 4, 17]);
+        // Whatever fits, one run less remains.
+        for values in 1..200 {
+            let middle = values / 2;
+            assert!(runs(middle) < runs(values) && runs(values - middle - 1) < runs(values), "{values}");
+        }
+    }
 
     #[test]
     fn values_are_listed_or_a_range_and_go_upwards() {
