@@ -114,7 +114,7 @@ fn peak(out: &mut String, it: &Peak, whose: Option<&str>) {
     let whose = whose.map_or_else(String::new, |it| format!(", outside the allocator as on {}", Foreign::new(it)));
     let _ = writeln!(out, "\npeak under PyTorch {version}{step}{line}{whose}:");
     let row = |out: &mut String, name: &str, bytes: u64| {
-        let _ = writeln!(out, "  {name:32}{:>12}", Bytes(bytes).to_string());
+        let _ = writeln!(out, "  {name:34}{:>12}", Bytes(bytes).to_string());
     };
     if it.wanted > it.need.reserved {
         row(out, "wanted by the allocator", it.wanted);
