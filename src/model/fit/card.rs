@@ -9,7 +9,7 @@ const MIB: u64 = 1 << 20;
 /// How far a size may be from a card's for the card to be taken as its like.
 const ALIKE: f64 = 0.05;
 
-/// The part of the GB that a card is sold with which it has at least, if error correction takes nothing of them.
+/// The least part of its GB that a card has if error correction takes nothing of them.
 const FULL: f64 = 0.98;
 
 /// The part of the GB that jobs get on a card of an unknown kind: drivers keep up to 3 %.
@@ -28,6 +28,28 @@ const MOST: u32 = 16;
 /// a total capacity of 23.65 GiB" on an RTX 4090), which varies by some 100 MiB between drivers.
 #[derive(Debug)]
 struct Card(&'static str, &'static str, u64, u64, Kept, u64, &'static str, Link);
+
+impl Card {
+    /// The GB that it is sold with.
+    fn gb(&self) -> u64 {
+        self.2
+    }
+
+    /// MiB in all.
+    fn total(&self) -> u64 {
+        self.3
+    }
+
+    /// MiB that jobs get.
+    fn usable(&self) -> u64 {
+        self.3 - self.4.mib()
+    }
+
+    /// Whether error correction takes nothing of what it is sold with.
+    fn is_full(&self) -> bool {
+        self.total() as f64 >= FULL * (self.gb() << 10) as f64
+    }
+}
 
 /// MiB that the driver keeps for itself.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +137,10 @@ const REFUSED: [(&[&str], &str); 4] = [
         "a part of a card has a size of its own; give it as nvidia-smi shows it, as in --gpu 9856MiB",
     ),
     (
-        &["mi#", "radeon", "instinct", "rx", "arc", "gaudi#", "tpu", "trainium", "apple", "m#", "ascend"],
+        &[
+            "mi#", "radeon", "instinct", "rx", "arc", "gaudi#", "tpu", "trainium", "apple", "m1", "m2", "m3", "m4",
+            "m5", "ascend",
+        ],
         "it does not run CUDA, which is what is simulated",
     ),
 ];
@@ -206,11 +231,9 @@ impl Device {
 
     /// A card that is sold with so many GB: the smallest of those that nearly have them, as 24 GB on an L4 are 22 GiB.
     fn sold(gb: f64) -> Self {
-        let cards: Vec<_> = CARDS.iter().filter(|it| (it.2 as f64 - gb).abs() < 0.01).collect();
-        let is_full = |it: &&&Card| it.3 as f64 >= FULL * gb * 1024.0;
-        let left = |it: &Card| it.3 - it.4.mib();
-        let full = cards.iter().filter(is_full).min_by_key(|it| left(it));
-        let Some(card) = full.or_else(|| cards.iter().min_by_key(|it| left(it))) else {
+        let cards: Vec<_> = CARDS.iter().filter(|it| (it.gb() as f64 - gb).abs() < 0.01).collect();
+        let full = cards.iter().filter(|it| it.is_full()).min_by_key(|it| it.usable());
+        let Some(card) = full.or_else(|| cards.iter().min_by_key(|it| it.usable())) else {
             let device = Self::like(format!("{gb} GB"), whole(gb * 1024.0 * USABLE) * MIB);
             let size = Bytes(device.total);
             let taken =
@@ -218,20 +241,21 @@ impl Device {
             return Self { taken: Some(taken), ..device };
         };
         let device = Self::of(card);
-        let less: Vec<_> = cards.iter().filter(|it| left(it) < left(card)).copied().collect();
-        let others = match less.iter().map(|it| left(it)).min() {
+        let less: Vec<_> = cards.iter().filter(|it| it.usable() < card.usable()).copied().collect();
+        let others = match less.iter().map(|it| it.usable()).min() {
             Some(least) => format!("; of {} they get from {}: name yours", listed(&less), Bytes(least * MIB)),
             None => String::new(),
         };
         let size = Bytes(device.capacity());
         let taken = format!("{gb} GB: taken for a card of which jobs get {size}, as of {}{others}", card.0);
-        let all = || cards.iter().map(|it| (it.5, it.7));
-        let of = |(multiprocessors, link): (u64, Link)| ((multiprocessors, multiprocessors), (link, link));
-        let (multiprocessors, links) = all().map(of).fold((device.multiprocessors, device.links), |sum, it| {
-            let ((least, most), (slow, fast)) = sum;
-            let (multiprocessors, link) = (it.0.0, it.1.0);
-            ((least.min(multiprocessors), most.max(multiprocessors)), (slow.min(link), fast.max(link)))
-        });
+        // What the card may be of that name: its figures are ranges.
+        let (multiprocessors, links) = cards.iter().map(|it| Self::of(it)).fold(
+            (device.multiprocessors, device.links),
+            |((least, most), (slow, fast)), it| {
+                let (count, link) = (it.multiprocessors.0, it.links.0);
+                ((least.min(count), most.max(count)), (slow.min(link), fast.max(link)))
+            },
+        );
         Self { name: format!("{gb} GB"), multiprocessors, links, taken: Some(taken), ..device }
     }
 
@@ -411,8 +435,7 @@ mod tests {
         for gb in 4..300_u64 {
             let it = least(&gb.to_string());
             assert!(it.capacity() < gb << 30 && it.capacity() >= (gb << 30) / 10 * 9, "{gb}: {}", it.capacity());
-            let alike = CARDS.iter().filter(|it| it.2 == gb && it.3 as f64 >= FULL * (gb << 10) as f64);
-            let least = alike.map(|it| (it.3 - it.4.mib()) << 20).min();
+            let least = CARDS.iter().filter(|it| it.gb() == gb && it.is_full()).map(|it| it.usable() << 20).min();
             assert!(least.is_none_or(|least| least == it.capacity()), "{gb}: {}", it.capacity());
         }
         assert_eq!((least("2x80GB").count, least("48").multiprocessors), (2, (72, 142)));
@@ -440,7 +463,10 @@ mod tests {
         ] {
             assert!(name(text).contains(part), "{text}: {}", name(text));
         }
-        assert_eq!(name("M5000").split(':').next(), Some("M5000"), "an unknown name: {}", name("M5000"));
+        // Names of NVIDIA's that are not listed are unknown, and no more is claimed of them.
+        for text in ["Quadro M5000", "Tesla M40", "GTX 1080 Ti"] {
+            assert!(name(text).starts_with("neither a size"), "{text}: {}", name(text));
+        }
     }
 
     #[test]
