@@ -147,6 +147,15 @@ fn text(it: &Listed, context: &RenderContext) -> (String, Role) {
     }
 }
 
+/// Returns which rows are visible, unless all are.
+fn visible(first: usize, room: usize, lines: usize) -> String {
+    match room {
+        _ if room >= lines => String::new(),
+        0 => format!("no room for {lines}"),
+        _ => format!("rows {}–{}", first + 1, lines.min(first + room)),
+    }
+}
+
 /// Draws the box's name, the filter and the order, and how many rows are visible.
 fn head(
     buffer: &mut Buffer,
@@ -156,8 +165,7 @@ fn head(
     context: &RenderContext,
 ) {
     let (ui, rows) = (context.ui, listed.len());
-    let last = lines.min(first + room);
-    let mut right = if room < lines { format!("rows {}–{last}", first + 1) } else { String::new() };
+    let mut right = visible(first, room, lines);
     if !ui.filter.text.trim().is_empty() {
         let hidden = ui.unfiltered(context.session).saturating_sub(rows);
         let gap = if right.is_empty() { "" } else { ", " };
@@ -264,4 +272,16 @@ fn words(who: &ProcessInfo) -> impl Iterator<Item = &str> {
 fn shortened<'a>(mut argv: impl Iterator<Item = &'a str>) -> String {
     let program = argv.next().map(|it| it.rsplit('/').next().unwrap_or(it));
     cells::command(program.into_iter().chain(argv))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_visible_rows_are_named_where_some_are_not() {
+        let all = [(0, 2, 2), (0, 3, 2), (0, 0, 0), (0, 0, 2), (0, 1, 2), (3, 2, 9), (8, 2, 9)];
+        let words = ["", "", "", "no room for 2", "rows 1–1", "rows 4–5", "rows 9–9"];
+        assert_eq!(all.map(|(first, room, lines)| visible(first, room, lines)), words);
+    }
 }
