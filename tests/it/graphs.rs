@@ -74,7 +74,7 @@ fn a_stack_capture_during_graph_captures_breaks_none_of_them() {
             sites::ask(&mut viewer, "steps=8");
         }
         job.go_on();
-        assert_eq!(job.next()["enabled"], false, "nothing is switched on amid a capture");
+        assert_eq!(job.next()["enabled"], false, "nothing is switched on during a capture");
         assert_eq!(job.next()["enabled"], false, "nothing stays switched on");
         assert_eq!(job.next()["end"], true);
         if captures {

@@ -106,7 +106,6 @@ mod tutorial;
 mod venv;
 mod verdicts;
 mod viewer_cost;
-mod voice;
 mod watch;
 mod whatif;
 mod windows;

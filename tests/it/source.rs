@@ -1,8 +1,6 @@
-//! Reads Rust source just far enough for the checks of `tidy` and `voice`: comments, string literals and the rest.
+//! Reads Rust source just far enough for the checks of `tidy`: comments, string literals and the rest.
 
 #![allow(clippy::string_slice, reason = "every offset comes from `find`, `char_indices` or `len_utf8`")]
-
-use std::collections::HashSet;
 
 /// A piece of a source file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,81 +23,6 @@ pub(crate) fn tokens(source: &str) -> Vec<(usize, Token<'_>)> {
     }
     tokens
 }
-
-/// Returns the comments of a source file with their first lines: comments on adjacent lines are one. Code between
-/// backquotes is left out, and a line without words ends a sentence.
-pub(crate) fn comments(name: &str, source: &str) -> Vec<(usize, String)> {
-    let lines: Vec<(usize, &str)> = match name.rsplit('.').next() {
-        Some("rs") => {
-            let tokens = tokens(source).into_iter();
-            tokens.filter_map(|(line, it)| if let Token::Comment(it) = it { Some((line, it)) } else { None }).collect()
-        }
-        Some("py") => python_comments(source),
-        _ => source.lines().enumerate().map(|(at, it)| (at + 1, it)).filter(|it| is_c_comment(it.1)).collect(),
-    };
-    let mut comments: Vec<(usize, usize, String)> = Vec::new();
-    for (line, text) in lines {
-        let text = text.trim_start().trim_start_matches(['/', '!', '#', '*']);
-        let text = if text.trim().is_empty() { "." } else { text };
-        match comments.last_mut().filter(|it| it.1 + 1 == line) {
-            Some((_, last, all)) => (*last, *all) = (line, format!("{all} {text}")),
-            None => comments.push((line, line, text.to_owned())),
-        }
-    }
-    let prose = |text: &str| text.split('`').step_by(2).collect::<Vec<_>>().join(" . ");
-    comments.into_iter().map(|(line, _, text)| (line, prose(&text))).collect()
-}
-
-/// Returns the names and keywords of a source file, each with its line.
-pub(crate) fn names<'a>(file: &str, source: &'a str) -> Vec<(usize, &'a str)> {
-    if file.rsplit('.').next() == Some("py") {
-        return python_names(source);
-    }
-    let tokens = tokens(source).into_iter();
-    tokens
-        .filter_map(|(line, it)| if let Token::Code(it) = it { Some((line, it)) } else { None })
-        .filter(is_name)
-        .collect()
-}
-
-fn is_name((_, word): &(usize, &str)) -> bool {
-    word.starts_with(|c: char| c.is_alphabetic() || c == '_')
-}
-
-/// Returns the names on lines of Python that are neither comments nor docstrings, outside of strings on one line.
-fn python_names(source: &str) -> Vec<(usize, &str)> {
-    let prose: HashSet<usize> = python_comments(source).into_iter().map(|it| it.0).collect();
-    let lines = source.lines().enumerate().map(|(at, it)| (at + 1, it)).filter(|it| !prose.contains(&it.0));
-    let mut names = Vec::new();
-    for (line, text) in lines {
-        let code = text.split('"').step_by(2).flat_map(|it| it.split('\'').step_by(2));
-        let words = code.flat_map(|it| it.split(|c: char| !c.is_alphanumeric() && c != '_'));
-        names.extend(words.map(|word| (line, word)).filter(is_name));
-    }
-    names
-}
-
-fn is_c_comment(line: &str) -> bool {
-    ["//", "/*", "*"].iter().any(|it| line.trim_start().starts_with(it))
-}
-
-/// Returns the lines of comments and of docstrings.
-fn python_comments(source: &str) -> Vec<(usize, &str)> {
-    let (mut lines, mut is_docstring) = (Vec::new(), false);
-    for (at, line) in source.lines().enumerate() {
-        let text = line.trim_start();
-        let quotes = text.matches(QUOTES).count();
-        let begins = text.trim_start_matches('r').starts_with(QUOTES);
-        if is_docstring || begins || text.starts_with('#') {
-            lines.push((at + 1, text));
-        }
-        is_docstring = if is_docstring { quotes == 0 } else { begins && quotes == 1 };
-    }
-    lines
-}
-
-/// The quotes of a docstring.
-const QUOTES: &str = "\"\"\"";
 
 /// Returns the first token and its length in bytes.
 fn next(rest: &str) -> Option<(Token<'_>, usize)> {
@@ -178,13 +101,4 @@ fn quotes_in_comments_characters_and_raw_strings_do_not_end_a_string() {
         })
         .collect();
     assert_eq!(texts, [(1, "a \\\" b"), (2, "raw \" it"), (2, "bytes")]);
-}
-
-#[test]
-fn comments_are_joined_and_found_in_each_language() {
-    let text = "//! One `code`\n//! two.\n\nlet it = \"// text\"; // Three\n";
-    assert_eq!(comments("a.rs", text), [(1, " One  .   two.".to_owned()), (4, " Three".to_owned())]);
-    let text = "\"\"\"One.\n\nTwo.\n\"\"\"\nit = '# text'\n    # Three\n";
-    assert_eq!(comments("a.py", text).iter().map(|it| it.0).collect::<Vec<_>>(), [1, 6]);
-    assert_eq!(comments("a.h", "/* One\n * two */\nint it;\n").len(), 1);
 }

@@ -222,14 +222,10 @@ fn a_use_tree_is_read_as_the_compiler_reads_it() {
     assert_eq!(cycles::named("commands::live", text), expected);
 }
 
+/// Returns the Rust files below a directory: their names from there, and their texts.
 pub(crate) fn texts(dir: &Path) -> Vec<(String, String)> {
-    texts_of(dir, &["rs"])
-}
-
-/// Returns the files below a directory with one of these endings: their names from there, and their texts.
-pub(crate) fn texts_of(dir: &Path, endings: &[&str]) -> Vec<(String, String)> {
     let mut files = Vec::new();
-    collect(dir, endings, &mut files);
+    collect(dir, &mut files);
     files.sort();
     files
         .into_iter()
@@ -237,11 +233,11 @@ pub(crate) fn texts_of(dir: &Path, endings: &[&str]) -> Vec<(String, String)> {
         .collect()
 }
 
-fn collect(dir: &Path, endings: &[&str], out: &mut Vec<PathBuf>) {
+fn collect(dir: &Path, out: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap().map(|it| it.unwrap().path()) {
         if entry.is_dir() {
-            collect(&entry, endings, out);
-        } else if endings.iter().any(|it| entry.extension().is_some_and(|ending| ending == *it)) {
+            collect(&entry, out);
+        } else if entry.extension().is_some_and(|ending| ending == "rs") {
             out.push(entry);
         }
     }
