@@ -1,15 +1,9 @@
 //! The command line.
 
-/// Replays a traced job in the background.
-mod advisor;
 /// Commands and flags.
 mod arguments;
 /// Starts the probe in a running job.
 mod attach;
-/// Records an attached job in the background.
-mod background;
-/// Runs next to a job.
-mod companion;
 /// Compares runs and snapshots.
 mod diff;
 /// Judges whether a job fits.
@@ -46,12 +40,8 @@ mod show;
 mod snapshot;
 /// Streams events to another machine.
 mod stream;
-/// What `run` prints when its job is over.
-mod summary;
 /// Replays with other settings.
 mod whatif;
-/// Traces of some steps for findings.
-mod windows;
 
 use self::{
     arguments::{Cli, Command},
@@ -61,7 +51,10 @@ use crate::{
     commands::{demo, doctor, explain, export, recordings, sites},
     config,
     facts::text::Foreign,
-    jobs::launch::{self, sys},
+    jobs::{
+        launch::{self, sys},
+        recorder::{file::RecordingPlan, record_job, replays},
+    },
     model::alerts::Policy,
     screen::theme,
     sources::{self, Sources},
@@ -78,7 +71,7 @@ use crate::{
 use anyhow::{Context, Result, bail};
 use clap::error::ErrorKind;
 use std::{
-    env, fmt,
+    env,
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
@@ -123,7 +116,7 @@ fn code(done: Result<u8>, failure: u8) -> u8 {
         // A reader that is gone needs no more output.
         Err(e) if is_broken_pipe(&e) => 0,
         Err(e) => {
-            print_message(format_args!("{}", Foreign::new(format!("{e:#}"))));
+            output::message(format_args!("{}", Foreign::new(format!("{e:#}"))));
             if e.is::<config::Fault>() || e.is::<theme::Fault>() { 2 } else { failure }
         }
     }
@@ -134,9 +127,9 @@ fn dispatch(cli: Cli, policy: Result<Policy, config::Fault>) -> Result<u8> {
         // A job runs even if the file has errors.
         Some(Command::Run { on_alert, asking, driver, keep, recording, command }) => {
             let run = launch::run_id();
-            let place = companion::Place::new(&run, keep, recording);
-            Ok(launch::run(&command, &place.options(run), move |started| {
-                companion::companion(started, &on_alert, &place, policy, asking, driver);
+            let plan = RecordingPlan::new(&run, keep, recording);
+            Ok(launch::run(&command, &plan.options(run), move |started| {
+                record_job(started, &on_alert, &plan, policy, asking, driver);
             }))
         }
         command => shown(command, &cli.live, policy?),
@@ -162,7 +155,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
             let question = question.asked();
             runtime()?.block_on(async {
                 let mut sources = Sources::start(config::probes_alone());
-                sites::ask(&mut sources, &question, |it| print_message(format_args!("{it}"))).await
+                sites::ask(&mut sources, &question, |it| output::message(format_args!("{it}"))).await
             })?;
             Ok(0)
         }
@@ -191,7 +184,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
                 None => named(&files).map(|found| (vec![found.recordings], found.notes))?,
             };
             let troubles = write(output, |mut out| export::export(&sets, format, &mut out))?;
-            notes.iter().chain(&troubles).for_each(|it| print_message(format_args!("{it}")));
+            notes.iter().chain(&troubles).for_each(|it| output::message(format_args!("{it}")));
             Ok(0)
         }
         Some(Command::Report { files, output, json }) => report::write(&files, &output, json, &policy),
@@ -209,7 +202,7 @@ fn shown(command: Option<Command>, live: &Live, policy: Policy) -> Result<u8> {
         Some(Command::Doctor { json }) => doctor::examine(&live.config, live.watching.driver, json),
         // Handled above.
         Some(Command::Run { .. }) => Ok(2),
-        Some(Command::ReplayJob) => advisor::replay(),
+        Some(Command::ReplayJob) => replays::replay(),
         Some(Command::DemoJob { job }) => {
             demo::job::run(&job)?;
             Ok(0)
@@ -280,11 +273,6 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|it| it.downcast_ref::<io::Error>()).any(|it| it.kind() == io::ErrorKind::BrokenPipe)
 }
 
-fn print_message(what: fmt::Arguments) {
-    // Without stderr there is no place left for a message.
-    let _ = writeln!(io::stderr(), "gpuwatch: {what}");
-}
-
 /// Writes an answer into a new file and reports that; without a file, or for `-`, to standard output.
 fn write<T>(to: Option<&Path>, how: impl FnOnce(&mut dyn Write) -> io::Result<T>) -> Result<T> {
     let Some(path) = to.filter(|it| !output::is_stdout(it)) else {
@@ -296,7 +284,7 @@ fn write<T>(to: Option<&Path>, how: impl FnOnce(&mut dyn Write) -> io::Result<T>
     };
     let name = Foreign::new(path.to_string_lossy());
     let whole = output::save_with(path, how).with_context(|| format!("cannot make {name}"))?;
-    print_message(format_args!("wrote {name}"));
+    output::message(format_args!("wrote {name}"));
     Ok(whole)
 }
 

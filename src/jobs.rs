@@ -12,5 +12,8 @@ pub mod simulated;
 /// What a run would have reserved with other allocator settings.
 pub mod whatif;
 
+/// What runs beside a job: records it, sends alerts, and replays its allocations for findings.
+pub mod recorder;
+
 /// Whether a job fits on a GPU that is not there.
 pub mod fit;

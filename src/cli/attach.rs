@@ -1,15 +1,15 @@
 //! `gpuwatch attach` and `gpuwatch detach`: for each process, and what they come to together.
 
-use super::{
-    background::{self, Job},
-    companion::Place,
-};
 use crate::{
     config::{self, Asking, Driver, Keep, Naming, OnAlert, Recording, Summary, When},
     facts::text::Foreign,
     jobs::{
         attach::{self, Confined, Options, Outcome},
         launch,
+        recorder::{
+            detached::{self, AttachedJob},
+            file::RecordingPlan,
+        },
     },
     model::alerts::Policy,
     storage::{output, sink::delivery::Delivery},
@@ -70,7 +70,7 @@ pub(super) struct Asked {
     driver: Driver,
     /// Record this job, whose probe runs: gpuwatch starts itself so.
     #[arg(long, hide = true, value_name = "JOB")]
-    recorder: Option<Job>,
+    recorder: Option<AttachedJob>,
     /// Reach this process's files as its user: gpuwatch starts itself so.
     #[arg(long, hide = true, value_name = "WHOSE", value_parser = clap::value_parser!(Confined))]
     confined: Option<Confined>,
@@ -108,7 +108,7 @@ pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
         pids.retain(|it| attach::plan_for(*it).is_ok());
     }
     if pids.is_empty() {
-        super::print_message(format_args!(
+        output::message(format_args!(
             "no job without a probe was found that can be attached to: gpuwatch attach PID says why"
         ));
         return Ok(REFUSED);
@@ -128,12 +128,12 @@ pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
         let followed: Vec<u32> = outcomes.iter().filter(is_asked).map(|it| it.0).collect();
         codes.push(report(&outcomes, "the probe runs; `gpuwatch` shows it, `gpuwatch detach` ends it")?);
         if !asked.no_record && !followed.is_empty() {
-            match background::start(&Job::new(run, &followed)) {
+            match detached::start(&AttachedJob::new(run, &followed)) {
                 Ok(path) => {
-                    super::print_message(format_args!("recording to {} until the job ends", Foreign::new(path)));
+                    output::message(format_args!("recording to {} until the job ends", Foreign::new(path)));
                 }
                 Err(why) => {
-                    super::print_message(format_args!("nothing is recorded: {}", Foreign::new(format!("{why:#}"))));
+                    output::message(format_args!("nothing is recorded: {}", Foreign::new(format!("{why:#}"))));
                 }
             }
         }
@@ -142,12 +142,12 @@ pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
 }
 
 /// Records a job whose probes were started.
-fn record(job: &Job, asked: Asked, policy: Policy) -> Result<u8> {
+fn record(job: &AttachedJob, asked: Asked, policy: Policy) -> Result<u8> {
     let recording = Recording { naming: asked.naming, summary: Summary::Never, ..Recording::default() };
-    let place = Place::new(&job.run, asked.keep, recording);
+    let plan = RecordingPlan::new(&job.run, asked.keep, recording);
     let delivery = Delivery::new(asked.on_alert.hook().ok().flatten(), None);
     let watching = (asked.driver, asked.asking.sites == When::Auto);
-    background::record(job, &place, delivery, policy, watching)
+    detached::record(job, &plan, delivery, policy, watching)
 }
 
 /// Detaches, and prints what came of it.
@@ -171,7 +171,7 @@ fn planned(pids: &[u32], no_record: bool) -> Result<u8> {
                 output::print(&format!("{plan}{last}\n"))?;
             }
             Err(why) => {
-                super::print_message(format_args!("{why}"));
+                output::message(format_args!("{why}"));
                 code = REFUSED;
             }
         }
@@ -204,11 +204,11 @@ fn report(outcomes: &[(u32, Outcome)], done: &str) -> Result<u8> {
                 0
             }
             Outcome::Pending(why) => {
-                super::print_message(format_args!("process {pid}: {why}"));
+                output::message(format_args!("process {pid}: {why}"));
                 PENDING
             }
             Outcome::Refused(why) | Outcome::Idle(why) => {
-                super::print_message(format_args!("{why}"));
+                output::message(format_args!("{why}"));
                 REFUSED
             }
         });

@@ -1,7 +1,7 @@
 //! `gpuwatch diff`: compares what two names stand for, and writes the answer as text, as JSON or as a page.
 
 use super::{report, snapshot};
-use crate::{commands::diff, facts::text::Foreign};
+use crate::{commands::diff, facts::text::Foreign, storage::output};
 use anyhow::Result;
 use std::path::{Path, PathBuf};
 
@@ -39,7 +39,7 @@ pub(super) fn compare(first: &Path, second: &Path, tolerance: f64, form: &Form) 
     let open = |it: &Path| super::named(&[it.to_owned()]);
     let both = open(first).and_then(|first| Ok((first, open(second)?)));
     let diff = both.map(|(first, second)| {
-        first.notes.iter().chain(&second.notes).for_each(|it| super::print_message(format_args!("{it}")));
+        first.notes.iter().chain(&second.notes).for_each(|it| output::message(format_args!("{it}")));
         diff::diff(&first.recordings, &second.recordings, tolerance)
     });
     let diff = diff.unwrap_or_else(|e| diff::unreadable(format!("{e:#}")));

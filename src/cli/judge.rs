@@ -3,6 +3,7 @@
 use crate::{
     commands::check::{self, nodes},
     model::alerts::Policy,
+    storage::output,
 };
 use std::{
     io::{self, Write},
@@ -18,7 +19,7 @@ pub(super) fn judge(files: &[PathBuf], json: bool, limits: &check::Limits, polic
         other => {
             let verdict = match other.and_then(|_| super::named(files)) {
                 Ok(found) => {
-                    found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
+                    found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
                     check::check(&found.recordings, limits, policy)
                 }
                 Err(e) => check::unreadable(format!("{e:#}")),
@@ -30,7 +31,7 @@ pub(super) fn judge(files: &[PathBuf], json: bool, limits: &check::Limits, polic
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         // A reader that is gone gets the result from the exit code.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            super::print_message(format_args!("cannot write the verdict: {e}"));
+            output::message(format_args!("cannot write the verdict: {e}"));
             check::Outcome::Unjudged.code()
         }
         _ => outcome.code(),

@@ -10,7 +10,7 @@ use crate::{
     },
     model::alerts::Policy,
     screen::{effects::Options, term},
-    storage::sink::delivery::Delivery,
+    storage::{output, sink::delivery::Delivery},
 };
 use anyhow::Result;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) fn watch(plan: &Plan, live: &Live, policy: Policy) -> Result<u8> {
         }
         if !term::is_screen() {
             show::refuse_hook(live)?;
-            super::print_message(format_args!("{}", show::NO_SCREEN));
+            output::message(format_args!("{}", show::NO_SCREEN));
             once::hosts::print(&mut links, &plan.hosts, WAIT, false).await?;
             return Ok(0);
         }
@@ -56,7 +56,7 @@ pub(super) fn watch_store(store: Store, live: &Live) -> Result<u8> {
             return picture::of_store(&store, &fleet.overview, &live.screen, file);
         }
         if !term::is_screen() {
-            super::print_message(format_args!("{}", show::NO_SCREEN));
+            output::message(format_args!("{}", show::NO_SCREEN));
             once::fleet::print(&store, &matchers, false).await?;
             return Ok(0);
         }

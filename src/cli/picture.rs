@@ -176,7 +176,7 @@ fn drawn<W: ValueEnum + Default + Send + Sync + 'static>(
         return Ok(0);
     }
     output::save(file, &svg).with_context(|| format!("cannot make {name}"))?;
-    super::print_message(format_args!("wrote {name}"));
+    output::message(format_args!("wrote {name}"));
     Ok(0)
 }
 

@@ -9,27 +9,26 @@ use crate::{
         event::{Event, Fact},
         text::Foreign,
     },
-    jobs::launch::sys,
+    jobs::{
+        launch::sys,
+        recorder::file::{create_in_store, start, writer},
+    },
     model::{alerts::Policy, session::Session},
     screen::signal,
     sources::{self, Sources},
     storage::{
         output::{self, create},
-        recording::{FORMAT, Header},
         sink::{
             delivery::Delivery,
             follow::{PENDING, follow},
-            record::Recorder,
-            store::Writer,
         },
     },
 };
 use anyhow::{Context, Result, bail};
 use signal_hook::iterator::Signals;
 use std::{
-    fs::{self, File},
     io::{self, IsTerminal},
-    path::{Path, PathBuf},
+    path::PathBuf,
     thread,
     time::Duration,
 };
@@ -52,7 +51,7 @@ pub(super) fn record(
             let file = create(&path).with_context(|| format!("cannot make {}", path.display()))?;
             (path, file)
         }
-        None => keep(&writer("record"), bounds)?,
+        None => create_in_store(&writer("record"), bounds)?,
     };
     // From its first line on, a recording can be closed properly. A pipe whose reader takes nothing holds up the first
     // line, and until then a signal ends this as any other program.
@@ -60,7 +59,7 @@ pub(super) fn record(
     let recorder = start(&path, file, None).context("cannot write the recording")?;
     let signals = early.map_or_else(signals, Ok)?;
     let name = if output::is_stdout(&path) { "standard output".into() } else { path.to_string_lossy() };
-    super::print_message(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
+    output::message(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
     let stopped = stopped(signals);
     gpuwatch_probe::socket::prepare();
     let mut is_stopped = false;
@@ -81,8 +80,8 @@ pub(super) fn record(
             if event.fact == Fact::Second {
                 let trouble = recorder.outcome().trouble;
                 match &trouble {
-                    Some(trouble) if !is_stopped => super::print_message(format_args!("{trouble}")),
-                    None if is_stopped => super::print_message(format_args!("the recording continues")),
+                    Some(trouble) if !is_stopped => output::message(format_args!("{trouble}")),
+                    None if is_stopped => output::message(format_args!("the recording continues")),
                     _ => {}
                 }
                 is_stopped = trouble.is_some();
@@ -93,7 +92,7 @@ pub(super) fn record(
     })?;
     let fault = recorder.finish_within(END_WITHIN).fault();
     if let Some(fault) = fault.as_ref().filter(|_| !is_stopped) {
-        super::print_message(format_args!("{fault}"));
+        output::message(format_args!("{fault}"));
     }
     Ok(u8::from(fault.is_some()))
 }
@@ -110,38 +109,5 @@ async fn stopped(mut signals: Signals) {
     // If the signal thread is gone, only a forced end is left.
     if stopped.await.is_err() {
         std::future::pending::<()>().await;
-    }
-}
-
-/// Starts the recorder; removes the file if not even the header can be written.
-pub(super) fn start(path: &Path, file: File, name: Option<&str>) -> io::Result<Recorder> {
-    Recorder::start(file, &header(name)).inspect_err(|_| {
-        if !output::is_stdout(path) {
-            let _ = fs::remove_file(path);
-        }
-    })
-}
-
-/// Returns this process as the writer of a run's recording.
-pub(super) fn writer(run: &str) -> Writer {
-    Writer { started_unix_us: sources::unix_us(), host: sources::host(), pid: std::process::id(), run: run.to_owned() }
-}
-
-/// Creates a file in the user's store.
-pub(super) fn keep(writer: &Writer, bounds: &Keep) -> Result<(PathBuf, File)> {
-    let store = bounds.store().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
-    store.create(writer).with_context(|| format!("cannot record in {}", store.directory.display()))
-}
-
-/// Returns the first line of a recording of this process.
-pub(super) fn header(name: Option<&str>) -> Header {
-    Header {
-        format: FORMAT,
-        gpuwatch: env!("CARGO_PKG_VERSION").to_owned(),
-        host: Foreign::new(sources::host()),
-        started_unix_us: sources::unix_us(),
-        monotonic_us: sources::now().0,
-        name: name.map(Foreign::new),
-        writer: sources::system::writer(),
     }
 }

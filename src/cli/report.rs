@@ -8,7 +8,7 @@ use crate::{
     },
     facts::text::Foreign,
     model::alerts::Policy,
-    storage::pickle,
+    storage::{output, pickle},
 };
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(super) fn write(files: &[PathBuf], to: &Path, json: bool, policy: &Policy) -
         return of_snapshot(file, to, is_json);
     }
     let found = super::named(files)?;
-    found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
+    found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
     let report = Report::read(&found.recordings, policy);
     super::write_text(Some(to), &if is_json { report.json() } else { report.html() })?;
     Ok(0)
@@ -39,7 +39,7 @@ fn of_snapshot(file: &Path, to: &Path, is_json: bool) -> Result<u8> {
         progress::reading(file, |it| snapshot::whole(file, it)).with_context(|| format!("cannot read {name}"))?;
     let ended = snapshot::ended(&account);
     if let Some(why) = &ended {
-        super::print_message(format_args!("{name}: {why}"));
+        output::message(format_args!("{name}: {why}"));
     }
     let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
     let text = if is_json { snapshot::json(&account, None) } else { report::snapshot::html(&account, &title) };

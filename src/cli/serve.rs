@@ -7,6 +7,7 @@ use crate::{
     hosts::tls::Files,
     model::alerts::Policy,
     sources::Sources,
+    storage::output,
 };
 use anyhow::Result;
 use std::{path::PathBuf, time::Duration};
@@ -64,8 +65,7 @@ pub(super) fn serve(asked: Asked, policy: &Policy) -> Result<u8> {
     gpuwatch_probe::socket::prepare();
     super::runtime()?.block_on(async {
         let mut sources = Sources::start(watching.sources());
-        serve::serve(&mut sources, policy, &places, |it| super::print_message(format_args!("{}", Foreign::new(it))))
-            .await
+        serve::serve(&mut sources, policy, &places, |it| output::message(format_args!("{}", Foreign::new(it)))).await
     })?;
     Ok(0)
 }

@@ -41,7 +41,7 @@ pub(super) fn view(live: &Live, policy: Policy) -> Result<u8> {
         let mut sources = Sources::start(live.watching.sources());
         if !term::is_screen() {
             refuse_hook(live)?;
-            super::print_message(format_args!("{NO_SCREEN}"));
+            output::message(format_args!("{NO_SCREEN}"));
             once::print(&mut sources.events, 0, once::Form::Text).await?;
             return Ok(0);
         }
@@ -71,7 +71,7 @@ pub(super) fn refuse_hook(live: &Live) -> Result<()> {
 /// Waits for the alert program, and prints its problems.
 pub(super) fn finish(outputs: AlertOutputs) {
     if let Some(complaint) = outputs.delivery.finish(HOOK_PATIENCE) {
-        super::print_message(format_args!("{}", Foreign::new(complaint)));
+        output::message(format_args!("{}", Foreign::new(complaint)));
     }
 }
 
@@ -83,9 +83,7 @@ pub(super) fn demo(seed: u64, screen: &OverviewOptions) -> Result<u8> {
     super::runtime()?.block_on(async {
         let mut demo = demo::Demo::start(seed).context("cannot start the demo")?;
         if !term::is_screen() {
-            super::print_message(format_args!(
-                "no terminal for the live view (stdin, stdout or TERM): the demo as text"
-            ));
+            output::message(format_args!("no terminal for the live view (stdin, stdout or TERM): the demo as text"));
             once::print(&mut demo.events, demo::RANKS.len(), once::Form::Text).await?;
             return Ok(0);
         }
@@ -103,7 +101,7 @@ pub(super) fn replay(files: &[PathBuf], screen: &OverviewOptions, config: &File,
         return replay_nodes(recorded, screen, config, policy);
     }
     let found = super::named(files)?;
-    found.notes.iter().for_each(|it| super::print_message(format_args!("{it}")));
+    found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
     if let Some(file) = &screen.shot.screenshot {
         return picture::of_recordings(found.recordings, &policy, screen, file);
     }
@@ -126,7 +124,7 @@ fn replay_nodes(recorded: Recorded, screen: &OverviewOptions, config: &File, pol
         output::print(&nodes::list(&recorded))?;
         return Ok(0);
     }
-    recorded.notes.iter().for_each(|it| super::print_message(format_args!("{}", Foreign::new(it.as_str()))));
+    recorded.notes.iter().for_each(|it| output::message(format_args!("{}", Foreign::new(it.as_str()))));
     let options = of_recordings(screen, config, theme);
     super::runtime()?.block_on(async { Ok(code(player::nodes::play(recorded, options, policy).await?)) })
 }

@@ -39,7 +39,7 @@ pub(super) fn snapshot(asked: &Asked) -> Result<u8> {
         progress::reading(file, |it| snapshot::whole(file, it)).with_context(|| format!("cannot read {name}"))?;
     let ended = snapshot::ended(&account);
     if let Some(why) = &ended {
-        super::print_message(format_args!("{name}: {why}"));
+        output::message(format_args!("{name}: {why}"));
     }
     let write = if asked.json { snapshot::json } else { snapshot::text };
     output::print(&write(&account, asked.fits))?;
@@ -92,7 +92,7 @@ fn read(file: &Path) -> Result<Reading> {
     let reading =
         progress::reading(file, |it| pickle::open_with(file, it)).with_context(|| format!("cannot read {name}"))?;
     if let Some(why) = &reading.ended {
-        super::print_message(format_args!("{name}: {why}; only the part before that is used"));
+        output::message(format_args!("{name}: {why}; only the part before that is used"));
     }
     Ok(reading)
 }

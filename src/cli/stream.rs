@@ -1,10 +1,10 @@
 //! `gpuwatch stream`: its flags, and what ends it.
 
-use super::record::header;
 use crate::{
     commands::stream::{self, desk::Desk},
     config::{File, Watching},
     facts::remote::{REQUEST_MAX, Request},
+    jobs::recorder::file::header,
     screen::hands::Hands,
     sources::Sources,
 };

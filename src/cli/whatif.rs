@@ -84,7 +84,7 @@ pub(super) fn whatif(asked: Asked, json: bool) -> Result<u8> {
         let _ = answers::append(&file, &answer.replayed());
     }
     if let Some(why) = answer.ended() {
-        super::print_message(format_args!("{name}: {why}"));
+        output::message(format_args!("{name}: {why}"));
     }
     output::print(&if json { answer.json() } else { answer.text() })?;
     Ok(u8::from(answer.ended().is_some()))

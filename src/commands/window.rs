@@ -7,8 +7,9 @@ use crate::{
         text::Foreign,
         units::counted,
     },
-    model::session::{Session, process::Process},
-    sources::{self, Sources, probe::answers, system, users},
+    jobs::recorder::trace_windows::{file, new_id},
+    model::session::Session,
+    sources::{Sources, probe::answers, system, users},
     storage::traces::window::{self, State},
 };
 use anyhow::{Result, bail};
@@ -71,17 +72,6 @@ pub async fn trace(sources: &mut Sources, question: &Question, report: impl FnMu
             bail!("process {pid} did not finish these steps in time: is it still training? --timeout waits longer")
         }
     }
-}
-
-/// Returns a number for a window of its own, so that no other one's file is taken for it.
-pub fn new_id() -> u32 {
-    u32::try_from(sources::unix_us() & u64::from(u32::MAX)).unwrap_or_default().max(1)
-}
-
-/// Returns the path of a window's file.
-pub fn file(process: &Process, id: u32) -> Option<PathBuf> {
-    let own = process.hello.as_ref()?.pid;
-    Some(Path::new(process.socket.raw()).with_file_name(window::name(own, id)))
 }
 
 /// Waits for the end of a window.

@@ -2,6 +2,7 @@
 
 use std::{
     ffi::OsString,
+    fmt,
     fs::{self, File, OpenOptions},
     io::{self, BufWriter, Write},
     os::{fd::AsFd, unix::fs::OpenOptionsExt},
@@ -17,6 +18,12 @@ const STDOUT: &str = "-";
 /// As [`write`].
 pub fn print(text: &str) -> io::Result<()> {
     write(|out| out.write_all(text.as_bytes()))
+}
+
+/// Prints a message for the user on standard error, after the program's name.
+pub fn message(text: fmt::Arguments) {
+    // Without stderr there is no place left for a message.
+    let _ = writeln!(io::stderr(), "gpuwatch: {text}");
 }
 
 /// Lets `how` write to standard output, then flushes.

@@ -1,9 +1,10 @@
 //! `gpuwatch record --hosts`: a directory with a recording of each machine.
 
-use super::{header, signals, stopped};
+use super::{signals, stopped};
 use crate::{
     facts::{text::Foreign, units::counted},
     hosts::{link::Links, plan::Plan},
+    jobs::recorder::file::header,
     sources,
     storage::{output, sink::nodes::Nodes},
 };
@@ -19,7 +20,7 @@ pub(in crate::cli) fn record(plan: &Plan, output: Option<&Path>) -> Result<u8> {
     let signals = signals()?;
     let mut nodes = Nodes::create(directory, &plan.hosts, header(None))?;
     let (count, shown) = (counted(plan.hosts.len() as u64, "machine"), Foreign::new(directory.to_string_lossy()));
-    crate::cli::print_message(format_args!("recording {count} to {shown} until Ctrl-C"));
+    output::message(format_args!("recording {count} to {shown} until Ctrl-C"));
     crate::cli::runtime()?.block_on(async {
         let mut links = Links::start(plan);
         let stop = stopped(signals);
@@ -43,5 +44,5 @@ pub(in crate::cli) fn record(plan: &Plan, output: Option<&Path>) -> Result<u8> {
 }
 
 fn report(words: &str) {
-    crate::cli::print_message(format_args!("{}", Foreign::new(words)));
+    output::message(format_args!("{}", Foreign::new(words)));
 }

@@ -1,10 +1,7 @@
 //! Records an attached job in the background: a process of its own, which needs neither the terminal nor the shell that
 //! started it, and ends with the job or with its probes.
 
-use super::{
-    advisor::Advisor,
-    companion::{Place, Watch},
-};
+use super::{JobRecorder, file::RecordingPlan, replays::FindingReplays};
 use crate::{
     config::{self, Driver},
     facts::event::Fact,
@@ -33,15 +30,16 @@ const STARTED: &str = "recording to ";
 
 /// The processes of one job, and its run: `RUN:PID-TICKS,PID-TICKS`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Job {
-    pub(super) run: String,
+pub struct AttachedJob {
+    /// The id of its run.
+    pub run: String,
     /// Each process's pid, and when it was started, in ticks.
     processes: Vec<(u32, u64)>,
 }
 
-impl Job {
+impl AttachedJob {
     /// Describes the processes of a job that still run.
-    pub(super) fn new(run: String, pids: &[u32]) -> Self {
+    pub fn new(run: String, pids: &[u32]) -> Self {
         Self { run, processes: pids.iter().filter_map(|pid| Some((*pid, system::runs_since(*pid)?))).collect() }
     }
 
@@ -55,14 +53,14 @@ impl Job {
     }
 }
 
-impl fmt::Display for Job {
+impl fmt::Display for AttachedJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let processes: Vec<String> = self.processes.iter().map(|(pid, ticks)| format!("{pid}-{ticks}")).collect();
         write!(f, "{}:{}", self.run, processes.join(","))
     }
 }
 
-impl FromStr for Job {
+impl FromStr for AttachedJob {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
@@ -77,7 +75,7 @@ impl FromStr for Job {
 }
 
 /// Starts this program again, with the same arguments, as the recorder of a job; returns the path of its file.
-pub(super) fn start(job: &Job) -> Result<String> {
+pub fn start(job: &AttachedJob) -> Result<String> {
     let mut command = Command::new(env::current_exe()?);
     command.args(env::args_os().skip(1)).arg(format!("--recorder={job}"));
     let mut recorder = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -93,9 +91,9 @@ pub(super) fn start(job: &Job) -> Result<String> {
 }
 
 /// Records until the job is over: what [`start`] starts.
-pub(super) fn record(
-    job: &Job,
-    place: &Place,
+pub fn record(
+    job: &AttachedJob,
+    plan: &RecordingPlan,
     delivery: Delivery,
     policy: Policy,
     watching: (Driver, bool),
@@ -103,7 +101,7 @@ pub(super) fn record(
     // A session of its own has no terminal whose end could end it.
     let _ = rustix::process::setsid();
     let mut signals = Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))?;
-    let recorder = match place.start() {
+    let recorder = match plan.start() {
         Ok(it) => it,
         Err(why) => {
             output::print(&format!("{why:#}\n"))?;
@@ -111,7 +109,7 @@ pub(super) fn record(
         }
     };
     let started = format!("{STARTED}{}\n", recorder.1.display());
-    let advisor = path::absolute(&recorder.1).ok().map(|it| Advisor::new(it, false));
+    let replays = path::absolute(&recorder.1).ok().map(|it| FindingReplays::new(it, false));
     // A file system of the user's must not stay busy.
     let _ = env::set_current_dir("/");
     let (sender, stopped) = tokio::sync::oneshot::channel();
@@ -124,12 +122,12 @@ pub(super) fn record(
         Vec::<Fact>::new()
     };
     let (driver, is_asking) = watching;
-    let sources = config::job_sources(&job.run, driver, place.no_arguments());
-    let mut watch = Watch::new(Some(recorder), delivery, policy);
-    watch.advisor = advisor;
+    let sources = config::job_sources(&job.run, driver, plan.no_arguments());
+    let mut job_recorder = JobRecorder::new(Some(recorder), delivery, policy);
+    job_recorder.replays = replays;
     // The job may end at once: its probe has been found by then.
-    watch.begun = Some(Box::new(move || drop(output::print(&started))));
-    watch.follow(sources, is_asking, stop, |session| job.is_over(session))?;
+    job_recorder.begun = Some(Box::new(move || drop(output::print(&started))));
+    job_recorder.follow(sources, is_asking, stop, |session| job.is_over(session))?;
     Ok(0)
 }
 
@@ -139,16 +137,17 @@ mod tests {
 
     #[test]
     fn a_job_survives_a_command_line() {
-        let job = Job { run: "0123".to_owned(), processes: vec![(4102, 998_877), (4103, 998_878)] };
-        assert_eq!(job.to_string().parse::<Job>().unwrap(), job);
-        assert!("0123:4102".parse::<Job>().is_err());
+        let job = AttachedJob { run: "0123".to_owned(), processes: vec![(4102, 998_877), (4103, 998_878)] };
+        assert_eq!(job.to_string().parse::<AttachedJob>().unwrap(), job);
+        assert!("0123:4102".parse::<AttachedJob>().is_err());
     }
 
     #[test]
     fn a_job_is_over_once_all_its_processes_have_ended() {
-        let own = Job::new(String::new(), &[std::process::id()]);
+        let own = AttachedJob::new(String::new(), &[std::process::id()]);
         assert!(!own.is_over(&Session::default()));
-        let other = Job { processes: own.processes.iter().map(|(pid, ticks)| (*pid, ticks + 1)).collect(), ..own };
+        let other =
+            AttachedJob { processes: own.processes.iter().map(|(pid, ticks)| (*pid, ticks + 1)).collect(), ..own };
         assert!(other.is_over(&Session::default()));
     }
 }

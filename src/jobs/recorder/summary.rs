@@ -8,7 +8,7 @@ use crate::{
         findings::{Finding, Findings, together},
         session::{Session, process::OnDevice},
     },
-    storage::replay::short_name,
+    storage::{replay::short_name, sink::store::Store},
 };
 use std::path::Path;
 
@@ -36,7 +36,7 @@ pub(super) fn line(session: &Session, found: &Findings, replay: Option<&str>) ->
 
 /// Returns the command that replays a recording, which it calls by its short name if it has one.
 pub(super) fn replay(recording: &Path) -> String {
-    let name = super::store().ok().and_then(|it| short_name::of(&it, recording));
+    let name = Store::user().and_then(|it| short_name::of(&it.directory, recording));
     let name = name.unwrap_or_else(|| recording.to_string_lossy().into_owned());
     text::command(["gpuwatch", "replay", &name].into_iter(), PATH_MAX)
 }

@@ -1,8 +1,7 @@
 //! Traces some steps of a job that is not traced, for its findings. The traces lie beside the recording, where the
-//! advisor finds them.
+//! replays find them.
 
 use crate::{
-    commands::window,
     facts::{
         event::{AskWindow, ProbeId, Request, replayed::WINDOW_STEPS},
         units::Stamp,
@@ -14,7 +13,7 @@ use crate::{
     sources,
     storage::traces::{
         self,
-        window::{State, state},
+        window::{self, State, state},
     },
 };
 use std::{
@@ -31,33 +30,34 @@ const BETWEEN_US: u64 = 610 * 1_000_000;
 const PATIENCE_US: u64 = 300 * 1_000_000;
 
 /// The requests to the probes of a run.
-pub(super) struct Windows {
+pub struct TraceWindows {
     asks: Sender<Request>,
     recording: PathBuf,
     /// The latest request to each probe.
-    asked: BTreeMap<ProbeId, Asked>,
+    asked: BTreeMap<ProbeId, WindowRequest>,
 }
 
-struct Asked {
+struct WindowRequest {
     at: Stamp,
     pid: u32,
     /// The file, until it is complete or given up.
     file: Option<PathBuf>,
 }
 
-impl Windows {
-    pub(super) fn new(asks: Sender<Request>, recording: PathBuf) -> Self {
+impl TraceWindows {
+    /// Returns windows to request by `asks`; their traces go beside the recording.
+    pub fn new(asks: Sender<Request>, recording: PathBuf) -> Self {
         Self { asks, recording, asked: BTreeMap::new() }
     }
 
     /// Requests windows of the processes with these findings, and stores those that are complete. Call it once a
     /// second.
-    pub(super) fn look(&mut self, session: &Session, due: &[Due]) {
+    pub fn look(&mut self, session: &Session, due: &[Due]) {
         for it in self.asked.values_mut() {
             it.take_up(&self.recording, session.now);
         }
         for it in due {
-            let is_early = |asked: &Asked| session.now.since(asked.at) < BETWEEN_US;
+            let is_early = |asked: &WindowRequest| session.now.since(asked.at) < BETWEEN_US;
             if self.asked.get(&it.probe).is_some_and(is_early) {
                 continue;
             }
@@ -68,24 +68,24 @@ impl Windows {
     }
 
     /// Stores what a process that has ended has traced until then.
-    pub(super) fn finish(&mut self, now: Stamp) {
+    pub fn finish(&mut self, now: Stamp) {
         for it in self.asked.values_mut() {
             it.take_up(&self.recording, now);
         }
     }
 
     fn ask(&mut self, process: &Process, now: Stamp) {
-        let id = window::new_id();
-        let Some((file, hello)) = window::file(process, id).zip(process.hello.as_ref()) else { return };
+        let id = new_id();
+        let Some((file, hello)) = file(process, id).zip(process.hello.as_ref()) else { return };
         let ask = AskWindow { probe: process.probe, id, steps: WINDOW_STEPS, alert: true };
         // A full queue has requests of users; the next second tries again.
         if self.asks.try_send(ask.into()).is_ok() {
-            self.asked.insert(process.probe, Asked { at: now, pid: hello.pid, file: Some(file) });
+            self.asked.insert(process.probe, WindowRequest { at: now, pid: hello.pid, file: Some(file) });
         }
     }
 }
 
-impl Asked {
+impl WindowRequest {
     /// Moves a complete trace beside the recording.
     fn take_up(&mut self, recording: &Path, now: Stamp) {
         let Some(file) = &self.file else { return };
@@ -103,11 +103,22 @@ impl Asked {
     }
 }
 
+/// Returns a number for a window of its own, so that no other one's file is taken for it.
+pub fn new_id() -> u32 {
+    u32::try_from(sources::unix_us() & u64::from(u32::MAX)).unwrap_or_default().max(1)
+}
+
+/// Returns the path of a window's file.
+pub fn file(process: &Process, id: u32) -> Option<PathBuf> {
+    let own = process.hello.as_ref()?.pid;
+    Some(Path::new(process.socket.raw()).with_file_name(window::name(own, id)))
+}
+
 /// Copies a window to the traces of a recording.
 fn store(file: &Path, recording: &Path, pid: u32) -> std::io::Result<()> {
     let folder = traces::folder(recording);
     fs::create_dir_all(&folder)?;
-    // The advisor must not read a part of it.
+    // A replay must not read a part of it.
     let part = folder.join(format!("{pid}.part"));
     fs::copy(file, &part)?;
     fs::rename(part, folder.join(format!("{pid}_{}.trace", sources::unix_us())))

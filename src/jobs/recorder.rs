@@ -1,12 +1,19 @@
-//! Runs next to a job: records it and sends alerts. Whatever fails, the job continues.
+//! Runs beside a job: records it and sends alerts. Whatever fails, the job continues.
 
-use super::{
-    advisor::Advisor,
-    record::{header, keep, start, writer},
-    summary,
-};
+/// The recorder of an attached job, a process of its own.
+pub mod detached;
+/// The file of a recording.
+pub mod file;
+/// Replays of a job's allocations for its findings.
+pub mod replays;
+/// The line that `gpuwatch run` prints when its job is over.
+mod summary;
+/// Traces of some steps, for findings of a job that is not traced.
+pub mod trace_windows;
+
+use self::{file::RecordingPlan, replays::FindingReplays};
 use crate::{
-    config::{self, Asking, Driver, Keep, OnAlert, Recording, Summary, When},
+    config::{self, Asking, Driver, OnAlert, Summary, When},
     facts::{
         event::{Event, Fact},
         text::Foreign,
@@ -23,20 +30,18 @@ use crate::{
             figures,
             follow::{LAST_SCAN, follow},
             record::Recorder,
-            store::Writer,
         },
-        traces,
     },
 };
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::{
-    io::{self, IsTerminal},
+    io::{self, IsTerminal as _},
     path::PathBuf,
     sync::mpsc::Receiver,
     thread,
     time::Duration,
 };
-use tokio::{select, sync::Notify, time::timeout};
+use tokio::{runtime::Builder, select, sync::Notify, time::timeout};
 
 /// Limit for the first scan for probes: a hostile socket may delay it.
 const FIRST_SCAN: Duration = Duration::from_secs(5);
@@ -44,79 +49,22 @@ const FIRST_SCAN: Duration = Duration::from_secs(5);
 /// How long a program may still take for an alert when the job is over: less than the job's exit waits.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where a job is recorded.
-pub(super) struct Place {
-    writer: Writer,
-    bounds: Keep,
-    recording: Recording,
-}
-
-impl Place {
-    /// Returns the place of a run's recording; nothing is made there yet.
-    pub(super) fn new(run: &str, bounds: Keep, recording: Recording) -> Self {
-        Self { writer: writer(recording.naming.name.as_deref().unwrap_or(run)), bounds, recording }
-    }
-
-    /// Returns how the job is started.
-    pub(super) fn options(&self, run: String) -> launch::Options {
-        let Self { writer, bounds, recording } = self;
-        let file = recording.naming.output.clone().or_else(|| Some(bounds.store()?.path(writer)));
-        // The job may change its directory.
-        let folder = file.filter(|_| recording.trace).and_then(|it| std::path::absolute(traces::folder(&it)).ok());
-        let trace = folder.map(|folder| launch::Trace { folder, bytes: recording.trace_bytes });
-        let is_quiet = recording.summary == Summary::Never;
-        launch::Options { run, no_arguments: bounds.no_arguments, trace, is_quiet }
-    }
-
-    /// Returns whether command lines are recorded without arguments.
-    pub(super) fn no_arguments(&self) -> bool {
-        self.bounds.no_arguments
-    }
-
-    /// Starts the recorder, and returns its file. If the disk is full, the recording begins once it has room.
-    pub(super) fn start(&self) -> Result<(Recorder, PathBuf)> {
-        self.start_now().or_else(|why| {
-            let full = why.chain().filter_map(|it| Some(it.downcast_ref::<io::Error>()?.kind()));
-            let is_full = full.into_iter().any(|it| {
-                matches!(it, io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge)
-            });
-            let Recording { naming, .. } = &self.recording;
-            let path = naming.output.clone().or_else(|| Some(self.bounds.store()?.path(&self.writer)));
-            match path.filter(|_| is_full) {
-                Some(path) => Ok((Recorder::planned(path.clone(), &header(naming.name.as_deref()))?, path)),
-                None => Err(why),
-            }
-        })
-    }
-
-    fn start_now(&self) -> Result<(Recorder, PathBuf)> {
-        let (path, file) = match &self.recording.naming.output {
-            Some(path) => {
-                let file = output::open_new(path).with_context(|| format!("cannot make {}", path.display()))?;
-                (path.clone(), file)
-            }
-            None => keep(&self.writer, &self.bounds)?,
-        };
-        Ok((start(&path, file, self.recording.naming.name.as_deref())?, path))
-    }
-}
-
-/// Runs until the job is over.
-pub(super) fn companion(
+/// Records a job that `gpuwatch run` has started, until it is over.
+pub fn record_job(
     started: launch::Started,
     on_alert: &OnAlert,
-    place: &Place,
+    plan: &RecordingPlan,
     policy: Result<Policy, config::Fault>,
     asking: Asking,
     driver: Driver,
 ) {
     let launch::Started { run, over, .. } = started;
     // Report failures after the job: until then standard output and error are the job's own.
-    let (recorder, unrecorded) = match place.start() {
+    let (recorder, unrecorded) = match plan.start() {
         Ok(it) => (Some(it), None),
         Err(why) => (None, Some(format!("nothing was recorded: {why:#}"))),
     };
-    let summary = place.recording.summary;
+    let summary = plan.recording.summary;
     let hook = on_alert.hook().ok().flatten();
     let (policy, fault) = match policy {
         Ok(policy) => (policy, None),
@@ -125,11 +73,18 @@ pub(super) fn companion(
     if recorder.is_some() || unrecorded.is_some() || hook.is_some() || fault.is_some() {
         let delivery = Delivery::new(hook, None);
         let file = recorder.as_ref().and_then(|it| std::path::absolute(&it.1).ok());
-        let advisor = file.map(|it| Advisor::new(it, place.recording.trace));
+        let replays = file.map(|it| FindingReplays::new(it, plan.recording.trace));
         let is_quiet = summary == Summary::Never;
-        let watch = Watch { unrecorded, summary, is_quiet, fault, advisor, ..Watch::new(recorder, delivery, policy) };
-        let sources = config::job_sources(&run, driver, place.bounds.no_arguments);
-        let _ = watch.follow_job(sources, asking.sites == When::Auto, over);
+        let recorder = JobRecorder {
+            unrecorded,
+            summary,
+            is_quiet,
+            fault,
+            replays,
+            ..JobRecorder::new(recorder, delivery, policy)
+        };
+        let sources = config::job_sources(&run, driver, plan.bounds.no_arguments);
+        let _ = recorder.follow_job(sources, asking.sites == When::Auto, over);
     }
 }
 
@@ -141,7 +96,7 @@ fn ended(how: Ended) -> Fact {
 }
 
 /// Watches without a screen: records events with the alerts they raise, and starts the alert program.
-pub(super) struct Watch {
+pub struct JobRecorder {
     /// The recorder, and its file.
     recorder: Option<(Recorder, PathBuf)>,
     /// Why there is no recorder.
@@ -155,15 +110,15 @@ pub(super) struct Watch {
     /// Why the user's policy is unknown.
     fault: Option<config::Fault>,
     /// Replays the job's allocations.
-    pub(super) advisor: Option<Advisor>,
+    pub replays: Option<FindingReplays>,
     /// Called once all probes that there are have been found.
-    pub(super) begun: Option<Box<dyn FnOnce()>>,
+    pub begun: Option<Box<dyn FnOnce()>>,
     session: Session,
 }
 
-impl Watch {
-    /// Creates a watch that summarises nothing.
-    pub(super) fn new(recorder: Option<(Recorder, PathBuf)>, delivery: Delivery, policy: Policy) -> Self {
+impl JobRecorder {
+    /// Returns a recorder that summarises nothing at the end.
+    pub fn new(recorder: Option<(Recorder, PathBuf)>, delivery: Delivery, policy: Policy) -> Self {
         let session = Session::default();
         Self {
             recorder,
@@ -173,7 +128,7 @@ impl Watch {
             delivery,
             policy,
             fault: None,
-            advisor: None,
+            replays: None,
             begun: None,
             session,
         }
@@ -187,7 +142,7 @@ impl Watch {
     }
 
     /// Follows the sources until `stop` completes with the last facts, or `is_over` holds, which it checks each second.
-    pub(super) fn follow(
+    pub fn follow(
         mut self,
         sources: sources::Options,
         is_asking: bool,
@@ -195,11 +150,11 @@ impl Watch {
         is_over: impl Fn(&Session) -> bool,
     ) -> Result<()> {
         gpuwatch_probe::socket::prepare();
-        super::runtime()?.block_on(async {
+        Builder::new_current_thread().enable_all().build()?.block_on(async {
             let mut sources = Sources::start(sources.recorded());
             if is_asking {
                 self.delivery.ask(sources.asks.clone());
-                if let Some(it) = &mut self.advisor {
+                if let Some(it) = &mut self.replays {
                     it.request_windows(sources.asks.clone());
                 }
             }
@@ -246,7 +201,7 @@ impl Watch {
         let is_quiet = self.is_quiet;
         for complaint in complaints.chain(summary).filter(|_| !is_quiet) {
             // The job is over, so its terminal is free.
-            super::print_message(format_args!("{}", Foreign::new(complaint)));
+            output::message(format_args!("{}", Foreign::new(complaint)));
         }
         Ok(())
     }
@@ -260,7 +215,7 @@ impl Watch {
         let recorder = self.recorder.as_ref();
         self.delivery.deliver(&self.session, &found, |edge, it| keep_alert(recorder, event.at, edge, it));
         figures::write(&self.session, &found);
-        let answers = self.advisor.as_mut().map(|it| it.look(&self.session, &found)).unwrap_or_default();
+        let answers = self.replays.as_mut().map(|it| it.look(&self.session, &found)).unwrap_or_default();
         for it in answers {
             self.keep(&it.event(event.at));
         }
@@ -281,9 +236,9 @@ impl Watch {
 
     /// Starts the replays of what is still open, and takes the answers that are waited for.
     fn replay_last(&mut self, is_watched: bool) {
-        let Some(advisor) = self.advisor.take() else { return };
+        let Some(replays) = self.replays.take() else { return };
         let found = self.policy.findings(&self.session);
-        for it in advisor.finish(&self.session, &found, is_watched) {
+        for it in replays.finish(&self.session, &found, is_watched) {
             self.session.apply(&it.event(self.session.now));
         }
     }

@@ -1,7 +1,7 @@
 //! Replays the allocations of a job in the background, for its findings: of a traced job all, of another one those of
 //! some steps. Whatever fails, the job continues.
 
-use super::windows::Windows;
+use super::trace_windows::TraceWindows;
 use crate::{
     facts::{
         event::{self, Replayed},
@@ -38,7 +38,7 @@ use std::{
 use tokio::sync::mpsc::Sender;
 
 /// The hidden command that replays.
-pub(super) const COMMAND: &str = "replay-job";
+pub const COMMAND: &str = "replay-job";
 
 /// How long all replays of a request may take.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -54,11 +54,11 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: usize = 600;
 
 /// Starts replays for a job, one at a time.
-pub(super) struct Advisor {
+pub struct FindingReplays {
     recording: PathBuf,
     is_traced: bool,
     /// Requests to a job that is not traced.
-    windows: Option<Windows>,
+    windows: Option<TraceWindows>,
     replays: Replays,
     running: Option<Running>,
 }
@@ -70,18 +70,19 @@ struct Running {
     answers: Receiver<Vec<u8>>,
 }
 
-impl Advisor {
-    pub(super) fn new(recording: PathBuf, is_traced: bool) -> Self {
+impl FindingReplays {
+    /// Returns replays for the job of a recording; `is_traced` if the whole run is.
+    pub fn new(recording: PathBuf, is_traced: bool) -> Self {
         Self { recording, is_traced, windows: None, replays: Replays::default(), running: None }
     }
 
     /// Requests windows of the job from now on, if it is not traced.
-    pub(super) fn request_windows(&mut self, asks: Sender<event::Request>) {
-        self.windows = (!self.is_traced).then(|| Windows::new(asks, self.recording.clone()));
+    pub fn request_windows(&mut self, asks: Sender<event::Request>) {
+        self.windows = (!self.is_traced).then(|| TraceWindows::new(asks, self.recording.clone()));
     }
 
     /// Returns the answers that have come, and starts the next replay. Call it once a second.
-    pub(super) fn look(&mut self, session: &Session, findings: &Findings) -> Vec<Replayed> {
+    pub fn look(&mut self, session: &Session, findings: &Findings) -> Vec<Replayed> {
         if let Some(it) = &mut self.windows {
             it.look(session, &self.replays.due(session, findings));
         }
@@ -109,7 +110,7 @@ impl Advisor {
     /// Replays what is still open when the job is over and its recording is closed. The process appends its answers to
     /// the recording, whether anybody waits or not. Only where `is_watched`, and memory ran out, does this wait, for a
     /// minute at most; a signal ends the wait.
-    pub(super) fn finish(mut self, session: &Session, findings: &Findings, is_watched: bool) -> Vec<Replayed> {
+    pub fn finish(mut self, session: &Session, findings: &Findings, is_watched: bool) -> Vec<Replayed> {
         if let Some(mut running) = self.running.take() {
             let _ = running.child.kill();
             let _ = running.child.wait();
@@ -128,7 +129,7 @@ impl Advisor {
         if !is_watched || !has_error(&due) {
             return Vec::new();
         }
-        super::print_message(format_args!(
+        output::message(format_args!(
             "replaying the job's allocations under other settings; Ctrl-C continues without the answer"
         ));
         for _ in 0..LOOKS {
@@ -224,7 +225,7 @@ fn unstarted(why: &io::Error) -> String {
 }
 
 /// The process that replays: reads a request on standard input, writes the answers on standard output.
-pub(super) fn replay() -> Result<u8> {
+pub fn replay() -> Result<u8> {
     let _ = nice(19);
     let before = getrlimit(Resource::Data);
     // Its children set limits of their own, which may be higher.
@@ -305,12 +306,12 @@ mod tests {
         let session = fragmenting(sites);
         let findings = crate::model::findings::findings(&session);
         let (asks, mut requests) = tokio::sync::mpsc::channel(4);
-        let mut advisor = Advisor::new("/tmp/gpuwatch-none/run.jsonl.zst".into(), is_traced);
+        let mut replays = FindingReplays::new("/tmp/gpuwatch-none/run.jsonl.zst".into(), is_traced);
         if is_asking {
-            advisor.request_windows(asks);
+            replays.request_windows(asks);
         }
         for _ in 0..2 {
-            assert_eq!(advisor.look(&session, &findings), Vec::new());
+            assert_eq!(replays.look(&session, &findings), Vec::new());
         }
         std::iter::from_fn(|| requests.try_recv().ok()).count()
     }
