@@ -282,7 +282,7 @@ fn other_programs_than_pytorch_jobs_are_refused_with_advice() {
 
 #[test]
 fn options_that_keep_the_probe_out_do_not_keep_it_out_later() {
-    test_tiers::full!("starts PyTorch three times");
+    test_tiers::change!("starts PyTorch three times");
     for option in ["-I", "-E", "-S"] {
         let gpu = torch::machine();
         let mut command = gpu.command(torch::python());
@@ -307,7 +307,7 @@ fn site_packages(python: &Path) -> String {
 
 #[test]
 fn growth_gets_a_culprit_after_the_attachment() {
-    test_tiers::full!("waits for a capture");
+    test_tiers::change!("waits for a capture");
     let mut job = Job::start();
     job.attach();
     job.send("grow");

@@ -144,7 +144,7 @@ fn each_device_of_one_process_has_its_own_ladder() {
 
 #[test]
 fn optimizers_that_take_turns_make_one_step() {
-    test_tiers::full!("golden cases of steps are quicker");
+    test_tiers::change!("golden cases of steps are quicker");
     let picture = Picture::of("several_optimizers", torch::H200, "");
     picture.check();
     assert_eq!(picture.on(0)["step"], 8);

@@ -206,7 +206,7 @@ fn a_job_that_does_not_fit_ends_with_its_line_and_exit_code_1() {
 /// Just below what the allocator reserves with all the room it wants, it gives its cache back.
 #[test]
 fn a_device_of_the_size_decides_where_the_cache_can_be_given_back() {
-    test_tiers::full!("starts PyTorch six times");
+    test_tiers::change!("starts PyTorch six times");
     let asked = Asked::new(JOB);
     let (answer, _) = asked.json(&["--gpu", "2GiB"], &["256"]);
     let peak = &answer["peak"];

@@ -44,7 +44,7 @@ fn the_holder_of_every_kind_of_leak_is_named() {
 
 #[test]
 fn the_variables_of_frames_are_read_on_every_python() {
-    test_tiers::full!("every Python of the machine");
+    test_tiers::change!("every Python of the machine");
     let pythons = pythons();
     assert!(!pythons.is_empty());
     for it in pythons {

@@ -256,7 +256,7 @@ fn the_leaking_rank_is_blamed_after_all_ranks_have_ended() {
 
 #[test]
 fn a_caught_error_has_the_same_message_as_a_fatal_one() {
-    test_tiers::full!("starts PyTorch again");
+    test_tiers::change!("starts PyTorch again");
     let run = Recorded::new("NVIDIA A10:4GiB:256MiB");
     let mut job = run.start("caught");
     let mut printed = String::new();
@@ -302,7 +302,7 @@ fn host_memory_that_grows_with_kept_tensors_is_not_a_separate_leak() {
 
 #[test]
 fn an_independent_leak_of_host_memory_is_a_separate_leak() {
-    test_tiers::full!("starts PyTorch again");
+    test_tiers::change!("starts PyTorch again");
     let run = Recorded::run("NVIDIA A10:4GiB:256MiB", "copies");
     let json = run.judged();
     assert_eq!(json["hits"].as_array().map(Vec::len), Some(2), "{json:#}");

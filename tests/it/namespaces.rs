@@ -26,7 +26,7 @@ const GIB: u64 = 1 << 30;
 /// Skips the test where the kernel makes no namespaces of this kind.
 macro_rules! needs_unshare {
     ($kind:expr) => {
-        test_tiers::full!("namespaces");
+        test_tiers::change!("namespaces");
         if !$crate::namespaces::can(&$kind) {
             test_tiers::skip!("`unshare {}` is refused", $kind.join(" "));
         }

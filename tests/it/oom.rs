@@ -167,7 +167,7 @@ fn account(finding: &Value) -> String {
 
 #[test]
 fn every_output_reports_the_other_processes_on_the_device() {
-    test_tiers::full!("starts PyTorch twice more for another cause");
+    test_tiers::change!("starts PyTorch twice more for another cause");
     let (it, _) = both("tenant", 3 * GIB);
     let [found] = &it.judged()[..] else { panic!("one error") };
     assert_eq!(found["cause"], "other-process", "{found:#}");
@@ -198,7 +198,7 @@ fn every_output_reports_the_other_processes_on_the_device() {
 
 #[test]
 fn the_jobs_limit_is_reported() {
-    test_tiers::full!("starts PyTorch twice more for another cause");
+    test_tiers::change!("starts PyTorch twice more for another cause");
     let (it, _) = both("limit", 0);
     let [found] = &it.judged()[..] else { panic!("one error") };
     let message = account(found);
@@ -208,7 +208,7 @@ fn the_jobs_limit_is_reported() {
 
 #[test]
 fn the_fragmented_memory_is_reported() {
-    test_tiers::full!("starts PyTorch twice more for another cause");
+    test_tiers::change!("starts PyTorch twice more for another cause");
     let (it, _) = both("holes", 0);
     let [found] = &it.judged()[..] else { panic!("one error") };
     let message = account(found);
@@ -223,7 +223,7 @@ fn the_fragmented_memory_is_reported() {
 /// A job may catch the error and try again for as long as it likes.
 #[test]
 fn a_thousand_errors_take_little_time_and_memory() {
-    test_tiers::full!("starts PyTorch twice for what a late recorder shows too");
+    test_tiers::change!("starts PyTorch twice for what a late recorder shows too");
     let (it, alone) = both("retries", 3 * GIB);
     let each = (it.again - alone.again) / 1000.0;
     println!("an error takes {:.0} µs more, of {:.0} µs", each * 1e6, alone.again * 1e3);
@@ -241,7 +241,7 @@ fn a_thousand_errors_take_little_time_and_memory() {
 /// The recorder can be as late as it likes: what its socket does not take waits in the spill.
 #[test]
 fn a_suspended_recorder_misses_none_of_a_thousand_errors() {
-    test_tiers::full!("a recorder that continues while the job runs has the harder task");
+    test_tiers::change!("a recorder that continues while the job runs has the harder task");
     let (gpu, home) = (machine(3 * GIB), Home::new());
     let mut command = gpu.command(PROGRAM);
     command.args(["run", "--"]).arg(torch::python()).arg(script("oom.py")).args(["retries", "wait"]);
@@ -302,7 +302,7 @@ fn the_error_message_is_recorded_without_effect_on_the_job() {
 /// The stream-ordered backend calls no observer: its error's words are all that there is, and they name the figures.
 #[test]
 fn an_error_of_the_stream_ordered_backend_is_read_from_its_message() {
-    test_tiers::full!("another backend of the allocator");
+    test_tiers::change!("another backend of the allocator");
     let [mut watched, mut alone] = [true, false].map(|is_watched| run("stream-ordered", 3 * GIB, is_watched));
     // Its class has a member more, for as long as the job runs.
     let classes = [&mut watched, &mut alone].map(|it| it.error.as_object_mut().unwrap().remove("class").unwrap());
@@ -344,7 +344,7 @@ fn an_uncaught_error_is_recorded_with_its_message() {
 
 #[test]
 fn an_account_of_very_many_blocks_is_whole() {
-    test_tiers::full!("starts PyTorch twice more for a number");
+    test_tiers::change!("starts PyTorch twice more for a number");
     let (it, alone) = both("many", 3 * GIB);
     println!("an account of 90,000 blocks takes {:.0} ms", (it.took - alone.took) * 1e3);
     let more = it.took - alone.took;

@@ -136,7 +136,7 @@ fn checked(name: &str) -> (Vec<Value>, String) {
 /// The last line names the line that keeps memory, and the command in it opens the run's recording.
 #[test]
 fn the_last_line_names_the_line_to_blame_and_opens_the_recording() {
-    test_tiers::full!("a training");
+    test_tiers::change!("a training");
     let (gpu, home) = (torch::Gpu::new("NVIDIA RTX 4090:24564MiB:400MiB"), Home::new());
     let gpuwatch = |arguments: &[&str]| {
         let mut command = gpu.command(PROGRAM);
@@ -163,7 +163,7 @@ fn the_last_line_names_the_line_to_blame_and_opens_the_recording() {
 
 /// Runs the program of a row, and compares what was found.
 fn reported(name: &str) {
-    test_tiers::full!("a training");
+    test_tiers::change!("a training");
     let it = GROWTH.iter().find(|it| it.name == name).unwrap();
     let (found, text) = checked(name);
     let Some(cause) = it.found else {

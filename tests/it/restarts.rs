@@ -50,7 +50,7 @@ fn ranks(job: &Job, restart: u64) -> Vec<Value> {
 
 #[test]
 fn ranks_that_torchrun_starts_again_are_restarts_of_one_run() {
-    test_tiers::full!("starts PyTorch five times");
+    test_tiers::change!("starts PyTorch five times");
     let gpu = torch::machine();
     let dir = gpu.dir().to_owned();
     fs::write(dir.join("rank.py"), RANK).unwrap();

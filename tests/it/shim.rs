@@ -411,7 +411,7 @@ fn code_may_start_and_stop_the_probe_and_faults_turn_it_off() {
 
 #[test]
 fn a_backend_that_counts_less_leaves_the_rest_unknown() {
-    test_tiers::full!("starts PyTorch again");
+    test_tiers::change!("starts PyTorch again");
     let (gpu, home) = (torch::machine(), Home::new());
     let reported = by_code(&gpu, &home, |it| {
         it.env("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync");

@@ -94,7 +94,7 @@ fn a_stream_ordered_pool_keeps_its_release_threshold() {
 
 #[test]
 fn training_loops_take_the_same_memory_every_step() {
-    test_tiers::full!("starts PyTorch several times");
+    test_tiers::change!("starts PyTorch several times");
     let out = run(torch::H200, include_str!("simgpu/training.py"), &[]);
     assert_eq!(out.lines().count(), 7, "{out}");
 }
@@ -106,7 +106,7 @@ fn out_of_memory_comes_at_the_capacity_and_can_be_survived() {
 
 #[test]
 fn forked_and_spawned_children_have_accounts_of_their_own() {
-    test_tiers::full!("starts PyTorch several times");
+    test_tiers::change!("starts PyTorch several times");
     assert_eq!(run(torch::H200, include_str!("simgpu/forks.py"), &[]), "ok\n");
 }
 

@@ -257,7 +257,7 @@ fn a_name_that_is_not_utf8_is_reported_as_far_as_possible() {
 
 #[test]
 fn a_job_without_steps_is_compared_by_the_second() {
-    test_tiers::full!("a further way of a job to allocate");
+    test_tiers::change!("a further way of a job to allocate");
     let (job, mut viewer) = asked("inference");
     ask(&mut viewer, "steps=2");
     let sites = reported(&mut viewer);
@@ -267,7 +267,7 @@ fn a_job_without_steps_is_compared_by_the_second() {
 
 #[test]
 fn compiled_code_pools_backward_and_threads_are_reported_too() {
-    test_tiers::full!("further ways of a job to allocate");
+    test_tiers::change!("further ways of a job to allocate");
     let mut job = Job::start(&[&script("modes.py")]);
     assert_eq!(job.next()["ready"], true);
     let mut viewer = job.connect();

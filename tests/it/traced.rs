@@ -99,7 +99,7 @@ fn a_traced_run_is_replayed_as_the_real_run_under_another_setting() {
 
 #[test]
 fn a_traced_job_on_two_devices_is_replayed_on_each() {
-    test_tiers::full!("a snapshot of two devices is quicker");
+    test_tiers::change!("a snapshot of two devices is quicker");
     let program = include_str!("whatif/devices.py");
     let traced = Traced::run_on("NVIDIA A10:4GiB,NVIDIA A10:4GiB", program, &[], &["--trace"]);
     let recorded: Value = serde_json::from_str(&traced.stdout()).unwrap();
@@ -162,7 +162,7 @@ fn a_killed_job_leaves_what_was_written() {
 /// The job records a history itself: the trace ends before, and the job's has its stacks.
 #[test]
 fn a_trace_ends_where_the_job_wants_its_history_or_the_bytes_are_used_up() {
-    test_tiers::full!("starts PyTorch several times");
+    test_tiers::change!("starts PyTorch several times");
     let traced = Traced::run(include_str!("traced/paced.py"), &["own"], &["--trace"]);
     traced.stdout();
     let printed = String::from_utf8(traced.whatif(&["--set", ""]).stderr).unwrap();
@@ -188,7 +188,7 @@ fn the_cost_of_a_trace_for_the_job() {
 /// The same for a window, which has smaller pieces.
 #[test]
 fn the_cost_of_a_window_for_the_job() {
-    test_tiers::full!("the same for smaller pieces");
+    test_tiers::change!("the same for smaller pieces");
     println!("{}", cost_of("window"));
 }
 

@@ -184,7 +184,7 @@ fn processes_that_cannot_be_traced_are_refused_with_the_next_step() {
 /// Jobs that trace themselves, forbid it, or have no allocator to trace.
 #[test]
 fn jobs_that_cannot_be_traced_are_refused_with_the_next_step() {
-    test_tiers::full!("three jobs");
+    test_tiers::change!("three jobs");
     let cases = [
         (true, None, "gpuwatch run --trace traces it: replay its recording"),
         (false, Some(("GPUWATCH", "nosites")), "GPUWATCH=nosites forbids it"),
@@ -245,7 +245,7 @@ fn a_fragmenting_job_is_traced_once_for_its_warning() {
 
 #[test]
 fn the_recorder_of_an_attached_job_traces_it_for_its_warning() {
-    test_tiers::full!("starts PyTorch again");
+    test_tiers::change!("starts PyTorch again");
     let (gpu, home) = (Gpu::new("NVIDIA A10:4000MiB:0MiB"), Home::new());
     let mut command = gpu.command(torch::python());
     command.arg(script("windowed.py")).arg("stuck").envs(home.variables());

@@ -79,7 +79,7 @@ impl Drop for Hostile {
 /// Only root can act as another user, and not every kernel lets that user make namespaces.
 macro_rules! needs_another_user {
     () => {
-        test_tiers::full!("namespaces");
+        test_tiers::change!("namespaces");
         if !rustix::process::geteuid().is_root() {
             test_tiers::skip!("only root can act as another user");
         }

@@ -33,7 +33,7 @@ fn run_again(venv: &Path, tests: &[&str]) {
 
 #[test]
 fn every_python_is_attached_to() {
-    test_tiers::full!("every Python");
+    test_tiers::change!("every Python");
     for minor in MINORS {
         match environment(minor) {
             Some(venv) => run_again(&venv, &TESTS),

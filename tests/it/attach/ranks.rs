@@ -32,7 +32,7 @@ fn all_ranks_of_torchrun_get_a_probe_and_share_a_recording() {
 
 #[test]
 fn workers_that_use_no_gpu_are_left_alone() {
-    test_tiers::full!("several processes with PyTorch");
+    test_tiers::change!("several processes with PyTorch");
     let gpu = torch::machine();
     let mut command = gpu.command(torch::python());
     command.arg(script("attached.py")).arg("workers");

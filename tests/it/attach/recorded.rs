@@ -71,7 +71,7 @@ fn an_attached_job_is_recorded_until_its_probe_or_the_job_ends() {
 
 #[test]
 fn recording_can_be_left_out() {
-    test_tiers::full!("starts PyTorch again");
+    test_tiers::change!("starts PyTorch again");
     let job = Job::start();
     job.attach();
     assert!(!job.home.0.path().join("state/gpuwatch/recordings").exists());

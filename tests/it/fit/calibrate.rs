@@ -63,7 +63,7 @@ fn a_table_takes_the_place_of_the_built_in_ranges_for_its_architecture() {
 /// which are small.
 #[test]
 fn a_gpu_is_measured_and_its_table_is_used() {
-    test_tiers::full!("several processes with PyTorch");
+    test_tiers::change!("several processes with PyTorch");
     let asked = Asked::new(JOB);
     let path = asked.home.0.path().join("table.json");
     let gpu = Gpu::new("NVIDIA GeForce RTX 3060:12288MiB:251MiB");

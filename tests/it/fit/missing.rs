@@ -14,7 +14,7 @@ fn sentence(output: &Output) -> String {
 
 #[test]
 fn a_call_of_any_library_is_named() {
-    test_tiers::full!("another library than the driver's");
+    test_tiers::change!("another library than the driver's");
     let script = "import torch\nrows = torch.tensor([0, 1, 2], device='cuda')\n\
                   columns, values = torch.tensor([0, 1], device='cuda'), torch.ones(2, device='cuda')\n\
                   sparse = torch.sparse_csr_tensor(rows, columns, values, (2, 2))\nproduct = sparse @ sparse\n";
@@ -40,7 +40,7 @@ fn a_package_that_python_does_not_have_is_named() {
 
 #[test]
 fn the_error_of_a_rank_is_named_and_not_its_launchers() {
-    test_tiers::full!("several processes with PyTorch");
+    test_tiers::change!("several processes with PyTorch");
     let script = "import torch\nx = torch.ones(3, device='cuda')\nraise ValueError('no such data')\n";
     let torchrun = ["-m", "torch.distributed.run", "--nproc-per-node", "2"];
     let output = Asked::new(script).launched(&torch::python(), &torchrun, &["--gpu", "2xT4"], &[]);
@@ -50,7 +50,7 @@ fn the_error_of_a_rank_is_named_and_not_its_launchers() {
 /// However a group was asked for, and though it may be gone when the job ends.
 #[test]
 fn the_buffers_of_nccl_are_part_of_every_answer_about_groups_on_devices() {
-    test_tiers::full!("several processes with PyTorch");
+    test_tiers::change!("several processes with PyTorch");
     for (group, has_buffers) in [("()", true), ("('cpu:gloo,cuda:nccl')", true), ("('gloo')", false)] {
         let script = format!(
             "import os, torch, torch.distributed as distributed\n\

@@ -179,7 +179,7 @@ fn a_plain_probe_declares_what_it_counts_and_leaves_the_wire_to_one_file() {
 
 #[test]
 fn the_file_that_speaks_the_wire_does_so_on_every_python() {
-    test_tiers::full!("every Python of the machine");
+    test_tiers::change!("every Python of the machine");
     let pythons = pythons();
     assert!(!pythons.is_empty());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/jobs/wire.py");

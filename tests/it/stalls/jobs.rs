@@ -84,7 +84,7 @@ fn judged(events: Vec<Event>, fail_on: &str) -> (i32, Vec<Value>) {
 
 #[test]
 fn a_rank_that_never_joins_a_collective_is_named() {
-    test_tiers::full!("torchrun with two ranks");
+    test_tiers::change!("torchrun with two ranks");
     // The last rank sleeps beside an idle device; the kernels of the other one spin.
     let all = recording("hangs", &[100, 0], |all| {
         samples(all, 2, Edge::Tick, 60).iter().all(|count| *count >= 3) && rests(all, 1)
@@ -102,7 +102,7 @@ fn a_rank_that_never_joins_a_collective_is_named() {
 
 #[test]
 fn a_slow_rank_is_named_and_equal_ranks_are_not() {
-    test_tiers::full!("torchrun with three ranks");
+    test_tiers::change!("torchrun with three ranks");
     for (mode, expected) in [("slow", Some(2)), ("equal", None)] {
         let all =
             recording(mode, &[95, 95, 95], |all| samples(all, 3, Edge::Step, 1).iter().all(|count| *count >= 120));

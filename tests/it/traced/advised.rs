@@ -98,7 +98,7 @@ fn the_finding_of_a_traced_job_carries_what_the_best_settings_reserve() {
 
 #[test]
 fn an_error_shows_the_settings_that_avoid_it_or_that_none_do() {
-    test_tiers::full!("starts PyTorch eight times");
+    test_tiers::change!("starts PyTorch eight times");
     let fits = "`expandable_segments:True` would have fit";
     for (last, helps) in [("1300", true), ("1480", false)] {
         let traced = Traced::run_on(SMALL, STUCK, &["90", last], &["--trace"]);
@@ -130,7 +130,7 @@ fn a_finding_without_an_answer_names_the_reason() {
 /// Where a user sees the summary, it has the answer; `Ctrl-C` ends the wait, and the job's exit code stays.
 #[test]
 fn at_a_terminal_the_summary_has_the_answer_to_an_error() {
-    test_tiers::full!("starts PyTorch four times");
+    test_tiers::change!("starts PyTorch four times");
     for is_interrupted in [false, true] {
         let (gpu, home) = (Gpu::new(SMALL), Home::new());
         let path = gpu.dir().join("stuck.py");

@@ -1,24 +1,27 @@
-//! Two tiers of tests, and one summary of those that were skipped.
+//! Three tiers of tests, each with those before it, and one summary of those that were skipped.
 //!
-//! `cargo test --workspace` runs the quick tier: at most eight minutes on two cores, with one PyTorch.
-//! `GPUWATCH_TESTS=full` adds the full tier: other PyTorch releases, frameworks, emulators, browsers, other tools and
-//! whatever takes longer than 20 seconds, and further cases of what a quick test proves. CI runs both.
+//! - quick, `cargo test --workspace`: at most six minutes on two cores, with one PyTorch.
+//! - change, `GPUWATCH_TESTS=change`, which `.ci/run` runs for each change: whatever takes longer than 20 seconds, and
+//!   further cases of what a quick test proves.
+//! - full, `GPUWATCH_TESTS=full`, which `.ci/nightly` runs: other PyTorch releases, frameworks, emulators, browsers,
+//!   other tools, packages, and whatever takes longer than a minute.
 //!
 //! No test returns early. A test that cannot or need not run reports why with one of these macros:
 //!
-//! | macro | use | quick tier | full tier |
-//! |---|---|---|---|
-//! | [`full!`] | the first line of a test of the full tier | skips | runs |
-//! | [`benchmark!`] | the first line of a test that only measures time | skips | skips |
-//! | [`needs!`] | what may be missing, but not in CI: a download, a program | skips | fails |
-//! | [`skip!`] | what no installation can change: the kernel, the user, the hardware | skips | skips |
-//! | [`vary!`] | cases of which the first proves the promise | the first, reports | all |
-//! | [`stride!`] | places or sizes of which a part proves the promise | every n-th, reports | all |
-//! | [`leave_out!`] | a part of a test, which continues with the rest | reports | reports |
+//! | macro | use | quick | change | full |
+//! |---|---|---|---|---|
+//! | [`change!`] | the first line of a test of the tier `change` | skips | runs | runs |
+//! | [`full!`] | the first line of a test of the full tier | skips | skips | runs |
+//! | [`benchmark!`] | the first line of a test that only measures time | skips | skips | skips |
+//! | [`needs!`] | what may be missing, but not in CI: a download, a program | skips | fails | fails |
+//! | [`skip!`] | what no installation can change: the kernel, the user, the hardware | skips | skips | skips |
+//! | [`vary!`] | cases of which the first proves the promise | the first, reports | all | all |
+//! | [`stride!`] | places or sizes of which a part proves the promise | every n-th, reports | all | all |
+//! | [`leave_out!`] | a part of a test, which continues with the rest | reports | reports | reports |
 //!
 //! Each is written to standard error at once. `tests/summary.rs` of this package runs after all other tests and lists
 //! them. `GPUWATCH_BENCHMARK=full` runs benchmarks. `GPUWATCH_TESTS_MAY_SKIP=browser,peers` names modules whose
-//! [`needs!`] may skip in the full tier too.
+//! [`needs!`] may skip in each tier.
 
 use std::{
     collections::BTreeSet,
@@ -33,11 +36,21 @@ use std::{
 /// Names the run of `cargo test` that a test belongs to. Tests that start this program again pass it on.
 pub const RUN: &str = "GPUWATCH_TESTS_RUN";
 
+/// Skips the test in the quick tier. Takes the reason: what the test needs its time for.
+#[macro_export]
+macro_rules! change {
+    ($reason:expr) => {
+        if $crate::tier() < $crate::Tier::Change {
+            $crate::skip!("tier change: {}", $reason);
+        }
+    };
+}
+
 /// Skips the test, unless the full tier runs. Takes the reason: what the test needs so much time or room for.
 #[macro_export]
 macro_rules! full {
     ($reason:expr) => {
-        if !$crate::is_full() {
+        if $crate::tier() < $crate::Tier::Full {
             $crate::skip!("full tier: {}", $reason);
         }
     };
@@ -53,7 +66,7 @@ macro_rules! benchmark {
     };
 }
 
-/// Gives what a `Result` holds. Skips the test if it is an error; fails it in the full tier.
+/// Gives what a `Result` holds. Skips the test if it is an error; fails it in CI's tiers.
 #[macro_export]
 macro_rules! needs {
     ($found:expr) => {
@@ -84,29 +97,29 @@ macro_rules! leave_out {
     };
 }
 
-/// Iterates over the cases of a list: all in the full tier, the first in the quick one. Takes how the others differ.
+/// Iterates over the cases of a list: only the first in the quick tier. Takes how the others differ.
 #[macro_export]
 macro_rules! vary {
     ($cases:expr, $others:expr) => {{
-        let most = if $crate::is_full() {
-            usize::MAX
-        } else {
-            $crate::leave_out!("full tier: {}", $others);
+        let most = if $crate::is_quick() {
+            $crate::leave_out!("tier change: {}", $others);
             1
+        } else {
+            usize::MAX
         };
         $cases.into_iter().take(most)
     }};
 }
 
-/// Gives a step through places or sizes: in the full tier 1. Takes the quick tier's step, and what it leaves out.
+/// Gives a step through places or sizes: 1 except in the quick tier. Takes the quick tier's step, and what it leaves out.
 #[macro_export]
 macro_rules! stride {
     ($quick:expr, $others:expr) => {
-        if $crate::is_full() {
-            1
-        } else {
-            $crate::leave_out!("full tier: {}", $others);
+        if $crate::is_quick() {
+            $crate::leave_out!("tier change: {}", $others);
             $quick
+        } else {
+            1
         }
     };
 }
@@ -121,18 +134,46 @@ macro_rules! test {
     }};
 }
 
-/// Whether the full tier runs too.
+/// A tier of tests, which has those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// `cargo test --workspace`.
+    Quick,
+    /// For each change.
+    Change,
+    /// Everything, each night.
+    Full,
+}
+
+impl Tier {
+    /// The value of `GPUWATCH_TESTS`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Change => "change",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// The tier that runs.
 ///
 /// # Panics
 ///
-/// If `GPUWATCH_TESTS` is neither `full` nor `quick`: a misspelt word must not skip half of the tests.
+/// If `GPUWATCH_TESTS` names no tier: a misspelt word must not skip half of the tests.
 #[allow(clippy::panic, reason = "a test reports a failure by a panic")]
-pub fn is_full() -> bool {
+pub fn tier() -> Tier {
     match env::var("GPUWATCH_TESTS").as_deref() {
-        Ok("full") => true,
-        Err(_) | Ok("" | "quick") => false,
-        Ok(other) => panic!("GPUWATCH_TESTS is `full` or `quick`, not `{other}`"),
+        Ok("full") => Tier::Full,
+        Ok("change") => Tier::Change,
+        Err(_) | Ok("" | "quick") => Tier::Quick,
+        Ok(other) => panic!("GPUWATCH_TESTS is `quick`, `change` or `full`, not `{other}`"),
     }
+}
+
+/// Whether only the quick tier runs.
+pub fn is_quick() -> bool {
+    tier() == Tier::Quick
 }
 
 /// Whether a benchmark is to be run in full and held to its budget (`GPUWATCH_BENCHMARK=full`). Only then may a test
@@ -149,14 +190,14 @@ pub fn name_of<T>(_here: &T) -> &'static str {
     name.split_once("::").map_or(name, |(_, path)| path)
 }
 
-/// Reports that a test lacks something; panics in the full tier, unless the test's module may skip.
+/// Reports that a test lacks something; panics in CI's tiers, unless the test's module may skip.
 #[doc(hidden)]
 #[allow(clippy::panic, reason = "a test reports a failure by a panic")]
 pub fn missing(test: &str, why: &dyn Display) {
     let why = why.to_string();
     let may_skip = env::var("GPUWATCH_TESTS_MAY_SKIP").unwrap_or_default();
     let is_allowed = may_skip.split(',').any(|it| !it.is_empty() && test.split("::").next() == Some(it));
-    assert!(!is_full() || is_allowed, "the full tier needs it: {why}");
+    assert!(is_quick() || is_allowed, "the tier {} needs it: {why}", tier().name());
     // Programs print the reason last.
     record(test, why.trim().lines().next_back().unwrap_or_default());
 }

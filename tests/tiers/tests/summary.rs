@@ -14,16 +14,15 @@ fn main() {
         by_reason.entry(reason).or_default().push(test);
     }
     let number: usize = by_reason.values().map(Vec::len).sum();
-    let tier = if test_tiers::is_full() { "full" } else { "quick" };
-    println!("\nskipped tests ({tier} tier): {number}");
+    println!("\nskipped tests (tier {}): {number}", test_tiers::tier().name());
     for (reason, tests) in by_reason {
         println!("  {reason}");
         for test in tests {
             println!("    {test}");
         }
     }
-    if !test_tiers::is_full() {
-        println!("`GPUWATCH_TESTS=full cargo test --workspace` runs the full tier too.");
+    if test_tiers::tier() < test_tiers::Tier::Full {
+        println!("`GPUWATCH_TESTS=full cargo test --workspace` runs everything.");
     }
     println!();
 }

@@ -89,7 +89,7 @@ fn an_alert_of_a_job_reaches_the_terminal_and_the_program_once_while_a_machine_i
 
 #[test]
 fn machines_that_fail_have_their_reasons_in_their_rows() {
-    test_tiers::full!("waits for a machine that hangs");
+    test_tiers::change!("waits for a machine that hangs");
     let machines = Machines::new();
     let _rank = machines.rank("good", &[]);
     machines.faulty("hangs", "exec sleep 1000");
