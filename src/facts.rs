@@ -3,9 +3,6 @@
 /// Units: bytes and stamps, and how they are written.
 pub mod units;
 
-/// Quoting for shells.
-pub mod shell;
-
 /// Text from outside, escaped wherever it is written.
 pub mod text;
 
@@ -17,9 +14,6 @@ pub mod metrics;
 
 /// A process's figures beside its device memory.
 pub mod figures;
-
-/// What of a machine decides whether gpuwatch sees a GPU on it.
-pub mod surroundings;
 
 /// Everything that can happen.
 pub mod event;

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     commands::{check, demo, explain, export},
     config::{Asking, Driver, Keep, OnAlert, Recording, Watching},
-    facts::{shell::Shell, units},
+    facts::{text::Shell, units},
     storage::output,
 };
 use clap::{Parser, Subcommand};

@@ -3,29 +3,23 @@
 //! A recording is these events written as lines; a probe's events are lines of the wire.
 
 mod gap;
-mod parts;
 /// Answers of replays.
 pub mod replayed;
-mod request;
 /// A sample's line, read in one pass.
 pub mod sample;
-mod words;
-
 use crate::facts::{
     figures,
     metrics::Changes,
-    surroundings::Surroundings,
     text::{self, Foreign, is_unsafe},
     units::{Bytes, Stamp},
 };
 pub use gap::{Gap, Steps};
 use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
-pub use parts::stamp_of;
 pub use replayed::Replayed;
-pub use request::{AskWindow, Request};
 use serde::{Deserialize, Deserializer, Serialize};
-pub use words::{ending, failure};
+use std::fmt;
+use wire::{Sample, Sites};
 
 /// One event.
 #[derive(Clone, Debug, PartialEq)]
@@ -405,4 +399,137 @@ pub struct WritingProcess {
     pub pid: u32,
     /// Its start, in clock ticks since boot.
     pub start_ticks: u64,
+}
+
+impl Event {
+    /// Returns the probe's line, if the event carries one.
+    pub fn line(&self) -> Option<(ProbeId, &Line)> {
+        if let Fact::Probe { probe, line } = &self.fact { Some((*probe, line)) } else { None }
+    }
+
+    /// Returns the sample, if the event carries one.
+    pub fn sample(&self) -> Option<(ProbeId, &Sample)> {
+        let (probe, line) = self.line()?;
+        if let Line::Sample(sample) = line { Some((probe, sample)) } else { None }
+    }
+
+    /// Returns the capture's answer, if the event carries one.
+    pub fn sites(&self) -> Option<(ProbeId, &Sites)> {
+        let (probe, line) = self.line()?;
+        if let Line::Sites(sites) = line { Some((probe, sites)) } else { None }
+    }
+
+    /// Returns whether the probe ends with this event: by a bye, or because the connection broke.
+    pub fn ends_probe(&self) -> bool {
+        matches!(self.fact, Fact::ProbeGone { .. }) || self.line().is_some_and(|(_, it)| matches!(it, Line::Bye(_)))
+    }
+}
+
+/// Returns the time at which a probe made a line; `None` for lines without a stamp.
+pub fn stamp_of(line: &Line) -> Option<Stamp> {
+    line.at_us().map(Stamp)
+}
+
+impl Trouble {
+    /// Returns the name that scripts and monitoring systems know it by.
+    pub fn id(&self) -> &'static str {
+        match self {
+            Self::NoPermission => "no_permission",
+            Self::NotSupported => "not_supported",
+            Self::Lost => "lost",
+            Self::Other(_) => "other",
+        }
+    }
+
+    /// Returns what is wrong and, where gpuwatch knows one, the next step. The driver's own words come escaped.
+    pub fn parts(&self) -> (String, Option<&'static str>) {
+        let (what, next) = match self {
+            Self::NoPermission => {
+                ("no permission", Some("run as root, or let the administrator change the modes of /dev/nvidia*"))
+            }
+            Self::NotSupported => ("this device or driver does not have it", None),
+            Self::Lost => ("the device fell off the bus", Some("see dmesg for its Xid; it needs a reset or a reboot")),
+            Self::Other(words) => return (words.to_string(), None),
+        };
+        (what.to_owned(), next)
+    }
+}
+
+/// With the next step.
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, next) = self.parts();
+        f.write_str(&what)?;
+        next.map_or(Ok(()), |next| write!(f, "; {next}"))
+    }
+}
+
+/// Describes how a command ended: `exit code 3`, `killed by signal 9`; `None` if that is unknown.
+pub fn ending(code: Option<i32>, signal: Option<i32>) -> Option<String> {
+    let exited = code.map(|it| format!("exit code {it}"));
+    exited.or_else(|| signal.map(|it| format!("killed by signal {it}")))
+}
+
+/// Describes how a command failed, as a sentence; `None` if it succeeded or its end is unknown.
+pub fn failure(code: Option<i32>, signal: Option<i32>) -> Option<String> {
+    let how = ending(code.filter(|it| *it > 0), signal)?;
+    Some(if signal.is_some() { format!("the command was {how}") } else { format!("the command ended with {how}") })
+}
+
+/// A request's line, with its newline, and the probe that receives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The probe.
+    pub probe: ProbeId,
+    /// The line.
+    pub line: String,
+}
+
+/// A request for a window: a trace of the allocations of some steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AskWindow {
+    /// The probe that receives it.
+    pub probe: ProbeId,
+    /// The number in the name of the trace's file; at least 1.
+    pub id: u32,
+    /// Steps to trace; at least 1.
+    pub steps: u64,
+    /// Whether gpuwatch asks because it raised an alert, not because a user asked.
+    pub alert: bool,
+}
+
+impl From<Ask> for Request {
+    fn from(it: Ask) -> Self {
+        Self { probe: it.probe, line: it.line() }
+    }
+}
+
+impl From<AskWindow> for Request {
+    fn from(it: AskWindow) -> Self {
+        let alert = if it.alert { " why=alert" } else { "" };
+        Self { probe: it.probe, line: format!("window id={} steps={}{alert}\n", it.id, it.steps) }
+    }
+}
+
+/// What is there, apart from the driver's answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// NVIDIA's graphics devices on the PCI bus; `None` where the bus cannot be read.
+    pub gpus: Option<u32>,
+    /// Version of the loaded kernel module.
+    pub module: Option<Foreign>,
+    /// Whether the driver's device files are there (`/dev/nvidia0` and on).
+    pub has_files: bool,
+    /// Whether the driver's library (NVML) is there; `None` before it was opened.
+    pub has_library: Option<bool>,
+    /// Whether the driver refused this user.
+    pub is_refused: bool,
+    /// What runs this container: `docker`, `podman`, …; `None` outside of one.
+    pub container: Option<Foreign>,
+    /// Within WSL, whether Windows shares its GPU (`/dev/dxg`); `None` elsewhere.
+    pub wsl: Option<bool>,
+    /// The distribution's short name (`ID` in os-release).
+    pub system: Option<Foreign>,
+    /// Users whose probes have sockets here that this user may not read.
+    pub others: Vec<Foreign>,
 }

@@ -3,6 +3,15 @@
 //! The job belongs to the user: its output, exit code, signals and terminal are as they would be without gpuwatch, and
 //! no fault of gpuwatch may stop it.
 
+use self::{
+    assets::Assets,
+    job::{Ended, Job},
+};
+use crate::{
+    facts::text::{Foreign, Shell},
+    sources,
+    storage::output,
+};
 use std::{
     env,
     ffi::{OsStr, OsString},
@@ -24,16 +33,6 @@ pub mod assets;
 pub mod job;
 pub mod sockets;
 pub mod sys;
-
-use self::{
-    assets::Assets,
-    job::{Ended, Job},
-};
-use crate::{
-    facts::{shell::Shell, text::Foreign},
-    sources,
-    storage::output,
-};
 
 /// A shell's exit code for a command that was not found.
 const NOT_FOUND: u8 = 127;

@@ -1,7 +1,11 @@
 //! First contact: what is on a machine without a device to show, what is missing, and the one command to run next.
 
 use super::session::Session;
-use crate::facts::{event::DriverState, surroundings::Surroundings, text::Foreign, units::counted};
+use crate::facts::{
+    event::{DriverState, Surroundings},
+    text::Foreign,
+    units::counted,
+};
 
 /// What a user sees who starts gpuwatch on such a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -51,10 +51,9 @@ pub mod losses;
 
 use crate::facts::{
     event::{
-        DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
+        DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse, Surroundings,
         wire::{self, Hello},
     },
-    surroundings::Surroundings,
     text::Foreign,
     units::Stamp,
 };

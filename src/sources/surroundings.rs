@@ -1,7 +1,10 @@
 //! Reads what of this machine decides whether gpuwatch sees a GPU: files in `/sys`, `/proc`, `/dev`, `/etc`, `/tmp`.
 
 use super::users;
-use crate::facts::{event::Fact, surroundings::Surroundings, text::Foreign};
+use crate::facts::{
+    event::{Fact, Surroundings},
+    text::Foreign,
+};
 use nvml_wrapper::error::NvmlError;
 use std::{env, fs, os::unix::fs::MetadataExt, path::Path};
 

@@ -3,10 +3,7 @@
 use super::theme;
 use crate::story::{Story, nvml_alone, picture, text};
 use gpuwatch::{
-    facts::{
-        event::{DriverState, Fact},
-        surroundings::Surroundings,
-    },
+    facts::event::{DriverState, Fact, Surroundings},
     model::{contact::contact, session::Session},
     screen::ui::Ui,
     sources::surroundings,
