@@ -19,17 +19,8 @@ pub mod intake;
 /// Copies this program to machines that lack it.
 pub mod push;
 
-/// When to connect again.
-pub mod retry;
-
 /// The children that read machines' streams.
 pub mod link;
-
-/// Files with a bearer token.
-pub mod token_file;
-
-/// Encrypted connections, as client and as server.
-pub mod tls;
 
 /// What Prometheus knows of many machines.
 pub mod prometheus;

@@ -22,6 +22,9 @@ pub mod sources;
 /// Where events are stored and read back.
 pub mod storage;
 
+/// Encrypted connections, requests over HTTP, tokens.
+pub mod net;
+
 /// Other machines and their streams.
 pub mod hosts;
 

@@ -185,6 +185,12 @@ pub fn beat(begun: Instant, interval: Duration, now: Instant) -> Instant {
     begun + interval * u32::try_from(past + 1).unwrap_or(u32::MAX)
 }
 
+/// Returns the pause after so many failures in a row before this one: `first`, then twice as long each time, up to
+/// `longest`.
+pub fn doubled(first: Duration, failures: u32, longest: Duration) -> Duration {
+    first.saturating_mul(1 << failures.min(31)).min(longest)
+}
+
 /// Returns the wall clock, µs of Unix time.
 pub fn unix_us() -> u64 {
     let now = clock_gettime(ClockId::Realtime);

@@ -7,9 +7,10 @@ use crate::{
         link::Links,
         list,
         plan::{self, Plan},
-        prometheus::{Store, Token, query::Matcher},
+        prometheus::{Store, query::Matcher},
         transport::Transport,
     },
+    net::token::Token,
     sources::Sources,
     storage::input,
 };

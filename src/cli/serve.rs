@@ -4,8 +4,8 @@ use crate::{
     commands::serve::{self, Address, Endpoint, Places},
     config::{self, Watching},
     facts::text::Foreign,
-    hosts::tls::Files,
     model::alerts::Policy,
+    net::tls::Files,
     sources::Sources,
     storage::output,
 };

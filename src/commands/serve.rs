@@ -12,11 +12,11 @@ mod textfile;
 
 use crate::{
     facts::{event::Fact, units::Stamp},
-    hosts::{
-        tls::{Files, Identity, private},
-        token_file,
-    },
     model::{alerts::Policy, session::Session},
+    net::{
+        tls::{Files, Identity},
+        token,
+    },
     sources::{self, Sources},
 };
 use anyhow::{Result, bail};
@@ -29,11 +29,7 @@ pub use otlp::text as otlp;
 pub use push::Endpoint;
 use push::Pushes;
 pub use series::{Series, series};
-use std::{
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 pub use textfile::Textfile;
 use tokio::{
     select,
@@ -70,7 +66,7 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
         it.check(places.tls.is_some(), places.token.is_some())?;
     }
     let is_public = places.metrics.as_ref().is_some_and(Address::is_public);
-    let token = places.token.as_deref().map(|it| token(it, is_public)).transpose()?.map(Arc::from);
+    let token = places.token.as_deref().map(|it| token::secret(it, is_public)).transpose()?.map(Arc::from);
     // A page of another site reaches a port of this machine only; other machines need a token.
     let is_local_port = matches!(places.metrics, Some(Address::Port(_))) && !is_public;
     let hosts = is_local_port.then(|| Arc::new(Hosts::new(places.hosts.clone())));
@@ -172,13 +168,4 @@ impl<'a> Outputs<'a> {
         all.extend(lost.map(|value| Series { family: Family::OtlpLost, labels: Vec::new(), value }));
         all
     }
-}
-
-/// Reads a token: the first line of a file. Other users must not be able to read a token that other machines can use.
-fn token(path: &Path, is_public: bool) -> Result<String> {
-    let token = token_file::read(path, |it| if is_public { private("token", path, it) } else { Ok(()) })?;
-    if token.is_empty() {
-        bail!("{} has no token in its first line", path.display());
-    }
-    Ok(token)
 }

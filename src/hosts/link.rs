@@ -6,11 +6,11 @@ use super::{
     plan::Plan,
     push::Push,
     requests::{self, Desk, Requests, Takes},
-    retry::Retry,
 };
 use crate::{
     facts::remote::Answer,
     model::cluster::{Link, News, What},
+    net::backoff::Backoff,
     sources::{child, now, unix_us},
 };
 use gpuwatch_probe::wire::LINE_MAX;
@@ -38,6 +38,9 @@ const QUEUE: usize = 4096;
 
 /// A connection without a line for this long is closed, and tried again.
 const DEAD: Duration = Duration::from_secs(30);
+
+/// After a connection that lasts this long, in µs, the next one begins soon.
+const GOOD_US: u64 = 60_000_000;
 
 /// Children that begin at the same time, for each core: to begin costs this machine more than to read, and of children
 /// that all begin at once, all answer late.
@@ -126,7 +129,7 @@ enum End {
 
 impl Task {
     async fn run(self, mut desk: Desk) {
-        let mut retry = Retry::new(self.node);
+        let mut backoff = Backoff::new(Duration::from_secs(1), Duration::from_secs(60)).staggered(self.node);
         loop {
             let begun = now();
             if !self.send(What::Link(Link::Connecting)).await {
@@ -138,7 +141,10 @@ impl Task {
             if !self.send(What::Link(link)).await {
                 return;
             }
-            desk.refuse_for(retry.after(now().since(begun))).await;
+            if now().since(begun) >= GOOD_US {
+                backoff.reset();
+            }
+            desk.refuse_for(backoff.pause()).await;
         }
     }
 

@@ -13,8 +13,8 @@ use crate::model::cluster::{
 };
 use answer::Figure;
 use anyhow::{Result, bail};
+pub use http::Store;
 use http::{ANSWER_MAX, PAST_MAX};
-pub use http::{Store, Token};
 use query::Matcher;
 pub use rows::{Key, Series};
 use std::time::Duration;

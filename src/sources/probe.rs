@@ -12,7 +12,7 @@ mod news;
 mod spill;
 mod wire;
 
-use super::{EventSender, system};
+use super::{EventSender, doubled, system};
 use crate::{
     facts::{
         event::{Fact, Request, Unread},
@@ -52,7 +52,7 @@ const BETWEEN_NEWS: Duration = Duration::from_millis(10);
 /// After a fault that may last (another protocol, garbage), the scanner waits before it tries a socket again: first
 /// twice this long, then twice as long each time.
 const LATER: Duration = Duration::from_secs(1);
-const LATER_TIMES: u32 = 6;
+const LATER_MAX: Duration = Duration::from_secs(64);
 
 /// The places to search for probes.
 #[derive(Clone, Debug)]
@@ -194,7 +194,7 @@ impl Scanner {
                 self.read.remove(&id);
                 if next != Next::Again {
                     let times = self.left.get(&id).map_or(0, |it| it.times) + 1;
-                    let until = Instant::now() + LATER.saturating_mul(1 << times.min(LATER_TIMES));
+                    let until = Instant::now() + doubled(LATER, times, LATER_MAX);
                     self.left.insert(id, Left { next, until, times });
                 }
                 while self.connections.try_join_next().is_some() {}

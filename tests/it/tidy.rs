@@ -16,7 +16,7 @@ const MAX_LINES: usize = 600;
 const MAX_WIDTH: usize = 120;
 
 /// Folders whose files list their rooms in layer order.
-const GROUPS: [&str; 7] = ["facts", "model", "storage", "hosts", "screen", "jobs", "commands"];
+const GROUPS: [&str; 8] = ["facts", "model", "storage", "net", "hosts", "screen", "jobs", "commands"];
 
 /// Rooms that may ask a clock: sources stamp events, the shell waits.
 const CLOCK_ROOMS: [&str; 11] = [

@@ -8,6 +8,7 @@ use super::{
     families::{Family, Kind, Row},
     series::Series,
 };
+use crate::net::escape_label;
 use std::fmt::Write;
 
 /// A format of the text.
@@ -76,17 +77,12 @@ fn line(out: &mut String, row: &Row, figure: &Series) {
     out.push_str(&figure_name(row));
     for (place, (name, value)) in figure.labels.iter().enumerate() {
         let before = if place == 0 { '{' } else { ',' };
-        let _ = write!(out, "{before}{name}=\"{}\"", escaped(&value.to_string()));
+        let _ = write!(out, "{before}{name}=\"{}\"", escape_label(&value.to_string()));
     }
     if !figure.labels.is_empty() {
         out.push('}');
     }
     let _ = writeln!(out, " {}", figure.value);
-}
-
-/// Escapes what a label's value must not have. Control characters are escaped already.
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

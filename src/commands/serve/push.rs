@@ -2,19 +2,20 @@
 
 use crate::{
     facts::text::Foreign,
-    hosts::tls::{self, Origin},
+    net::{
+        backoff::Backoff,
+        client::{Origin, PostError},
+    },
 };
 use anyhow::Result;
-use http_body_util::{BodyExt, Collected, Full, Limited};
+use http_body_util::{BodyExt, Collected, Limited};
 use hyper::{
-    Request, Response, StatusCode,
+    Response, StatusCode,
     body::{Bytes, Incoming},
-    client::conn::http1,
-    header::{CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT},
+    header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER},
 };
-use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use std::{fmt, future::pending, io, str::FromStr, time::Duration};
+use std::{fmt, future::pending, str::FromStr, time::Duration};
 use tokio::{
     sync::mpsc,
     time::{sleep, timeout},
@@ -137,39 +138,30 @@ async fn push(endpoint: Endpoint, mut requests: mpsc::Receiver<String>, outcomes
 }
 
 async fn deliver(endpoint: &Endpoint, body: Bytes) -> Result<(), String> {
-    let mut pause = PAUSE;
-    let mut attempt = 1;
-    loop {
+    let mut backoff = Backoff::new(PAUSE, PAUSE_MAX);
+    for attempt in 1.. {
         let refusal = match timeout(REQUEST, post(endpoint, body.clone())).await {
-            Ok(Ok(())) => return Ok(()),
+            Ok(Ok(())) => break,
             Ok(Err(refusal)) => refusal,
             Err(_) => Refusal::Later("it does not answer".to_owned(), None),
         };
         match refusal {
-            Refusal::Later(_, wanted) if attempt < ATTEMPTS => sleep(wanted.unwrap_or(pause).min(PAUSE_MAX)).await,
+            Refusal::Later(_, wanted) if attempt < ATTEMPTS => {
+                let pause = backoff.pause();
+                sleep(wanted.unwrap_or(pause).min(PAUSE_MAX)).await;
+            }
             Refusal::Later(why, _) | Refusal::Never(why) => return Err(why),
         }
-        (attempt, pause) = (attempt + 1, pause * 2);
     }
+    Ok(())
 }
 
 async fn post(endpoint: &Endpoint, body: Bytes) -> Result<(), Refusal> {
-    let failed = |why: anyhow::Error| Refusal::Later(format!("{why:#}"), None);
-    // A server that cannot be trusted now cannot be trusted in a few seconds.
-    let unreached =
-        |why: anyhow::Error| if why.is::<io::Error>() { failed(why) } else { Refusal::Never(format!("{why:#}")) };
-    let stream = endpoint.origin.connect().await.map_err(unreached)?;
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|it| failed(it.into()))?;
-    // It ends with the sender.
-    tokio::spawn(connection);
-    let request = Request::post(endpoint.path.as_str())
-        .header(HOST, endpoint.origin.authority())
-        .header(USER_AGENT, concat!("gpuwatch/", env!("CARGO_PKG_VERSION")))
-        .header(CONTENT_TYPE, "application/json")
-        .body(Full::new(body))
-        .map_err(|it| Refusal::Never(it.to_string()))?;
-    let refused = |error: hyper::Error| tls::refusal(&error).map_or_else(|| failed(error.into()), Refusal::Never);
-    let response = sender.send_request(request).await.map_err(refused)?;
+    let headers = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+    let response = endpoint.origin.post(&endpoint.path, &headers, body).await.map_err(|error| match error {
+        PostError::Unreachable(why) | PostError::Unanswered(why) => Refusal::Later(format!("{why:#}"), None),
+        PostError::Untrusted(why) | PostError::Invalid(why) => Refusal::Never(format!("{why:#}")),
+    })?;
     judged(response).await
 }
 

@@ -3,21 +3,19 @@
 use super::answer;
 use crate::{
     facts::text::Foreign,
-    hosts::{
-        tls::{self, Origin},
-        token_file,
+    net::{
+        client::{Origin, PostError, form},
+        token::Token,
     },
 };
-use anyhow::{Context, Result, anyhow, bail};
-use http_body_util::{BodyExt, Full, Limited};
+use anyhow::{Result, anyhow, bail};
+use http_body_util::{BodyExt, Limited};
 use hyper::{
-    Request, StatusCode,
+    StatusCode,
     body::Bytes,
-    client::conn::http1,
-    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, LOCATION, USER_AGENT},
+    header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderValue, LOCATION},
 };
-use hyper_util::rt::TokioIo;
-use std::{fmt, path::Path, str::FromStr};
+use std::{fmt, str::FromStr};
 
 /// The port without one in the address.
 const PORT: u16 = 9090;
@@ -28,51 +26,12 @@ pub(super) const ANSWER_MAX: usize = 64 << 20;
 /// Most bytes of the past of one rank, of which a point takes about 30, and of a refusal.
 pub(super) const PAST_MAX: usize = 4 << 20;
 
-/// A bearer token. It is never printed.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Token(HeaderValue);
-
 /// The address of a store, and what it asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     origin: Origin,
     path: String,
     token: Option<Token>,
-}
-
-impl Token {
-    /// Takes a token as a variable of the environment has it.
-    ///
-    /// # Errors
-    /// Fails if no request can carry it.
-    pub fn new(text: &str) -> Result<Self> {
-        let text = text.trim();
-        if text.is_empty() {
-            bail!("the token is empty");
-        }
-        let value = HeaderValue::from_str(&format!("Bearer {text}"));
-        // The error would show the token.
-        let mut value =
-            value.map_err(|_shows_it| anyhow!("the token has characters that no HTTP request can carry"))?;
-        value.set_sensitive(true);
-        Ok(Self(value))
-    }
-
-    /// Reads the first line of a file.
-    ///
-    /// # Errors
-    /// Fails if it cannot be read, is too long or empty.
-    pub fn read(path: &Path) -> Result<Self> {
-        let line = token_file::read(path, |_| Ok(()))?;
-        let shown = Foreign::new(path.to_string_lossy());
-        Self::new(&line).with_context(|| format!("cannot use the token in {shown}"))
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token")
-    }
 }
 
 impl FromStr for Store {
@@ -103,25 +62,16 @@ impl Store {
     /// # Errors
     /// Fails if the store cannot be reached, refuses, or answers more than `most` bytes.
     pub(super) async fn ask(&self, path: &str, parameters: &[(&str, String)], most: usize) -> Result<Bytes> {
-        let stream = self.origin.connect().await;
-        let stream = stream.with_context(|| format!("cannot reach {self}"))?;
-        let handshake = http1::handshake(TokioIo::new(stream)).await;
-        let (mut sender, connection) = handshake.with_context(|| format!("cannot reach {self}"))?;
-        // It ends with the sender.
-        tokio::spawn(connection);
-        let pairs: Vec<String> = parameters.iter().map(|(name, it)| format!("{name}={}", encoded(it))).collect();
-        let mut request = Request::post(format!("{}{path}", self.path))
-            .header(HOST, self.origin.authority())
-            .header(USER_AGENT, concat!("gpuwatch/", env!("CARGO_PKG_VERSION")))
-            .header(ACCEPT, "application/json")
-            .header(CONTENT_TYPE, "application/x-www-form-urlencoded");
-        if let Some(Token(token)) = &self.token {
-            request = request.header(AUTHORIZATION, token);
-        }
-        let request = request.body(Full::new(Bytes::from(pairs.join("&")))).context("cannot ask")?;
-        let response = sender.send_request(request).await.map_err(|error| match tls::refusal(&error) {
-            Some(why) => anyhow!("cannot reach {self}: {why}"),
-            None => anyhow!(error).context(format!("{self} does not answer")),
+        let mut headers = vec![
+            (ACCEPT, HeaderValue::from_static("application/json")),
+            (CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded")),
+        ];
+        headers.extend(self.token.iter().map(|it| (AUTHORIZATION, it.header())));
+        let posted = self.origin.post(&format!("{}{path}", self.path), &headers, form(parameters).into()).await;
+        let response = posted.map_err(|error| match error {
+            PostError::Unreachable(why) | PostError::Untrusted(why) => why.context(format!("cannot reach {self}")),
+            PostError::Unanswered(why) => why.context(format!("{self} does not answer")),
+            PostError::Invalid(why) => why.context("cannot ask"),
         })?;
         let (head, body) = response.into_parts();
         let most = if head.status.is_success() { most } else { PAST_MAX };
@@ -155,15 +105,6 @@ impl fmt::Display for Store {
     }
 }
 
-/// Encodes a parameter of a form.
-fn encoded(text: &str) -> String {
-    let byte = |it: u8| match it {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => char::from(it).to_string(),
-        other => format!("%{other:02X}"),
-    };
-    text.bytes().map(byte).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,13 +127,5 @@ mod tests {
         assert!(store("http://localhost").is_ok() && store("https://mimir").is_ok());
         let why = store("http://mimir").unwrap_err().to_string();
         assert!(why.contains("without encryption") && !why.contains("hush"), "{why}");
-        for bad in ["", " ", "a\u{7}b"] {
-            assert!(Token::new(bad).is_err(), "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn parameters_keep_every_character() {
-        assert_eq!(encoded("{a=\"b c\"}&é"), "%7Ba%3D%22b%20c%22%7D%26%C3%A9");
     }
 }

@@ -1,7 +1,10 @@
 //! The questions, in PromQL.
 
 use super::{Question, rows::Key};
-use crate::model::cluster::overview::figure::{RankFigure, Worse};
+use crate::{
+    model::cluster::overview::figure::{RankFigure, Worse},
+    net::escape_label,
+};
 use anyhow::{Result, bail};
 use std::{fmt::Write, str::FromStr};
 
@@ -156,13 +159,9 @@ fn selector<'a>(names: &[&str], matchers: impl IntoIterator<Item = &'a Matcher>)
         _ => format!("{{__name__=~\"{}\"", names.join("|")),
     };
     for Matcher { label, value } in matchers {
-        let _ = write!(out, ",{label}=\"{}\"", escaped(value));
+        let _ = write!(out, ",{label}=\"{}\"", escape_label(value));
     }
     out + "}"
-}
-
-fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 #[cfg(test)]

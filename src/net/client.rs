@@ -1,9 +1,17 @@
-//! The servers that gpuwatch asks, over TCP or over TLS.
+//! Servers that gpuwatch connects to, over TCP or over TLS, and requests to them over HTTP.
 
-use super::{PROTOCOL, provider, words};
+use super::tls::{PROTOCOL, provider, refusal};
 use crate::{facts::text::Foreign, storage::input};
-use anyhow::{Context, Result, anyhow, bail};
-use hyper::Uri;
+use anyhow::{Context, Error, Result, anyhow, bail};
+use http_body_util::Full;
+use hyper::{
+    Request, Response, Uri,
+    body::{Bytes, Incoming},
+    client::conn::http1,
+    header::{HOST, HeaderName, HeaderValue, USER_AGENT},
+};
+use hyper_util::rt::TokioIo;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::{
     env, fmt, io,
     net::IpAddr,
@@ -19,6 +27,9 @@ use tokio_rustls::{
     TlsConnector,
     rustls::{ClientConfig, RootCertStore, pki_types::ServerName},
 };
+
+/// The characters of a form's parameters that are encoded.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// The port of `https` without one in the address.
 const PORT: u16 = 443;
@@ -76,7 +87,7 @@ impl Origin {
         let name = ServerName::try_from(self.host.clone()).context("no certificate can name this host")?;
         match connector()?.connect(name, stream).await {
             Ok(it) => Ok(Box::new(it)),
-            Err(error) => Err(words::refusal(&error).map_or_else(|| error.into(), |it| anyhow!(it))),
+            Err(error) => Err(refusal(&error).map_or_else(|| error.into(), |it| anyhow!(it))),
         }
     }
 
@@ -92,6 +103,59 @@ impl fmt::Display for Origin {
         let scheme = if self.is_encrypted { "https" } else { "http" };
         write!(f, "{scheme}://{}", Foreign::new(self.authority()))
     }
+}
+
+/// Why a request has no answer.
+pub enum PostError {
+    /// The server cannot be reached now.
+    Unreachable(Error),
+    /// The server is not trusted, or does not trust gpuwatch.
+    Untrusted(Error),
+    /// It ended the connection without an answer.
+    Unanswered(Error),
+    /// No such request can be sent.
+    Invalid(Error),
+}
+
+impl Origin {
+    /// Posts a request over a connection of its own, and returns the answer, whose body is yet to be read. Sets no time
+    /// limit.
+    ///
+    /// # Errors
+    /// Fails if the server cannot be reached, is not trusted, or ends the connection; not if it refuses the request.
+    pub async fn post(
+        &self,
+        path: &str,
+        headers: &[(HeaderName, HeaderValue)],
+        body: Bytes,
+    ) -> Result<Response<Incoming>, PostError> {
+        let stream = self.connect().await.map_err(|why| match why.is::<io::Error>() {
+            true => PostError::Unreachable(why),
+            // A server that cannot be trusted now cannot be trusted in a few seconds.
+            false => PostError::Untrusted(why),
+        })?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (mut sender, connection) = handshake.map_err(|it| PostError::Unreachable(it.into()))?;
+        // It ends with the sender.
+        tokio::spawn(connection);
+        let mut request = Request::post(path)
+            .header(HOST, self.authority())
+            .header(USER_AGENT, concat!("gpuwatch/", env!("CARGO_PKG_VERSION")));
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(body)).map_err(|it| PostError::Invalid(it.into()))?;
+        sender.send_request(request).await.map_err(|error| match refusal(&error) {
+            Some(why) => PostError::Untrusted(anyhow!(why)),
+            None => PostError::Unanswered(error.into()),
+        })
+    }
+}
+
+/// Returns the body of a form, `application/x-www-form-urlencoded`.
+pub fn form(parameters: &[(&str, String)]) -> String {
+    let pairs = parameters.iter().map(|(name, value)| format!("{name}={}", utf8_percent_encode(value, ENCODED)));
+    pairs.collect::<Vec<_>>().join("&")
 }
 
 /// Returns what connects over TLS. The issuers are read once, because a machine has more than a hundred; without any,
@@ -154,6 +218,12 @@ mod tests {
         let why = check_issuers(Path::new("/dev/zero")).unwrap_err().to_string();
         assert!(why.contains("/dev/zero (SSL_CERT_FILE): it is larger than 16384 KiB"), "{why}");
         assert!(check_issuers(Path::new("/dev/null")).is_ok() && check_issuers(Path::new("/nowhere")).is_ok());
+    }
+
+    #[test]
+    fn parameters_keep_every_character() {
+        let all = [("query", "{a=\"b c\"}&é".to_owned()), ("step", "15".to_owned())];
+        assert_eq!(form(&all), "query=%7Ba%3D%22b%20c%22%7D%26%C3%A9&step=15");
     }
 
     #[test]
