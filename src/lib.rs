@@ -1,6 +1,6 @@
 //! gpuwatch shows, live and per training step, where a GPU's memory goes.
 //!
-//! The modules are listed in layer order: a module may use only those above it (`tests/it/tidy.rs` reads this list).
+//! The modules are listed in layer order: a module may use only those above it (`tests/it/house/tidy.rs` reads this list).
 //! Data flows from sources, which produce [`facts::event::Event`]s, to [`model::session::Session`], which folds them.
 //! [`model::findings`] interprets the session, views draw the findings, and a sink stores the events.
 //!

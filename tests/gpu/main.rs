@@ -16,12 +16,12 @@
 
 mod allocators;
 mod bench;
-#[path = "../it/peers/binding.rs"]
+#[path = "../it/driver/peers/binding.rs"]
 mod binding;
 mod driver;
 mod fit;
 mod frameworks;
-#[path = "../it/light/meter.rs"]
+#[path = "../it/benchmarks/other_viewers/meter.rs"]
 mod meter;
 mod metrics;
 mod native;

@@ -11,10 +11,14 @@ mod rounds;
 mod screen;
 
 use crate::{
-    launch::Home,
-    pty::{PATIENCE, PROGRAM, until},
-    shim::{script, sockets},
-    torch,
+    helpers::{
+        terminal::{PATIENCE, PROGRAM, until},
+        torch,
+    },
+    probe::{
+        launch::Home,
+        pytorch::{script, sockets},
+    },
 };
 use gpuwatch_probe::wire::{Edge, Line, Sample};
 use serde_json::Value;
@@ -320,7 +324,7 @@ fn growth_gets_a_culprit_after_the_attachment() {
 
 #[test]
 fn a_job_in_other_namespaces_gets_its_files_and_keeps_none() {
-    crate::namespaces::needs_unshare!(["-rpfm", "--mount-proc"]);
+    crate::probe::containers::needs_unshare!(["-rpfm", "--mount-proc"]);
     let gpu = torch::machine();
     let mut command = gpu.command("unshare");
     command.args(["-rpfm", "--mount-proc"]).arg(torch::python()).arg(script("attached.py"));

@@ -14,10 +14,12 @@ mod missing;
 mod values;
 
 use crate::{
-    launch::Home,
-    pty::PROGRAM,
-    schemas,
-    torch::{self, Gpu},
+    helpers::{
+        terminal::PROGRAM,
+        torch::{self, Gpu},
+    },
+    house::schemas,
+    probe::launch::Home,
 };
 use serde_json::Value;
 use std::{

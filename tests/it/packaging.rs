@@ -9,12 +9,13 @@ mod roots;
 mod steps;
 
 use crate::{
-    pty::PROGRAM,
-    record::read,
-    tidy::root,
-    tools::has,
-    torch::{self, Gpu, target},
-    venv::Venv,
+    helpers::{
+        terminal::PROGRAM,
+        torch::{self, Gpu, target},
+        venv::Venv,
+    },
+    house::tidy::root,
+    recordings::{other_tools::has, writer::read},
 };
 use gpuwatch::{
     facts::event::{Event, Fact, Line},

@@ -1,10 +1,24 @@
 //! `gpuwatch recordings` lists what there is, however it ended.
 
+pub(crate) mod clocks;
+pub(crate) mod damaged;
+pub(crate) mod ended_processes;
+pub(crate) mod export;
+pub(crate) mod formats;
+pub(crate) mod full_disk;
+pub(crate) mod killed;
+pub(crate) mod limits;
+pub(crate) mod other_tools;
+pub(crate) mod parquet;
+pub(crate) mod replay;
+pub(crate) mod roundtrip;
+pub(crate) mod writer;
+
 use crate::{
-    check::{HEALTHY, SCALARS, lines_of, write},
-    launch::Home,
-    pty::PROGRAM,
-    schemas,
+    commands::check::{HEALTHY, SCALARS, lines_of, write},
+    helpers::terminal::PROGRAM,
+    house::schemas,
+    probe::launch::Home,
 };
 use gpuwatch::{
     facts::{

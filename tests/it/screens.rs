@@ -1,17 +1,27 @@
 //! Screens as they are seen: fixed pictures in text and style, every size, hostile names.
 
+pub(crate) mod actions;
+pub(crate) mod alert_rows;
+pub(crate) mod background;
 mod cluster;
 mod contact;
+pub(crate) mod crash;
 mod culprit;
+pub(crate) mod demo;
 mod every;
 mod figures;
+pub(crate) mod growth;
+pub(crate) mod keyboard;
 mod layout;
+pub(crate) mod mouse;
 pub(crate) mod presets;
 mod ranks;
+pub(crate) mod screenshot;
 mod snapshot;
+pub(crate) mod themes;
 mod timeline;
 
-use crate::story::{
+use crate::helpers::story::{
     GIB, Story, alerted, counters, device, fleet, hostile, many_devices, nvml_alone, picture, styles, text, usual,
 };
 use gpuwatch::{
@@ -461,7 +471,7 @@ fn evidence_is_written_as_text() {
 /// The screen of a process shows first what is wrong with it and where; other counters come after.
 #[test]
 fn alerts_and_source_come_before_the_counters_of_a_process() {
-    let session = crate::story::blamed(crate::culprit::sites).session();
+    let session = crate::helpers::story::blamed(crate::analysis::culprit::sites).session();
     for width in [40, 80, 120, 200] {
         for height in [12, 24, 60] {
             let all = read_from_top(&session, &Ui { screen: Screen::Process, ..Ui::default() }, width, height);

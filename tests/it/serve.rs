@@ -1,12 +1,20 @@
 //! `gpuwatch serve`: the figures for Prometheus equal those of `gpuwatch once --json`, and only their owner reads them.
 
+pub(crate) mod fleet;
+pub(crate) mod otlp;
+pub(crate) mod tls;
+
 use crate::{
-    launch::Home,
-    nvml::Bench,
-    packages,
-    pty::{PATIENCE, PROGRAM, until},
-    shim::{Job, script},
-    story::{GIB, MIB, Story, counters},
+    driver::nvml::Bench,
+    helpers::{
+        debian,
+        story::{GIB, MIB, Story, counters},
+        terminal::{PATIENCE, PROGRAM, until},
+    },
+    probe::{
+        launch::Home,
+        pytorch::{Job, script},
+    },
 };
 use ::simgpu::Fault;
 use gpuwatch::{
@@ -402,7 +410,7 @@ fn a_file_for_collectors_is_kept_up_to_date_and_removed() {
 
 /// Prometheus and `promtool`, as the distribution has them.
 pub(crate) fn prometheus() -> Result<std::path::PathBuf, String> {
-    packages::programs("prometheus")
+    debian::programs("prometheus")
 }
 
 #[test]

@@ -7,7 +7,10 @@ mod exports;
 mod figures;
 pub(crate) mod writer;
 
-use crate::{pty::PROGRAM, schemas, torch};
+use crate::{
+    helpers::{terminal::PROGRAM, torch},
+    house::schemas,
+};
 use flate2::{Compression, write::GzEncoder};
 use gpuwatch::storage::pickle::{self, Fault, Reading};
 use proptest::prelude::*;

@@ -2,11 +2,16 @@
 
 /// Runs that ended in an error.
 mod died;
+pub(crate) mod findings;
+pub(crate) mod running_job;
+pub(crate) mod traced;
 
 use crate::{
-    pty::{PATIENCE, PROGRAM, Terminal, until},
-    schemas,
-    torch::{self, Gpu},
+    helpers::{
+        terminal::{PATIENCE, PROGRAM, Terminal, until},
+        torch::{self, Gpu},
+    },
+    house::schemas,
 };
 use serde_json::{Value, json};
 use std::{

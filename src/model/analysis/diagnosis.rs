@@ -29,7 +29,7 @@
 //!   grow, or if requests are larger than any before, which raises the peak of live bytes too, while another graph
 //!   needs no more than the one before it.
 //!
-//! `tests/it/corpus/causes.rs` tests the rules on the labelled leaks.
+//! `tests/it/analysis/corpus/causes.rs` tests the rules on the labelled leaks.
 
 use super::{
     cause::Cause,

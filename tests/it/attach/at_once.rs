@@ -1,7 +1,7 @@
 //! Several requests for one job, and requests whose asker did not wait: each report is true, and no file stays.
 
 use super::{Job, expect};
-use crate::pty::{PATIENCE, PROGRAM, until};
+use crate::helpers::terminal::{PATIENCE, PROGRAM, until};
 use std::{
     fs,
     process::{Command, Output, Stdio},

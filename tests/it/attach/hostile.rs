@@ -1,6 +1,9 @@
 //! Root attaches to jobs of another user that turn against it: no file of root's is read, changed or removed.
 
-use crate::{launch::Home, namespaces, pty::PROGRAM, shim::script};
+use crate::{
+    helpers::terminal::PROGRAM,
+    probe::{containers, launch::Home, pytorch::script},
+};
 use std::{
     fs,
     io::{BufRead, BufReader},
@@ -83,7 +86,7 @@ macro_rules! needs_another_user {
         if !rustix::process::geteuid().is_root() {
             test_tiers::skip!("only root can act as another user");
         }
-        if !namespaces::can_run(&AS_USER) {
+        if !containers::can_run(&AS_USER) {
             test_tiers::skip!("another user may make no namespaces here");
         }
     };

@@ -2,9 +2,11 @@
 
 use super::{Job, expect};
 use crate::{
-    pty::{PATIENCE, PROGRAM, until},
-    shim::script,
-    torch::stdout,
+    helpers::{
+        terminal::{PATIENCE, PROGRAM, until},
+        torch::stdout,
+    },
+    probe::pytorch::script,
 };
 use std::process::Command;
 

@@ -1,6 +1,6 @@
 //! What screens, `once` and `check` show of a job whose probe was started late: made from events, without a job.
 
-use crate::story::{GIB, MIB, Story, counters, picture, text};
+use crate::helpers::story::{GIB, MIB, Story, counters, picture, text};
 use gpuwatch::{
     facts::event::wire::{Hello, Line},
     model::{alerts::Policy, session::Session},

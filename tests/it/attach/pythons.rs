@@ -1,6 +1,6 @@
 //! The other Pythons: environments with PyTorch that `GPUWATCH_TEST_PYTHONS` names, separated by colons.
 
-use crate::torch::stdout;
+use crate::helpers::torch::stdout;
 use std::{
     env,
     path::{Path, PathBuf},

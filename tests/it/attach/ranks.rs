@@ -2,11 +2,15 @@
 
 use super::{Job, expect};
 use crate::{
-    launch::Home,
-    namespaces::needs_unshare,
-    pty::{PATIENCE, PROGRAM, until},
-    shim::{script, sockets},
-    torch,
+    helpers::{
+        terminal::{PATIENCE, PROGRAM, until},
+        torch,
+    },
+    probe::{
+        containers::needs_unshare,
+        launch::Home,
+        pytorch::{script, sockets},
+    },
 };
 use serde_json::Value;
 use std::{collections::BTreeSet, fs, process::Command};

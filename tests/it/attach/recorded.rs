@@ -1,8 +1,8 @@
 //! A job is recorded from the attachment on, by a process that needs no terminal.
 
 use super::{Job, expect};
-use crate::{
-    pty::{PATIENCE, PROGRAM, until},
+use crate::helpers::{
+    terminal::{PATIENCE, PROGRAM, until},
     torch::stdout,
 };
 use serde_json::Value;

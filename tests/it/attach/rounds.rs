@@ -1,7 +1,7 @@
 //! Many rounds on one job: nothing of them stays, and each pause is short.
 
 use super::Job;
-use crate::pty::{PATIENCE, until};
+use crate::helpers::terminal::{PATIENCE, until};
 use std::{fs, str::FromStr};
 
 const ROUNDS: usize = 200;

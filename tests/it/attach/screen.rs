@@ -2,10 +2,12 @@
 
 use super::Job;
 use crate::{
-    effects::quits,
-    nvml::Bench,
-    pty::{PATIENCE, Terminal, until},
-    torch,
+    driver::nvml::Bench,
+    helpers::{
+        terminal::{PATIENCE, Terminal, until},
+        torch,
+    },
+    screens::actions::quits,
 };
 use std::ffi::OsString;
 

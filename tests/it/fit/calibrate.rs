@@ -1,8 +1,8 @@
 //! Tables that are measured on a GPU, and answers by them.
 
 use super::{Asked, JOB, bytes};
-use crate::{
-    pty::PROGRAM,
+use crate::helpers::{
+    terminal::PROGRAM,
     torch::{self, Gpu},
 };
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@
 //! Without `GPUWATCH_FIT`, bfloat16 and the trainings on three devices are left out: 6 minutes.
 
 use super::{Asked, bytes};
-use crate::{frameworks::FRAMEWORKS, torch};
+use crate::{helpers::torch, probe::frameworks::FRAMEWORKS};
 use serde_json::Value;
 use std::{env, path::Path};
 

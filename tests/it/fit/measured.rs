@@ -10,7 +10,7 @@
 mod page;
 
 use super::Asked;
-use crate::venv::Venv;
+use crate::helpers::venv::Venv;
 use serde_json::{Value, json};
 use std::{
     collections::BTreeMap,

@@ -1,7 +1,7 @@
 //! What a job needs and a simulated machine does not have: one sentence names it, with the line of the script.
 
 use super::Asked;
-use crate::torch;
+use crate::helpers::torch;
 use std::{fs, process::Output};
 
 /// The sentence of an answer without a verdict.
@@ -87,7 +87,7 @@ fn a_pytorch_without_cuda_is_refused_with_the_wheel_to_install() {
     fs::create_dir_all(package.join("lib")).unwrap();
     fs::write(package.join("__init__.py"), "").unwrap();
     fs::write(package.join("version.py"), "__version__ = '2.15.0+cpu'\ncuda = None\n").unwrap();
-    let mut program = std::process::Command::new(crate::pty::PROGRAM);
+    let mut program = std::process::Command::new(crate::helpers::terminal::PROGRAM);
     program.args(["fit", "--gpu", "T4", "--"]).arg(torch::python()).arg(&asked.script);
     let output = program.env("PYTHONPATH", asked.home.0.path()).envs(asked.home.variables()).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -2,10 +2,12 @@
 
 use super::{assert_works, built, done, files_of, package};
 use crate::{
-    namespaces,
-    packages::{APT, unpacked},
-    tools::has,
-    torch::{self, Gpu, target},
+    helpers::{
+        debian::{APT, unpacked},
+        torch::{self, Gpu, target},
+    },
+    probe::containers,
+    recordings::other_tools::has,
 };
 use std::{
     collections::BTreeSet,
@@ -108,7 +110,7 @@ fn installed(root: &Root) -> BTreeSet<PathBuf> {
 /// As a user without a home, because a container or a cluster may have no more.
 #[test]
 fn packages_install_in_a_clean_root_work_for_a_user_without_a_home_and_leave_nothing() {
-    namespaces::needs_unshare!(["--mount"]);
+    containers::needs_unshare!(["--mount"]);
     let from = test_tiers::needs!(unpacked("root", &script("", SYSTEM)));
     for kind in ["deb", "rpm"] {
         let gpu = torch::machine();
@@ -142,7 +144,7 @@ fn a_released_program_runs_on_an_old_system() {
     if built().is_none() {
         test_tiers::skip!("GPUWATCH_PACKAGES names no packages of a release");
     }
-    namespaces::needs_unshare!(["--mount"]);
+    containers::needs_unshare!(["--mount"]);
     let sources = format!("echo '{OLD}' >sources.list");
     let from = test_tiers::needs!(unpacked("old-root", &script(&sources, "libc6 libgcc-s1 dash")));
     let gpu = torch::machine();

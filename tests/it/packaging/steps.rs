@@ -1,7 +1,7 @@
 //! The steps of a release: `packaging/release` has them, and the workflow runs them all.
 
 use super::done;
-use crate::tidy::root;
+use crate::house::tidy::root;
 use std::{fs, process::Command};
 
 fn text(name: &str) -> String {

@@ -4,7 +4,7 @@
 mod past;
 
 use super::{Theme, theme};
-use crate::story::{styles, text};
+use crate::helpers::story::{styles, text};
 use gpuwatch::{
     facts::{
         event::ProbeId,

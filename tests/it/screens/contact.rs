@@ -1,7 +1,7 @@
 //! First contact: one screen for each machine on which gpuwatch has no device to show.
 
 use super::theme;
-use crate::story::{Story, nvml_alone, picture, text};
+use crate::helpers::story::{Story, nvml_alone, picture, text};
 use gpuwatch::{
     facts::event::{DriverState, Fact, Surroundings},
     model::{contact::contact, session::Session},

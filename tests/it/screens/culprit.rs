@@ -2,8 +2,8 @@
 
 use super::{read_through, theme};
 use crate::{
-    culprit::{ADVICE, SENTENCE, hostile_sites, sites},
-    story::{GIB, MIB, Story, blamed, counters, picture, styles, text, usual},
+    analysis::culprit::{ADVICE, SENTENCE, hostile_sites, sites},
+    helpers::story::{GIB, MIB, Story, blamed, counters, picture, styles, text, usual},
 };
 use gpuwatch::{
     facts::event::{

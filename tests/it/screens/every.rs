@@ -1,8 +1,8 @@
 //! Every screen at every size: fixed pictures in text and styles, no panic, no cut number, nothing over anything else.
 
 use super::{presets::working, theme};
-use crate::culprit::sites;
-use crate::story::{
+use crate::analysis::culprit::sites;
+use crate::helpers::story::{
     GIB, MIB, Story, blamed, counters, fleet, hostile, many_devices, nvml_alone, picture, picture_of, styles, text,
     usual,
 };

@@ -19,7 +19,7 @@ use gpuwatch::{
 use ratatui::{buffer::Buffer, layout::Rect};
 
 /// The end of the process screen, as a user sees it after scrolling down.
-fn end_of(story: &crate::story::Story, screen: Screen) -> String {
+fn end_of(story: &crate::helpers::story::Story, screen: Screen) -> String {
     let ui = Ui { screen, scroll: usize::MAX / 2, ..Ui::default() };
     text(&picture(&story.session(), &ui, &theme("dusk"), 80, 24))
 }

@@ -2,7 +2,7 @@
 //! words for what is blank.
 
 use super::theme;
-use crate::story::{GIB, Story, counters, device, picture, text, usual};
+use crate::helpers::story::{GIB, Story, counters, device, picture, text, usual};
 use gpuwatch::{
     facts::{
         event::{DeviceMemory, Fact, wire::Counters},

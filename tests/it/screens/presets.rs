@@ -1,7 +1,7 @@
 //! The presets of the overview, the course of a device's metrics, and the tree of processes.
 
 use super::theme;
-use crate::story::{GIB, Story, counters, device, picture, text};
+use crate::helpers::story::{GIB, Story, counters, device, picture, text};
 use gpuwatch::{
     facts::{
         event::{Ancestor, Fact, ProcessInfo},

@@ -2,7 +2,7 @@
 //! of them stay readable.
 
 use super::theme;
-use crate::story::{GIB, MIB, Story, counters, device, fleet, picture, text};
+use crate::helpers::story::{GIB, MIB, Story, counters, device, fleet, picture, text};
 use gpuwatch::{
     commands::check::{self, FailOn, Limits},
     facts::event::{

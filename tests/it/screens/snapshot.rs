@@ -2,12 +2,14 @@
 
 use super::theme;
 use crate::{
-    pty::{PATIENCE, PROGRAM, Terminal, until},
+    helpers::{
+        story::{styles, text},
+        terminal::{PATIENCE, PROGRAM, Terminal, until},
+    },
     snapshot::{
         busy::{busy, busy_with},
         writer::{pickle, snapshot},
     },
-    story::{styles, text},
 };
 use crossterm::event::KeyEvent;
 use gpuwatch::{

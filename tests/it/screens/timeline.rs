@@ -1,7 +1,7 @@
 //! The timeline: the cursor shows the figures of the samples, at any zoom and on either axis.
 
 use super::theme;
-use crate::story::{GIB, MIB, Story, counters, device, picture, text, usual};
+use crate::helpers::story::{GIB, MIB, Story, counters, device, picture, text, usual};
 use gpuwatch::{
     facts::{
         event::{
@@ -161,6 +161,6 @@ fn only_what_moves_is_drawn_where_that_was_asked_for() {
     let picture = shown(&session, &ui);
     assert!(picture.lines().nth(3).unwrap_or_default().starts_with("  59.80 GiB"), "{picture}");
     let plain = theme("plain").at(ColorDepth::None).in_ascii();
-    let ascii = text(&crate::story::picture(&session, &ui, &plain, 80, 24));
+    let ascii = text(&crate::helpers::story::picture(&session, &ui, &plain, 80, 24));
     assert!(ascii.is_ascii(), "{ascii}");
 }

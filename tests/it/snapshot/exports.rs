@@ -1,7 +1,7 @@
 //! The output of other commands for a snapshot: tables, stacks, a trace, a comparison.
 
 use super::{as_json, pickle, snapshot};
-use crate::{pty::PROGRAM, torch};
+use crate::helpers::{terminal::PROGRAM, torch};
 use serde_json::Value;
 use std::{fs, path::Path, process::Command};
 

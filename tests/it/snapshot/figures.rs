@@ -207,7 +207,7 @@ fn rows_with_the_same_text_are_one_and_the_backward_pass_is_named() {
 }
 
 fn diff(a: &Path, b: &Path) -> String {
-    let output = Command::new(crate::pty::PROGRAM).arg("diff").args([a, b]).output().unwrap();
+    let output = Command::new(crate::helpers::terminal::PROGRAM).arg("diff").args([a, b]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 

@@ -1,7 +1,7 @@
 //! A run that ran out of memory and ended: what it would have needed is not in its trace.
 
 use super::{answered, whatif};
-use crate::torch::{self, Gpu};
+use crate::helpers::torch::{self, Gpu};
 use gpuwatch::facts::units::Bytes;
 
 #[test]

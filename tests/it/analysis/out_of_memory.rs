@@ -1,0 +1,212 @@
+//! What gpuwatch reports of out-of-memory errors without growth: each kind has its figures, its lines and its advice.
+
+use crate::{
+    analysis::step_time::recorded,
+    helpers::{
+        story::{GIB, MIB, Story, counters},
+        terminal::PROGRAM,
+        torch,
+    },
+    probe::{launch::Home, oom::machine, pytorch::script},
+};
+use gpuwatch::{
+    facts::event::{
+        Fact, Line,
+        wire::{Bye, Counters, Oom},
+    },
+    model::findings::{Finding, Kind, findings},
+};
+use serde_json::Value;
+use std::{collections::BTreeMap, fs, process::Command};
+
+/// Runs jobs, one after the other, beside a stranger; returns what `check` reports of the errors of each, and its exit
+/// code.
+fn reported(stranger: u64, jobs: &[&str]) -> (BTreeMap<String, Vec<Value>>, i32) {
+    let (gpu, home) = (machine(stranger), Home::new());
+    let mut command = gpu.command(PROGRAM);
+    command.args(["run", "--summary", "never", "--"]).arg(torch::python()).arg(script("errors.py"));
+    command.args(["--batch-size", "48", "--how"]).args(jobs).envs(home.variables()).env_remove("GPUWATCH_NVML_PATH");
+    let done = command.output().unwrap();
+    let out = String::from_utf8_lossy(&done.stdout);
+    let store = home.0.path().join("state/gpuwatch/recordings");
+    let mut files = fs::read_dir(store).unwrap().flatten().map(|it| it.path());
+    let file = files.find(|it| it.to_string_lossy().ends_with(".zst")).unwrap_or_else(|| panic!("{done:?}"));
+    let judged = gpu.command(PROGRAM).args(["check", "--json"]).arg(&file).envs(home.variables()).output().unwrap();
+    let json: Value = serde_json::from_slice(&judged.stdout).unwrap();
+    let found = json["findings"].as_array().unwrap();
+    let started = out.lines().filter_map(|it| serde_json::from_str::<Value>(it).ok());
+    let errors = started.map(|job| {
+        let own = found.iter().filter(|it| it["kind"] == "oom" && it["pid"] == job["pid"]);
+        (job["how"].as_str().unwrap().to_owned(), own.cloned().collect())
+    });
+    (errors.collect(), judged.status.code().unwrap())
+}
+
+/// All text of a finding.
+fn text(it: &Value) -> String {
+    let account = it["account"].as_array().unwrap().iter().map(|it| it.as_str().unwrap());
+    let all = [it["sentence"].as_str().unwrap_or_default()].into_iter().chain(account);
+    all.chain(it["advice"].as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// A job, the cause of its error, and what the report of it has to contain.
+pub(crate) const REPORTS: [(&str, &str, &[&str]); 11] = [
+    (
+        "retry_inside",
+        "failed-attempt",
+        &[
+            "Out of memory at errors.py:25 in Encoder.forward(): 2.29 GiB of the attempt that failed before are live",
+            "leave the `except` block before you retry",
+            "in the forward pass",
+        ],
+    ),
+    ("retry_kept", "failed-attempt", &["of the attempt that failed before are live", "keeps"]),
+    (
+        "retry_after",
+        "larger-inputs",
+        &["step 21 needed more than any before it", "gpuwatch fit --vary batch=1..48 -- ", "--batch-size '{batch}' "],
+    ),
+    (
+        "evaluation",
+        "outputs-gathered",
+        &["since step 25, without gradients and without another step", "key `scores` of dict `answers`", "`.cpu()`"],
+    ),
+    (
+        "joined",
+        "outputs-gathered",
+        &["errors.py:116 in joined()", "since step 25", "held by local `every` of joined()"],
+    ),
+    (
+        "collected",
+        "outputs-gathered",
+        &[
+            "errors.py:126 in Collected.add()",
+            "since step 25, without another step",
+            "held by attribute `rows` of Collected",
+        ],
+    ),
+    (
+        "stairs",
+        "tensors-retained",
+        &[
+            "rose by 660.0 MiB 4 times, once in about 15 steps, and never fell",
+            "list `history` (",
+            "local of stairs()",
+            "free what the epoch",
+        ],
+    ),
+    (
+        "cache",
+        "tensors-retained",
+        &["blocks of 2.93 MiB are live", "dict `known` (", "local of cache()", "bound `known`"],
+    ),
+    (
+        "longer",
+        "larger-inputs",
+        &["step 31 needed more than any before it", "the 30 steps before needed", "bound the size"],
+    ),
+    ("first", "oom", &["No step has fitted yet", "smaller batch or sequence", "--batch-size '{batch}' "]),
+    (
+        "weights",
+        "oom",
+        &[
+            "errors.py:171 in weights(): the parameters of the module do not fit",
+            "while a module is moved",
+            "gpuwatch fit -- ",
+        ],
+    ),
+];
+
+/// A stranger has 4 % of the device, which explains none of them.
+#[test]
+fn each_kind_of_error_is_explained_by_what_the_job_keeps() {
+    let (errors, code) = reported(160 * MIB, &REPORTS.map(|it| it.0));
+    assert_eq!(code, 1);
+    for (how, cause, words) in REPORTS {
+        let found =
+            errors[how].iter().find(|it| it["follows"].is_null()).unwrap_or_else(|| panic!("{how}: {errors:#?}"));
+        let text = text(found);
+        assert_eq!((&found["cause"], &found["severity"]), (&cause.into(), &"critical".into()), "{how}: {text}");
+        for it in words {
+            assert!(text.contains(it), "{how}: {it} is not in\n{text}");
+        }
+        assert!(text.contains("the request came from errors.py:"), "{how}: {text}");
+    }
+}
+
+#[test]
+fn errors_of_a_search_for_a_size_that_fits_are_one_line_of_information() {
+    let (errors, code) = reported(0, &["search", "tuner"]);
+    assert_eq!(code, 0, "{errors:#?}");
+    for (how, words) in [("search", "3 attempts ran out of memory at errors.py:25"), ("tuner", "1 attempt ran out of")]
+    {
+        let [found] = &errors[how][..] else { panic!("{how}: {errors:#?}") };
+        assert_eq!((&found["severity"], &found["cause"]), (&"info".into(), &"size-search".into()), "{how}");
+        assert!(text(found).contains(words), "{how}: {found:#}");
+    }
+}
+
+/// The errors of a story so far.
+fn found(story: &Story) -> Vec<Finding> {
+    findings(&story.session()).all.into_iter().filter(|it| it.kind == Kind::Oom).collect()
+}
+
+fn fails(story: &mut Story, step: Option<u64>) {
+    let at_us = story.wait(500_000).now;
+    story.line(0, Line::Oom(Oom { at_us, step, tried: Some(GIB), device_free: Some(MIB), ..Oom::default() }));
+}
+
+/// A rank that has failed three times before its first step.
+fn failing() -> Story {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
+    story.sample(0, 0, counters(20 * GIB, GIB));
+    for _ in 0..3 {
+        fails(&mut story, None);
+    }
+    story
+}
+
+#[test]
+fn an_early_error_of_a_running_job_is_open_until_steps_follow_or_the_job_ends() {
+    let severities = |story: &Story| found(story).iter().map(|it| it.severity.name()).collect::<Vec<_>>();
+    let mut story = failing();
+    assert_eq!(severities(&story), ["info"; 3], "it may be handled");
+    let mut ended = failing();
+    let at_us = ended.wait(1000).now;
+    ended.line(0, Line::Bye(Bye { at_us, reason: "exit".into(), ..Bye::default() }));
+    assert_eq!(severities(&ended)[0], "critical", "it was not");
+    let mut waiting = failing();
+    waiting.wait(61_000_000).add(Fact::Second);
+    assert_eq!(severities(&waiting)[0], "critical", "nothing happens any more");
+    // A server whose requests fail again and again searches nothing, however soon the next one fails.
+    let mut serving = failing();
+    for _ in 0..12 {
+        serving.wait(29_500_000);
+        fails(&mut serving, None);
+    }
+    assert_eq!(severities(&serving)[0], "critical", "every request fails");
+    for step in 1..=100 {
+        story.wait(100_000).sample(0, step, Counters { allocated_peak: Some(70 * GIB), ..counters(20 * GIB, GIB) });
+    }
+    let [searched] = &found(&story)[..] else { panic!("{:#?}", found(&story)) };
+    assert_eq!((searched.severity.name(), searched.cause.id(), searched.is_active()), ("info", "size-search", false));
+    assert!(searched.sentence.as_ref().unwrap().starts_with("3 attempts ran out of memory"), "{searched:#?}");
+    let sentence = |story: &Story| found(story).last().unwrap().sentence.clone().unwrap();
+    assert!(sentence(&story).ends_with("before the first step that fitted; no error came after it."), "{searched:#?}");
+    fails(&mut story, Some(100));
+    assert_eq!(severities(&story), ["critical", "info"], "an error after training has settled is none of the search");
+    assert!(sentence(&story).ends_with("before the first step that fitted."), "{}", sentence(&story));
+}
+
+/// The recorder ended with the machine, so nothing shows whether the job went on.
+#[test]
+fn a_run_whose_recording_ends_soon_after_an_early_error_is_not_judged() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("run.jsonl.zst");
+    recorded(&failing(), &file);
+    let output = Command::new(PROGRAM).args(["check", "--json"]).arg(&file).output().unwrap();
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let doubts = json["doubts"].to_string();
+    assert!(output.status.code() == Some(2) && doubts.contains("does not show whether the job handled it"), "{json:#}");
+}

@@ -1,0 +1,112 @@
+//! `gpuwatch diff` distinguishes a run that needs more memory from one that does not.
+
+use crate::{
+    commands::check::{HEALTHY, SCALARS, lines_of, write},
+    helpers::terminal::PROGRAM,
+    house::schemas,
+};
+use gpuwatch::facts::event::Line;
+use serde_json::Value;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+};
+
+/// A run of the corpus, in which everything was allocated once more for every hundredth.
+fn run(dir: &Path, name: &str, trace: &str, hundredths: u64) -> PathBuf {
+    let path = dir.join(name);
+    let lines = lines_of(trace, |line| {
+        if let Line::Sample(it) = line {
+            let counters = &mut it.counters;
+            let held = [&mut counters.allocated, &mut counters.reserved, &mut counters.allocated_peak];
+            for bytes in held.into_iter().flatten() {
+                *bytes += *bytes * hundredths / 100;
+            }
+        }
+    });
+    write(&path, &lines);
+    path
+}
+
+fn diff(arguments: &[&str], a: &Path, b: &Path) -> Output {
+    Command::new(PROGRAM).arg("diff").args(arguments).args([a, b]).output().unwrap()
+}
+
+fn figures(output: &Output) -> Value {
+    let compared = serde_json::from_slice(&output.stdout).unwrap();
+    schemas::check("diff", &compared);
+    compared
+}
+
+fn worse(output: &Output) -> Vec<String> {
+    let all = figures(output);
+    let figures = all["figures"].as_array().unwrap().iter().filter(|it| it["worse"] == true);
+    figures.map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_run_that_needs_more_fails_and_one_that_needs_as_much_passes() {
+    let home = tempfile::tempdir().unwrap();
+    let first = run(home.path(), "a.jsonl.zst", HEALTHY, 0);
+    let same = diff(&["--json"], &first, &first);
+    assert_eq!((same.status.code(), figures(&same)["verdict"].as_str()), (Some(0), Some("pass")));
+    assert!(figures(&same)["figures"].as_array().unwrap().iter().all(|it| it["a"] == it["b"]), "{same:?}");
+
+    let more = run(home.path(), "b.jsonl.zst", HEALTHY, 50);
+    let failed = diff(&["--json"], &first, &more);
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(worse(&failed), ["peak allocated", "peak reserved", "steady allocated"]);
+    assert_eq!(diff(&["--tolerance", "60%"], &first, &more).status.code(), Some(0));
+    assert_eq!(diff(&[], &more, &first).status.code(), Some(0), "less is not worse");
+    let text = String::from_utf8(diff(&[], &first, &more).stdout).unwrap();
+    let line = text.lines().find(|it| it.starts_with("steady allocated")).unwrap();
+    assert!(line.ends_with("more than tolerated") && line.contains('+'), "{text}");
+
+    let leak = run(home.path(), "c.jsonl.zst", SCALARS, 0);
+    let grows = diff(&["--json", "--tolerance", "100%"], &first, &leak);
+    assert!(worse(&grows).contains(&"growth".to_owned()), "{:?}", figures(&grows));
+    assert_eq!(grows.status.code(), Some(1));
+}
+
+#[test]
+fn runs_that_cannot_be_compared_do_not_pass() {
+    let home = tempfile::tempdir().unwrap();
+    let first = run(home.path(), "a.jsonl.zst", HEALTHY, 0);
+    let garbage = home.path().join("b.jsonl.zst");
+    fs::write(&garbage, "\u{1b}[2J").unwrap();
+    let refused = diff(&[], &first, &garbage);
+    let printed = String::from_utf8(refused.stdout).unwrap();
+    assert!(refused.status.code() == Some(2) && printed.starts_with("not compared: "), "{printed}");
+    let empty = home.path().join("c.jsonl.zst");
+    let lines = lines_of(HEALTHY, |_| ());
+    write(&empty, &[&lines[..2], &lines[lines.len() - 1..]].concat());
+    assert_eq!(diff(&[], &first, &empty).status.code(), Some(2));
+    assert_eq!(diff(&["--tolerance", "much"], &first, &first).status.code(), Some(2));
+}
+
+#[test]
+fn a_page_or_json_goes_into_a_new_file_with_the_same_exit_code() {
+    let home = tempfile::tempdir().unwrap();
+    let (first, more) = (run(home.path(), "a.jsonl.zst", HEALTHY, 0), run(home.path(), "b.jsonl.zst", HEALTHY, 50));
+    let into = |name: &str| {
+        let file = home.path().join(name);
+        let output = diff(&["-o", file.to_str().unwrap()], &first, &more);
+        let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.stdout.is_empty(), "{output:?}");
+        (output.status.code(), printed, fs::read_to_string(&file).unwrap())
+    };
+    let (code, printed, page) = into("page.html");
+    assert_eq!((code, printed.contains("wrote ")), (Some(1), true), "{printed}");
+    for part in
+        ["steady allocated", "more than tolerated", "a.jsonl.zst", "b.jsonl.zst", "<polyline", "needs more memory"]
+    {
+        assert!(page.contains(part), "{part}: {page}");
+    }
+    assert!(!page.contains("<script") && !page.contains("://"), "it needs no network: {page}");
+    let (code, _, json) = into("page.JSON");
+    schemas::check("diff", &serde_json::from_str(&json).unwrap());
+    assert_eq!(code, Some(1));
+    let (code, printed, same) = into("page.html");
+    assert!(code == Some(2) && printed.contains("exists already") && same == page, "{printed}");
+}

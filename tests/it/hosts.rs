@@ -1,0 +1,4 @@
+//! Events of this host and of others, on their way to a viewer.
+
+pub(crate) mod probes;
+pub(crate) mod stream;

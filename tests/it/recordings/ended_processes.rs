@@ -1,0 +1,299 @@
+//! Processes that have ended, and processes whose probe ended before them.
+
+use crate::helpers::story::{GIB, Story, counters, device, picture, text};
+use gpuwatch::{
+    facts::{
+        event::{
+            Fact, Line, ProbeId, ProcessInfo,
+            wire::{Bye, Device, Hello, Live, Oom, PROTOCOL},
+        },
+        units::{Bytes, Stamp},
+    },
+    model::{
+        analysis::ladder::Gap,
+        findings::{Findings, findings},
+        session::Session,
+    },
+    screen::{
+        theme::Theme,
+        ui::{Command, Focus, Screen, Ui},
+    },
+};
+
+const SECOND: u64 = 1_000_000;
+
+/// A probe of a process with this start.
+fn hello(pid: u32, start_us: u64) -> Line {
+    Line::Hello(Hello {
+        protocol: PROTOCOL,
+        pid,
+        start_us: Some(start_us),
+        framework: Some("torch".to_owned()),
+        argv: ["python", "train.py"].map(str::to_owned).to_vec(),
+        devices: vec![Device { ordinal: 0, uuid: Some(device(0).0), ..Device::default() }],
+        ..Hello::default()
+    })
+}
+
+fn begins(story: &mut Story, number: u32, pid: u32, start_us: u64) {
+    story.add(Fact::ProbeFound { probe: ProbeId(number), pid: Some(pid), socket: "/tmp/x.sock".into() });
+    story.line(number, hello(pid, start_us)).line(number, Line::Live(Live::default()));
+}
+
+fn ends(story: &mut Story, number: u32, reason: &str) {
+    story.line(number, Line::Bye(Bye { reason: reason.to_owned(), ..Bye::default() }));
+}
+
+/// A leaking job of 8 GiB on a device where the driver counts 10 GiB for it.
+fn leaking(story: &mut Story, number: u32, steps: std::ops::Range<u64>) {
+    for step in steps {
+        story.sample(number, step, counters(8 * GIB + step * (GIB / 64), GIB)).wait(SECOND);
+    }
+    story.device(0, 12 * GIB, &[(42, 10 * GIB)]);
+}
+
+fn drawn(session: &Session, ui: &Ui) -> String {
+    text(&picture(session, ui, &Theme::builtin("dusk").unwrap(), 120, 40))
+}
+
+fn others(found: &Findings) -> Option<Bytes> {
+    found.devices[0].ladder.by_gap().iter().find(|it| it.gap == Gap::Others).and_then(|it| it.bytes)
+}
+
+fn all() -> Ui {
+    Ui { focus: Focus::Processes, ..Ui::default() }
+}
+
+#[test]
+fn a_process_is_one_row_through_any_number_of_probes() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    for next in 1..4 {
+        ends(&mut story, next - 1, if next == 2 { "stop" } else { "detach" });
+        let session = story.session();
+        // Its allocator is not counted now; the driver still lists it.
+        assert!(session.probed(Some(&device(0))).is_empty() && session.as_it_ended().is_none());
+        assert_eq!(session.unprobed(None).iter().map(|it| it.1.pid).collect::<Vec<_>>(), [42]);
+        let found = findings(&session);
+        assert_eq!((others(&found), found.devices[0].processes.len()), (Some(Bytes(10 * GIB)), 0));
+        assert_eq!(found.devices[0].ladder.sum(), Bytes(140 * GIB));
+        let shown = drawn(&session, &all());
+        assert!(
+            shown.contains("probe ended:") && !shown.contains("contradict") && !shown.contains("full in"),
+            "{shown}"
+        );
+        assert!(!shown.contains("1 warning") && !shown.contains("1 critical"), "nobody sees whether it lasts: {shown}");
+        // The start that another clock computes differs a little.
+        begins(&mut story, next, 42, 7 * SECOND + u64::from(next) * 300_000);
+        leaking(&mut story, next, 1..60);
+        let session = story.session();
+        let probed = session.probed(None);
+        assert_eq!(probed.iter().map(|it| it.0.probe.0).collect::<Vec<_>>(), [next]);
+        assert!(session.unprobed(None).is_empty());
+        let found = findings(&session);
+        assert_eq!((others(&found), found.devices[0].processes.len()), (Some(Bytes(0)), 1));
+        assert!(found.devices[0].ladder.rungs.iter().all(|it| it.inconsistent.is_none()));
+        let shown = drawn(&session, &all());
+        assert!(!shown.contains("ended") && shown.matches("train.py").count() == 1, "{shown}");
+    }
+    // The process ends with its last probe: one row, as of any other.
+    ends(&mut story, 3, "exit");
+    story.device(0, 2 * GIB, &[]);
+    let session = story.session();
+    assert_eq!(session.probed(None).len(), 1);
+    assert!(drawn(&session, &all()).contains("ended: python train.py"));
+}
+
+#[test]
+fn a_process_that_ends_without_its_probe_has_ended() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    ends(&mut story, 0, "detach");
+    story.device(0, 2 * GIB, &[]);
+    let shown = drawn(&story.session(), &all());
+    assert!(shown.contains("ended: python") && !shown.contains("probe ended"), "{shown}");
+}
+
+#[test]
+fn another_process_with_the_same_pid_is_a_row_of_its_own() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    ends(&mut story, 0, "exit");
+    begins(&mut story, 1, 42, 700 * SECOND);
+    leaking(&mut story, 1, 1..9);
+    let session = story.session();
+    assert_eq!(session.probed(None).iter().map(|it| it.0.probe.0).collect::<Vec<_>>(), [1, 0]);
+    // A probe that is found again is the same probe.
+    story.add(Fact::ProbeGone { probe: ProbeId(1), why: "the connection was reset".into() });
+    begins(&mut story, 1, 42, 700 * SECOND);
+    assert_eq!(story.session().probed(None).len(), 2);
+}
+
+#[test]
+fn a_process_that_rests_or_has_ended_has_no_countdown() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    let shown = |story: &Story, screen| drawn(&story.session(), &Ui { screen, ..all() });
+    assert!(shown(&story, Screen::Overview).contains("full in") && shown(&story, Screen::Alerts).contains("full in"));
+    // A cell of a notebook that has ended: the process stays.
+    story.wait(30 * SECOND).device(0, 12 * GIB, &[(42, 10 * GIB)]);
+    let overview = shown(&story, Screen::Overview);
+    assert!(!overview.contains("full in") && overview.contains("tensors-retained"), "{overview}");
+    assert!(shown(&story, Screen::Alerts).contains("at that pace full in"));
+    ends(&mut story, 0, "exit");
+    assert!(!shown(&story, Screen::Overview).contains("full in"));
+    let process = shown(&story, Screen::Process);
+    assert!(!process.contains("w which line") && !process.contains("K signal"), "{process}");
+}
+
+#[test]
+fn an_ended_process_is_cleared_by_a_key_and_by_itself() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    ends(&mut story, 0, "exit");
+    story.device(0, 2 * GIB, &[]);
+    let mut ui = all();
+    let shown = |story: &Story, ui: &Ui| drawn(&story.session(), ui);
+    let is_listed =
+        |shown: &str| (shown.contains("train.py"), shown.contains("1 critical") || shown.contains("1 warning"));
+    assert_eq!(is_listed(&shown(&story, &ui)), (true, true), "it has just ended");
+    ui.update(Command::Clear, &story.session());
+    assert_eq!(ui.status.take().as_deref(), Some("1 process cleared that had ended"));
+    let cleared = shown(&story, &ui);
+    assert_eq!(is_listed(&cleared), (false, false), "{cleared}");
+    assert!(cleared.contains("processes on GPU 0: 0"), "{cleared}");
+    ui.screen = Screen::Alerts;
+    assert!(shown(&story, &ui).contains("0 open, 1 ended"));
+    ui.update(Command::Clear, &story.session());
+    assert_eq!(ui.status.take().as_deref(), Some("nothing that has ended is listed"));
+    // A view that was frozen earlier clears nothing back.
+    let mut earlier = story.session();
+    earlier.now = Stamp(SECOND);
+    ui.update(Command::Clear, &earlier);
+    assert!(!is_listed(&shown(&story, &Ui { screen: Screen::Overview, ..ui.clone() })).0);
+    // Another one that ends later is listed.
+    begins(&mut story, 1, 43, 900 * SECOND);
+    story.sample(1, 1, counters(GIB, GIB)).wait(SECOND);
+    ends(&mut story, 1, "exit");
+    ui.screen = Screen::Overview;
+    assert!(is_listed(&shown(&story, &ui)).0);
+    story.wait(400 * SECOND).device(0, 2 * GIB, &[]);
+    assert_eq!(is_listed(&shown(&story, &all())), (false, false), "long ago");
+}
+
+/// `gpuwatch_probe.stop()` at the end of a script.
+#[test]
+fn a_job_that_ends_its_probe_itself_keeps_its_alerts() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    ends(&mut story, 0, "stop");
+    story.device(0, 2 * GIB, &[]);
+    let session = story.session();
+    assert!(session.as_it_ended().is_some());
+    let shown = drawn(&session, &all());
+    assert!(shown.contains("1 critical") || shown.contains("1 warning"), "{shown}");
+}
+
+#[test]
+fn an_error_stays_open_until_the_user_clears_it() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    story.line(0, Line::Oom(Oom { step: Some(8), tried: Some(GIB), ..Oom::default() }));
+    ends(&mut story, 0, "exit");
+    story.wait(400 * SECOND).device(0, 2 * GIB, &[]);
+    let session = story.session();
+    let mut ui = all();
+    let shown = drawn(&session, &ui);
+    assert!(shown.contains("1 critical") && shown.contains("processes on GPU 0: 0"), "{shown}");
+    // Its process is listed as long as it is selected.
+    for command in [Command::Alerts, Command::Open] {
+        ui.update(command, &session);
+    }
+    assert_eq!((ui.screen, ui.process(&session).map(|it| it.0.probe)), (Screen::Process, Some(ProbeId(0))));
+    ui.update(Command::Back, &session);
+    ui.update(Command::Back, &session);
+    ui.update(Command::Clear, &session);
+    let shown = drawn(&session, &ui);
+    assert!(!shown.contains("1 critical") && shown.contains("processes on GPU 0: 0"), "{shown}");
+}
+
+#[test]
+fn a_process_that_holds_memory_is_listed_however_long_ago_its_connection_broke() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    story.add(Fact::ProbeGone { probe: ProbeId(0), why: "the connection was reset".into() });
+    story.wait(400 * SECOND).device(0, 12 * GIB, &[(42, 10 * GIB)]);
+    let mut ui = all();
+    ui.update(Command::Clear, &story.session());
+    assert_eq!(ui.status.take().as_deref(), Some("nothing that has ended is listed"));
+    assert!(drawn(&story.session(), &ui).contains("lost: python train.py"));
+}
+
+#[test]
+fn an_alert_of_an_earlier_probe_leads_to_its_process() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    ends(&mut story, 0, "detach");
+    begins(&mut story, 1, 42, 7 * SECOND);
+    story.sample(1, 1, counters(8 * GIB, GIB));
+    let mut ui = Ui { screen: Screen::Alerts, ..Ui::default() };
+    ui.update(Command::Open, &story.session());
+    assert_eq!(ui.process(&story.session()).map(|it| it.0.probe), Some(ProbeId(1)));
+    assert_eq!(ui.screen, Screen::Process);
+}
+
+#[test]
+fn a_zombie_is_named_with_its_parent_and_offered_nothing() {
+    let mut story = Story::default();
+    let argv = ["python", "ddp.py"].map(Into::into).to_vec();
+    let info = ProcessInfo { pid: 42, argv, parent: Some(17), ..ProcessInfo::default() };
+    story.add(Fact::Process(info.clone())).device(0, 12 * GIB, &[(42, 10 * GIB)]);
+    let shown = |story: &Story| drawn(&story.session(), &all());
+    assert!(shown(&story).contains("no probe yet: P, or gpuwatch attach 42, or gpuwatch run -- python ddp.py"));
+    // A rank is started by its launcher, and a control character cannot be pasted.
+    let strange = vec!["python".into(), "a\u{1b}b.py".into()];
+    for it in [ProcessInfo { rank: true, ..info.clone() }, ProcessInfo { argv: strange, ..info.clone() }] {
+        story.add(Fact::Process(it));
+        let shown = shown(&story);
+        assert!(shown.contains("gpuwatch attach 42") && !shown.contains("gpuwatch run"), "{shown}");
+    }
+    story.add(Fact::Process(ProcessInfo { ended: true, ..info }));
+    let shown = shown(&story);
+    assert!(shown.contains("zombie of pid 17: python") && !shown.contains("gpuwatch attach"), "{shown}");
+    for command in [Command::Signal, Command::Attach] {
+        let mut ui = all();
+        ui.update(command, &story.session());
+        let words =
+            "pid 42 has ended: no signal and no probe reach it; it is listed until its parent, pid 17, waits for it";
+        assert_eq!((ui.status.as_deref(), ui.request), (Some(words), None));
+    }
+}
+
+#[test]
+fn users_are_shown_as_soon_as_there_are_several() {
+    let mut story = Story::default();
+    let info = |pid, user: &str| Fact::Process(ProcessInfo { pid, user: user.into(), ..ProcessInfo::default() });
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    story.device(0, 12 * GIB, &[(42, 10 * GIB), (43, GIB)]).add(info(42, "ada")).add(info(43, "ada"));
+    assert!(!drawn(&story.session(), &all()).contains("user"));
+    story.add(info(43, "grace"));
+    let shown = drawn(&story.session(), &all());
+    assert!(shown.contains("user") && shown.contains("grace") && shown.contains("ada"), "{shown}");
+    // Nothing works on the device for two minutes.
+    for _ in 0..120 {
+        story.wait(SECOND).device(0, GIB, &[(42, 10 * GIB), (43, GIB)]);
+    }
+    let shown = drawn(&story.session(), &all());
+    let row = shown.lines().find(|it| it.contains("grace")).unwrap_or_default();
+    assert!(shown.contains("idle") && (row.contains("119 s") || row.contains("2 min")), "{shown}");
+}
