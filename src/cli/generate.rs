@@ -118,7 +118,7 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
     if is_program {
         text.push_str(".SH KEYS\n");
         // Writing to a string cannot fail.
-        for section in keys::sheet::sections() {
+        for section in keys::sections() {
             let _ = writeln!(text, ".SS {}", roff(section.title));
             for (keys, help) in section.keys {
                 let _ = write!(text, ".TP\n\\fB{}\\fR\n{}\n", roff(keys), roff(help));

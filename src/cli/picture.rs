@@ -19,8 +19,8 @@ use crate::{
         theme::Theme,
         ui::{
             Focus, Scope, Screen, Ui,
-            cluster::{ClusterUi, Shape},
-            snapshot::SnapshotUi,
+            cluster_ui::{ClusterUi, Shape},
+            snapshot_ui::SnapshotUi,
         },
         view,
     },

@@ -1,6 +1,6 @@
 //! Flags of a screenshot: which screen, its size, its file.
 
-use crate::screen::ui::snapshot::Page;
+use crate::screen::ui::snapshot_ui::Page;
 use clap::ValueEnum;
 use std::{path::PathBuf, str::FromStr};
 

@@ -17,7 +17,7 @@ use crate::{
         effects::{Effects, Options},
         event_loop::{self, End, FRAME_AT_LEAST, View},
         term::Screen,
-        ui::{Ui, cluster::ClusterUi},
+        ui::{Ui, cluster_ui::ClusterUi},
     },
     sources,
 };

@@ -9,7 +9,10 @@ use crate::{
     hosts::requests::Requests,
     screen::{
         hands::Hands,
-        ui::{Ui, signal::Dialog, start::Starting},
+        ui::{
+            Ui,
+            process_actions::{Dialog, Starting},
+        },
     },
 };
 use std::collections::BTreeSet;

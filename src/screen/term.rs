@@ -2,24 +2,28 @@
 
 /// The terminal's background.
 mod background;
-/// The clipboard.
-mod clipboard;
 /// Restores the terminal after an abort.
 mod crash;
 /// What the user types.
 mod inputs;
-/// The terminal's colours and attributes.
-mod pen;
-/// The terminal's replies.
-mod replies;
 /// What the terminal shows.
 mod shown;
 /// Writes changed cells.
 mod writer;
 
-use crate::screen::theme::{Background, ColorDepth};
-use crossterm::terminal::{disable_raw_mode, enable_raw_mode};
-pub use inputs::Inputs;
+pub use crate::screen::term::inputs::Inputs;
+use crate::{
+    facts::text::Foreign,
+    screen::{
+        term::{shown::Picture, writer::Writer},
+        theme::{Background, ColorDepth},
+    },
+};
+use crossterm::{
+    Command,
+    clipboard::CopyToClipboard,
+    terminal::{disable_raw_mode, enable_raw_mode},
+};
 use ratatui::{buffer::Buffer, layout::Rect};
 use rustix::{
     process::{Signal, kill_current_process_group},
@@ -28,7 +32,6 @@ use rustix::{
         tcsetattr,
     },
 };
-use shown::Picture;
 use std::{
     env,
     fs::File,
@@ -41,7 +44,6 @@ use std::{
     },
     thread,
 };
-use writer::Writer;
 
 static TAKEN: AtomicBool = AtomicBool::new(false);
 static HOOK: Once = Once::new();
@@ -113,7 +115,7 @@ impl Screen {
     /// # Errors
     /// Fails if the terminal is gone.
     pub fn copy(&mut self, text: &str) -> io::Result<()> {
-        self.to.send(&clipboard::sequence(text))
+        self.to.send(&sequence(text))
     }
 
     /// Draws the next frame completely, whatever the terminal shows.
@@ -275,6 +277,21 @@ fn is_ascii_locale(locale: Option<&str>) -> bool {
     locale.is_some_and(|it| !it.to_ascii_lowercase().replace('-', "").contains("utf8"))
 }
 
+/// Most bytes sent; terminals drop longer sequences completely.
+const BYTES_MAX: usize = 8 << 10;
+
+/// Returns the sequence that copies a text: escaped, so that pasting it presses no key, and cut between characters.
+fn sequence(text: &str) -> String {
+    let mut clean = Foreign::new(text).to_string();
+    while clean.len() > BYTES_MAX {
+        clean.pop();
+    }
+    let mut out = String::new();
+    // Writing into a String cannot fail.
+    let _ = CopyToClipboard::to_clipboard_from(clean).write_ansi(&mut out);
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,5 +324,13 @@ mod tests {
         ] {
             assert_eq!(is_ascii_locale(locale), ascii, "{locale:?}");
         }
+    }
+
+    #[test]
+    fn copied_text_presses_no_key_and_has_an_end() {
+        assert_eq!(sequence("foobar"), "\x1b]52;c;Zm9vYmFy\x1b\\");
+        assert_eq!(sequence("a\r\x1b[A"), sequence("a\\u{d}\\u{1b}[A"));
+        let long = sequence(&"训".repeat(BYTES_MAX));
+        assert!(long.len() <= BYTES_MAX.div_ceil(3) * 4 + 12 && long.is_ascii(), "{}", long.len());
     }
 }

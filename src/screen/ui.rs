@@ -1,48 +1,34 @@
 //! The state of the user interface: selection, screen, freeze. No facts, no clock.
 
-/// Commands other than moving.
-mod act;
 /// Alerts as rows.
-pub mod alerts;
-/// Selects a default before the user does.
-mod attention;
+pub mod alert_list;
 /// The screen of many machines.
-pub mod cluster;
-/// Commands of many machines.
-mod cluster_command;
+pub mod cluster_ui;
 /// Commands and requests.
 mod command;
-/// Which alerts to expect.
-mod expecting;
-/// The filter of the process list.
-pub mod filter;
 /// Mouse events.
 pub mod mouse;
 /// The order of rows.
 pub mod order;
 /// The presets of the overview.
 pub mod preset;
+/// The question before something is started at a process.
+pub mod process_actions;
 /// The rows of the process list.
 pub mod rows;
 /// The rungs of the ladder as rows.
 mod rungs;
-/// The menu of signals.
-pub mod signal;
-/// Requests captures.
-mod sites;
 /// The view of a memory snapshot.
-pub mod snapshot;
-/// Commands of memory snapshots.
-mod snapshot_command;
-/// What the view is of.
-mod source;
-/// The question before something is started at a process.
-pub mod start;
+pub mod snapshot_ui;
 /// The part of a run that the timeline shows.
-pub mod timeline;
+pub mod timeline_range;
 /// The process list as a tree.
 pub mod tree;
 
+pub use crate::screen::ui::{
+    alert_list::{Expecting, Extent},
+    command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Start, Subject},
+};
 use crate::{
     facts::{event::DeviceId, text::Foreign, units::Stamp},
     model::{
@@ -50,26 +36,23 @@ use crate::{
         analysis::{
             cause::Cause,
             ladder::{Gap, GapSet},
+            severity::Severity,
         },
-        findings::Identity,
+        findings::{Finding, Findings, Identity},
         session::Session,
     },
+    screen::ui::{
+        alert_list::{Allowing, Sight},
+        mouse::Grab,
+        order::Order,
+        preset::Preset,
+        process_actions::{Dialog, Starting},
+        rows::{Filter, RowId},
+        timeline_range::Section,
+        tree::Listing,
+    },
 };
-use alerts::{Allowing, Sight};
-pub use attention::Attention;
-pub use command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Start, Subject};
-pub use expecting::{Expecting, Extent};
-use filter::Filter;
-use mouse::Grab;
-use order::Order;
-use preset::Preset;
-use rows::RowId;
-use signal::Dialog;
-pub use source::{Machine, Source};
-use start::Starting;
 use std::time::Duration;
-use timeline::Section;
-use tree::Listing;
 
 /// The screens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -379,4 +362,121 @@ fn moved(motion: Motion, here: usize) -> usize {
         Motion::Last => usize::MAX,
         Motion::First | Motion::Left | Motion::Right => 0,
     }
+}
+
+/// The source of the view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Live events.
+    #[default]
+    Live,
+    /// Recordings; their keys come first.
+    Replay,
+    /// A memory snapshot, which has screens of its own.
+    Snapshot,
+    /// Many machines, which have a screen of their own.
+    Cluster,
+    /// The recordings of many machines, on the same screen.
+    Recordings,
+    /// The figures of many machines in a store, on the same screen.
+    Store,
+}
+
+/// Another machine that the view is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Its place in the list of machines.
+    pub node: usize,
+    /// Its name.
+    pub host: Foreign,
+    /// Why its events do not arrive; `None` if they do.
+    pub trouble: Option<Foreign>,
+}
+
+impl Ui {
+    /// Returns whether it plays recordings.
+    pub fn is_replay(&self) -> bool {
+        matches!(self.source, Source::Replay | Source::Recordings)
+    }
+
+    /// Returns ` on NAME` if the view is of another machine.
+    pub fn on_machine(&self) -> String {
+        self.machine.as_ref().map_or_else(String::new, |it| format!(" on {}", it.host))
+    }
+
+    /// Returns whether the view is of a memory snapshot.
+    pub fn is_snapshot(&self) -> bool {
+        self.source == Source::Snapshot
+    }
+
+    /// Returns whether the view is of many machines.
+    pub fn is_of_many(&self) -> bool {
+        matches!(self.source, Source::Cluster | Source::Recordings | Source::Store)
+    }
+
+    /// Returns whether the view has the screens of one machine.
+    pub fn is_of_one(&self) -> bool {
+        matches!(self.source, Source::Live | Source::Replay)
+    }
+}
+
+/// A device, and the process on it that a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attention {
+    device: DeviceId,
+    row: Option<RowId>,
+}
+
+impl Ui {
+    /// Selects the worst open finding while the user has selected nothing, and notes which rungs have bytes. Call it
+    /// before each live frame.
+    pub fn attend(&mut self, session: &Session, findings: &Findings) {
+        self.note_rungs(findings);
+        // Information about processes without a probe draws no attention from those that train.
+        let draws = |it: &&Finding| it.probe.is_some() || it.severity > Severity::Info;
+        let open = findings.all.iter().filter(|it| !it.is_allowed() && self.is_open(it, session)).filter(draws);
+        self.attention = open.filter(|_| self.is_free()).find_map(|it| subject(it, session));
+    }
+
+    /// Returns what needs attention, if the user has selected nothing.
+    fn attended(&self) -> Option<&Attention> {
+        self.attention.as_ref().filter(|_| self.is_free())
+    }
+
+    fn is_free(&self) -> bool {
+        self.device.is_none() && self.held.is_none()
+    }
+
+    /// Keeps the current selection, so that a command about it does not act on something else.
+    fn settle(&mut self, command: Command) {
+        let is_aside = matches!(
+            command,
+            Command::Quit
+                | Command::Suspend
+                | Command::Help
+                | Command::Back
+                | Command::Freeze
+                | Command::Alerts
+                | Command::Slower
+                | Command::Faster
+                | Command::Theme
+                | Command::Redraw
+                | Command::Replay(_)
+        );
+        if !is_aside && let Some(it) = self.attended().cloned() {
+            (self.device, self.held) = (Some(it.device), it.row);
+        }
+    }
+}
+
+/// Returns the device and the process of a finding; for host memory, the first device of the process.
+fn subject(it: &Finding, session: &Session) -> Option<Attention> {
+    let first = || it.process(session)?.devices.first();
+    let device = it.device.clone().or_else(|| Some(first()?.device.clone()))?;
+    let Some(probe) = it.probe else {
+        let row = it.pid.map(|pid| RowId::Unprobed(pid, device.clone()));
+        return Some(Attention { device, row });
+    };
+    let ordinal = it.ordinal.or_else(|| first().filter(|on| on.device == device).map(|on| on.ordinal));
+    Some(Attention { device, row: ordinal.map(|ordinal| RowId::Probed(probe, ordinal)) })
 }

@@ -2,14 +2,12 @@
 
 /// All findings, the open ones in detail.
 mod alerts;
-/// Replaces symbols if only ASCII can be drawn.
-mod ascii;
 /// Formats figures and foreign text for a given width.
 mod cells;
 /// Many machines.
 pub mod cluster;
-/// What is there and what is missing, on a machine without a device.
-mod contact;
+/// Columns that fit.
+mod columns;
 /// The course of a device's metrics.
 mod course;
 /// The line that allocates what grows, and its holder.
@@ -18,12 +16,10 @@ mod culprit;
 mod device;
 /// The device list.
 mod devices;
-/// The explanation of a cause, and the question before an alert is allowed.
-mod explain;
+/// The menu of signals.
+mod dialogs;
 /// The line of keys.
 mod footer;
-/// Unused part of reserved memory.
-mod gauge;
 /// Growth of memory.
 mod growth;
 /// The first line.
@@ -34,37 +30,27 @@ mod help;
 mod ladder;
 /// Messages that need attention now.
 mod messages;
-/// A box over everything else.
-mod over;
 /// Devices, the selected one's ladder, its growth, its processes.
 mod overview;
-/// How long steps take, as bars.
-mod pace;
-/// The position of a replay, instead of the line of keys.
-mod playback;
-/// The overview of every preset but that of memory.
-mod preset;
 /// One process on one device.
 mod process;
 /// The processes of a device.
 mod processes;
 /// Scrolling.
 mod scroll;
-/// The menu of signals.
-mod signal;
 /// A memory snapshot.
 pub mod snapshot;
-/// The question before something is started at a process.
-mod start;
-/// Columns that fit.
-mod table;
+/// How long steps take, as bars.
+mod step_times;
 /// The run of a process.
 mod timeline;
 /// Descriptions of findings.
 mod verdict;
 
+pub use crate::screen::view::scroll::Scrolled;
 use crate::{
     model::{
+        analysis::ladder::Gap,
         findings::{DeviceFindings, Finding, Findings, Identity, ProcessFindings},
         session::{
             Session,
@@ -92,8 +78,6 @@ use ratatui::{
     text::{Line, Span},
     widgets::Widget,
 };
-pub use scroll::Scrolled;
-use scroll::scrolled;
 use std::cell::RefCell;
 
 /// The results of a frame, for scrolling and clicks.
@@ -142,12 +126,12 @@ pub fn paint(
     buffer.set_style(area, context.style(Role::Text));
     let scrolled = arrange(buffer, area, context);
     let help_most =
-        if context.ui.help { help::draw(buffer, area, context) } else { explain::draw(buffer, area, context) };
-    signal::draw(buffer, area, context);
-    explain::question(buffer, area, context);
-    start::draw(buffer, area, context);
+        if context.ui.help { help::draw(buffer, area, context) } else { help::draw_explain(buffer, area, context) };
+    dialogs::draw(buffer, area, context);
+    help::question(buffer, area, context);
+    dialogs::draw_start(buffer, area, context);
     if context.theme.is_ascii() {
-        ascii::draw(buffer, area);
+        draw_ascii(buffer, area);
     }
     Drawn { scrolled, help_most, columns: 0, regions: context.regions.take(), focus: context.focus() }
 }
@@ -240,7 +224,9 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
     let footed = area.height >= 8 || footer::has_text(context);
     header::draw(buffer, take(&mut rest, 1), context, footed && context.progress.is_none());
     if context.progress.is_some() {
-        playback::draw(buffer, &mut rest, area.height, context, |buffer, row| footer::keys(buffer, row, context));
+        header::draw_playback(buffer, &mut rest, area.height, context, |buffer, row| {
+            footer::keys(buffer, row, context)
+        });
     } else if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };
         rest.height = rest.height.saturating_sub(1);
@@ -254,7 +240,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
     let lines = messages::lines(&messages::messages(context), usize::from(area.width), room, key_to_more(context));
     messages::draw(buffer, take(&mut rest, lines.len()), &lines, context);
     if context.session.devices.is_empty() && context.ui.screen != Screen::Alerts {
-        contact::draw(buffer, rest, context);
+        overview::draw_no_device(buffer, rest, context);
         return Scrolled::default();
     }
     // The opened screen is about one device, which is named in one line.
@@ -346,4 +332,47 @@ fn heading(name: &str, width: usize, context: &RenderContext) -> Line<'static> {
 /// Returns the displayed name of a device: `GPU 0`, or the ordinal in its process.
 fn device_name(device: &Device) -> String {
     device.index.map_or_else(|| cells::raw(&device.id.0), |index| format!("GPU {index}"))
+}
+
+/// Replaces every non-ASCII symbol by the most similar ASCII one.
+fn draw_ascii(buffer: &mut Buffer, area: Rect) {
+    for position in area.positions() {
+        if let Some(cell) = buffer.cell_mut(position)
+            && !cell.symbol().is_ascii()
+        {
+            let plain = plain(cell.symbol());
+            cell.set_char(plain);
+        }
+    }
+}
+
+fn plain(symbol: &str) -> char {
+    let sign = symbol.chars().next().unwrap_or(' ');
+    let mut rows = Gap::ALL.iter().map(|it| it.row());
+    if let Some(row) = rows.find(|it| it.colourless == sign) {
+        return row.ascii;
+    }
+    match sign {
+        '–' | '─' | '⠤' | '⠒' => '-',
+        '│' | '╵' | '⡇' | '▏' => '|',
+        '█' | '▇' | '▆' => '#',
+        '▅' | '▄' | '━' => '=',
+        '▃' | '▂' | '▁' => '_',
+        '⋮' => ':',
+        '◇' | '┌' | '┐' | '└' | '┘' => '+',
+        '⣀' => '.',
+        '⠉' => '\'',
+        '×' => 'x',
+        '▸' | '→' | '▶' => '>',
+        '●' => 'O',
+        '◆' => '!',
+        '◎' => '@',
+        '✕' => 'X',
+        '≈' | '…' => '~',
+        '°' => ' ',
+        '↑' | '▲' => '^',
+        '↓' | '▾' => 'v',
+        '←' => '<',
+        _ => '?',
+    }
 }

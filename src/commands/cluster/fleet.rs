@@ -14,7 +14,7 @@ use crate::{
         effects::{Effects, Options},
         event_loop::{self, End, FRAME_AT_LEAST},
         term::Screen,
-        ui::{Ui, cluster::ClusterUi},
+        ui::{Ui, cluster_ui::ClusterUi},
         view::{self, Drawn},
     },
     sources,

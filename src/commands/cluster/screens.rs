@@ -12,7 +12,7 @@ use crate::{
         term::Screen,
         ui::{
             Machine, Request, Source, Ui,
-            cluster::{ClusterUi, Opening},
+            cluster_ui::{ClusterUi, Opening},
             preset::Preset,
             rows::RowId,
         },

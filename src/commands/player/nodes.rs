@@ -10,7 +10,7 @@ use crate::{
         effects::{Effects, Options},
         event_loop::{self, End, FASTEST, FRAME_AT_LEAST, View},
         term::Screen,
-        ui::{Request, Ui, cluster::ClusterUi},
+        ui::{Request, Ui, cluster_ui::ClusterUi},
     },
     storage::replay::{Progress, cache, nodes::Recorded, recording_set::RecordingSet, together::Together},
 };

@@ -7,7 +7,7 @@ use crate::{
         effects::{Effects, Options},
         event_loop::{self, End, FASTEST, FRAME_AT_LEAST, View},
         term::Screen,
-        ui::{Ui, snapshot::SnapshotUi},
+        ui::{Ui, snapshot_ui::SnapshotUi},
         view::{self, Drawn},
     },
     storage::pickle::{Fault, Progress},

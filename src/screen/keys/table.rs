@@ -4,8 +4,8 @@ use super::{Binding, CONTROL, Group, NONE, Place, SHIFT};
 use crate::{
     screen::ui::{
         Chart, Command, Edit, Extent, Motion,
-        cluster::ClusterCommand,
-        snapshot::{Page, SnapshotCommand},
+        cluster_ui::ClusterCommand,
+        snapshot_ui::{Page, SnapshotCommand},
     },
     storage::replay::Command as Replay,
 };

@@ -1,16 +1,16 @@
 //! Every key in the table has one meaning in each place.
 
 use super::*;
-use crate::storage::replay::Command as Replay;
 use crate::{
     facts::text::Foreign,
     screen::ui::{
         Motion, Source, Start,
-        alerts::Allowing,
-        signal::Dialog,
-        snapshot::{Page, SnapshotCommand},
-        start::Starting,
+        alert_list::Allowing,
+        cluster_ui,
+        process_actions::{Dialog, Starting},
+        snapshot_ui::{Page, SnapshotCommand},
     },
+    storage::replay::Command as Replay,
 };
 use std::collections::HashSet;
 
@@ -98,7 +98,7 @@ fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
 
 #[test]
 fn keys_of_many_machines_come_first_and_those_of_one_machine_do_nothing() {
-    use crate::screen::ui::cluster::ClusterCommand;
+    use cluster_ui::ClusterCommand;
 
     let key = |code| command(KeyEvent::new(code, NONE), &ui(Place::Cluster));
     assert_eq!(key(KeyCode::Char('m')), Some(Command::Cluster(ClusterCommand::Map)));
@@ -112,7 +112,7 @@ fn keys_of_many_machines_come_first_and_those_of_one_machine_do_nothing() {
 
 #[test]
 fn recordings_of_many_machines_have_a_replays_keys_where_the_screen_has_none() {
-    use crate::screen::ui::cluster::ClusterCommand;
+    use cluster_ui::ClusterCommand;
 
     let ui = ui(Place::Recordings);
     let key = |code| command(KeyEvent::new(code, NONE), &ui);

@@ -3,11 +3,11 @@
 //! The question is OSC 11 of xterm. Terminals reply in order, so the reply to a second question, which all of them
 //! know (DA1), ends the wait at one that does not know the first.
 
-use super::{
-    inputs::Inputs,
-    replies::{Replies, Topic},
+use super::inputs::Inputs;
+use crate::screen::{
+    term::inputs::{Replies, Topic},
+    theme::Background,
 };
-use crate::screen::theme::Background;
 use rustix::{
     event::{PollFd, PollFlags, poll},
     io::{Errno, read},

@@ -3,7 +3,8 @@
 //! In place of the second buffer of ratatui's `Terminal`, which for 200×50 cells takes half a megabyte, and a fifth of
 //! the CPU time of a frame to compare.
 
-use super::{pen::Pen, writer};
+use super::writer;
+use crate::screen::term::writer::Pen;
 use ratatui::{
     buffer::{Buffer, Cell, CellWidth},
     layout::Rect,

@@ -1,9 +1,20 @@
 //! Parses a theme's file: a palette, a style for each role, and the theme that it inherits from.
 
-use super::{ROLES, Role};
-use crate::facts::text::{Foreign, nearest};
+use crate::{
+    facts::text::{Foreign, nearest},
+    screen::theme::{ROLES, Role, Theme, names},
+    storage::input,
+};
+use etcetera::{BaseStrategy, choose_base_strategy};
 use ratatui::style::{Color, Modifier, Style};
-use std::{collections::BTreeMap, ops::Range, str::FromStr};
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    fs,
+    ops::Range,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -219,4 +230,173 @@ impl Reader {
 
 fn quoted(text: &str) -> Foreign {
     Foreign::new(text.chars().take(QUOTED).collect::<String>())
+}
+
+/// Most bytes of a file: far more than users write.
+const BYTES_MAX: u64 = 1 << 16;
+
+/// Most user themes listed.
+const LISTED: usize = 12;
+
+/// Finds a theme by name, the user's own first, or by path: with a `/` in it or `.toml` at its end.
+///
+/// # Errors
+/// Fails if there is none, or if its file has an error.
+pub fn find(name: &str) -> Result<Theme, Fault> {
+    if let Some(builtin) = Theme::builtin(name).filter(|_| own(name).is_none_or(|it| !it.is_file())) {
+        return Ok(builtin);
+    }
+    let found = source(name).map_err(|what| Fault { file: Foreign::new(name), line: None, what })?;
+    let title = Path::new(name).file_stem().map_or_else(|| name.into(), |it| it.to_string_lossy().into_owned());
+    let asking = RefCell::new(title.clone());
+    let parent = |parent: &str| {
+        // A user theme with a built-in one's name inherits from that one.
+        let is_same = asking.replace(parent.to_owned()) == parent;
+        if is_same { builtin(parent) } else { source(parent) }
+    };
+    Ok(Theme::made(&title, read(found, parent)?))
+}
+
+/// Returns the names of all themes.
+pub fn all() -> Vec<String> {
+    let entries = directory().and_then(|it| fs::read_dir(it).ok()).into_iter().flatten().flatten();
+    let mut own: Vec<String> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "toml"))
+        .filter_map(|it| Some(it.file_stem()?.to_string_lossy().into_owned()))
+        .filter(|it| names().all(|name| name != it))
+        .take(LISTED)
+        .collect();
+    own.sort();
+    names().map(str::to_owned).chain(own).collect()
+}
+
+fn directory() -> Option<PathBuf> {
+    Some(choose_base_strategy().ok()?.config_dir().join("gpuwatch").join("themes"))
+}
+
+fn is_path(name: &str) -> bool {
+    name.contains('/') || Path::new(name).extension().is_some_and(|it| it == "toml")
+}
+
+fn own(name: &str) -> Option<PathBuf> {
+    if is_path(name) { Some(PathBuf::from(name)) } else { Some(directory()?.join(format!("{name}.toml"))) }
+}
+
+pub(super) fn builtin(name: &str) -> Result<Source, String> {
+    let (_, text) = crate::screen::theme::BUILTIN.iter().find(|it| it.0 == name).ok_or_else(|| unknown(name))?;
+    Ok(Source { file: format!("themes/{name}.toml").as_str().into(), text: (*text).to_owned() })
+}
+
+/// Returns the text of a theme from its file or from the program.
+fn source(name: &str) -> Result<Source, String> {
+    let Some(path) = own(name).filter(|it| is_path(name) || it.is_file()) else { return builtin(name) };
+    let text = input::small_text(&path, BYTES_MAX).map_err(|e| input::fault(&e))?;
+    Ok(Source { file: Foreign::new(path.to_string_lossy()), text })
+}
+
+fn unknown(name: &str) -> String {
+    let all = all();
+    let near = nearest(name, &all).map_or_else(String::new, |it| format!("; the nearest is {it}"));
+    format!("there is no theme of that name; there are {}{near}", Foreign::new(all.join(", ")))
+}
+
+/// The name that lets the terminal's background choose.
+pub const AUTO: &str = "auto";
+
+/// The background of a terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Background {
+    /// Light text is readable on it.
+    Dark,
+    /// Dark text is readable on it.
+    Light,
+}
+
+/// The theme that a screen starts with.
+#[derive(Clone, Debug)]
+pub enum Choice {
+    /// This one, whatever the background.
+    Fixed(Theme),
+    /// One for each background.
+    ByBackground {
+        /// For a dark one.
+        dark: Theme,
+        /// For a light one.
+        light: Theme,
+        /// For one that the terminal does not report.
+        unknown: Theme,
+    },
+}
+
+impl From<Theme> for Choice {
+    fn from(theme: Theme) -> Self {
+        Self::Fixed(theme)
+    }
+}
+
+impl Choice {
+    /// Finds the theme of a name or path, or those among which the background chooses.
+    ///
+    /// # Errors
+    /// Fails if there is no such theme, or if its file has an error.
+    pub fn find(name: &str) -> Result<Self, Fault> {
+        if name != AUTO {
+            return Ok(Self::Fixed(find(name)?));
+        }
+        let unknown = find("neutral")?.for_any_background();
+        Ok(Self::ByBackground { dark: find("dusk")?, light: find("paper")?, unknown })
+    }
+
+    /// Returns the theme for a background; `None` for an unknown one.
+    pub fn on(&self, background: Option<Background>) -> &Theme {
+        match (self, background) {
+            (Self::Fixed(theme), _) => theme,
+            (Self::ByBackground { dark, .. }, Some(Background::Dark)) => dark,
+            (Self::ByBackground { light, .. }, Some(Background::Light)) => light,
+            (Self::ByBackground { unknown, .. }, None) => unknown,
+        }
+    }
+
+    /// Returns the choice among the same themes, each changed.
+    #[must_use]
+    pub fn map(self, change: impl Fn(Theme) -> Theme) -> Self {
+        match self {
+            Self::Fixed(theme) => Self::Fixed(change(theme)),
+            Self::ByBackground { dark, light, unknown } => {
+                Self::ByBackground { dark: change(dark), light: change(light), unknown: change(unknown) }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::screen::theme::ColorDepth;
+
+    #[test]
+    fn the_background_chooses_only_if_the_name_leaves_it_open() {
+        let open = Choice::find(AUTO).unwrap();
+        let fixed = Choice::find("contrast").unwrap();
+        for (background, name) in
+            [(Some(Background::Dark), "dusk"), (Some(Background::Light), "paper"), (None, "neutral")]
+        {
+            assert_eq!(open.on(background).name(), name);
+            assert_eq!(fixed.on(background).name(), "contrast");
+        }
+    }
+
+    #[test]
+    fn on_an_unknown_background_plain_text_is_the_terminals_own_in_every_theme() {
+        let own = Choice::find(AUTO).unwrap().map(|it| it.at(ColorDepth::Ansi256)).on(None).clone();
+        let mut theme = own.clone();
+        for _ in super::super::names() {
+            assert_eq!(theme.style(Role::Text).fg, Some(Color::Reset), "{}", theme.name());
+            let selected = theme.style(Role::Selected);
+            assert!(selected.bg.is_none() && selected.add_modifier.contains(Modifier::REVERSED), "{}", theme.name());
+            theme = theme.next(&own);
+        }
+        assert_eq!(theme, own);
+    }
 }

@@ -1,13 +1,15 @@
 //! Commands of keys, the state that handles them, and requests to the outside.
 
-use super::{
-    Focus, Scope, Screen, Ui,
-    cluster_command::ClusterCommand,
-    expecting::{Expecting, Extent},
-    snapshot_command::SnapshotCommand,
-};
 pub use crate::facts::remote::{Signal, Start, Subject};
-use crate::{facts::remote::Capture, model::session::Session, storage::replay};
+use crate::{
+    facts::remote::Capture,
+    model::session::Session,
+    screen::ui::{
+        Focus, Scope, Screen, Ui,
+        alert_list::{Expecting, Extent},
+    },
+    storage::replay,
+};
 use std::time::Duration;
 
 /// A command of a key.
@@ -317,4 +319,61 @@ pub enum Request {
     Leave,
     /// Play, seek or step.
     Replay(replay::Command),
+}
+
+/// A command that only the screen of many machines has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ClusterCommand {
+    /// Compare ranks by the next figure.
+    NextFigure,
+    /// Compare ranks by the figure before.
+    PreviousFigure,
+    /// Show the ranks as a map, or the machines as rows.
+    Map,
+}
+
+/// The screens of a snapshot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Page {
+    /// Devices, the ladder, streams and pools, the largest stacks.
+    #[default]
+    Overview,
+    /// The segments, and whether a request would fit.
+    Segments,
+    /// Blocks by call stack, as a tree.
+    Stacks,
+    /// The same as boxes.
+    Flame,
+    /// Memory over the events of the trace.
+    Trace,
+}
+
+impl Page {
+    /// In the order of their tabs, with their names.
+    pub const ALL: [(Self, &'static str); 5] = [
+        (Self::Overview, "overview"),
+        (Self::Segments, "map"),
+        (Self::Stacks, "blocks"),
+        (Self::Flame, "flame graph"),
+        (Self::Trace, "trace"),
+    ];
+}
+
+/// A command that only the view of a memory snapshot has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SnapshotCommand {
+    /// Show a screen.
+    Show(Page),
+    /// Open the selected call, or close it.
+    Toggle,
+    /// Show the peak of the trace.
+    Peak,
+    /// The event before the cursor.
+    PreviousEvent,
+    /// The event after it.
+    NextEvent,
+    /// The failed request before the cursor.
+    PreviousFailure,
+    /// The failed request after it.
+    NextFailure,
 }

@@ -1,10 +1,15 @@
 //! Mouse events: the clickable regions of a frame, and what a click does.
 
-use super::{Chart, Command, Focus, Motion, Screen, Ui, filter::Filter, order::By, rows::RowId};
 use crate::{
-    facts::event::DeviceId,
+    facts::{event::DeviceId, units::Stamp},
     model::{analysis::ladder::Gap, findings::Identity, session::Session},
+    screen::ui::{
+        Chart, Command, Focus, Motion, Screen, Ui,
+        order::By,
+        rows::{Filter, RowId},
+    },
 };
+use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 
 /// What a region of a frame represents.
@@ -209,4 +214,50 @@ pub(in crate::screen::ui) fn place(column: u16, area: Rect, (from, to): (u64, u6
     let (past, whole) = (u128::from(column.saturating_sub(area.x)), u128::from(area.width.saturating_sub(1)).max(1));
     let length = u128::from(to.saturating_sub(from));
     from.saturating_add(u64::try_from(length * past.min(whole) / whole).unwrap_or(0))
+}
+
+/// Two clicks within this time are a double click.
+const DOUBLE_US: u64 = 400_000;
+
+/// The last click.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clicks {
+    last: Option<(Stamp, Position)>,
+}
+
+impl Clicks {
+    /// Converts an event; `None` for buttons and moves without a meaning.
+    pub fn take(&mut self, event: MouseEvent, at: Stamp) -> Option<Mouse> {
+        let place = Position { x: event.column, y: event.row };
+        match event.kind {
+            MouseEventKind::ScrollUp => Some(Mouse::Wheel(place, true)),
+            MouseEventKind::ScrollDown => Some(Mouse::Wheel(place, false)),
+            MouseEventKind::Drag(MouseButton::Left) => Some(Mouse::Drag(place)),
+            MouseEventKind::Down(MouseButton::Left) => {
+                let again = self.last.is_some_and(|(then, there)| there == place && at.since(then) <= DOUBLE_US);
+                // A third click starts again.
+                self.last = (!again).then_some((at, place));
+                Some(if again { Mouse::Double(place) } else { Mouse::Press(place) })
+            }
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossterm::event::KeyModifiers;
+
+    #[test]
+    fn two_clicks_at_one_place_within_a_moment_are_one_that_opens() {
+        let mut clicks = Clicks::default();
+        let mut down = |column, ms: u64| {
+            let kind = MouseEventKind::Down(MouseButton::Left);
+            let event = MouseEvent { kind, column, row: 3, modifiers: KeyModifiers::NONE };
+            matches!(clicks.take(event, Stamp(ms * 1000)), Some(Mouse::Double(_)))
+        };
+        let clicked = [(5, 0), (5, 300), (5, 500), (6, 600), (6, 1100), (6, 1400)].map(|(column, ms)| down(column, ms));
+        assert_eq!(clicked, [false, true, false, false, false, true]);
+    }
 }

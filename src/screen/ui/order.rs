@@ -1,6 +1,5 @@
 //! The order of the process list: by which figure, and in which direction.
 
-use super::rows::Row;
 use crate::{
     facts::{
         figures::{Figure, Figures},
@@ -10,6 +9,7 @@ use crate::{
         analysis::episode::Resource,
         session::{Session, process::OnDevice},
     },
+    screen::ui::rows::ProcessRow,
 };
 use std::cmp::Ordering;
 
@@ -97,7 +97,7 @@ impl By {
 
     /// Returns what the column of a figure, of the user or of the time of a step shows of a row; `None` if that is
     /// unknown, and for other columns.
-    pub fn value(self, row: &Row, session: &Session) -> Option<String> {
+    pub fn value(self, row: &ProcessRow, session: &Session) -> Option<String> {
         match self {
             Self::StepTime => Some(units::brief(row.probed()?.1.pace.typical()?.us)),
             Self::User => Some(session.process_info.get(&row.host_pid()?)?.user.to_string()),
@@ -145,7 +145,7 @@ impl Order {
     }
 
     /// Sorts rows; rows of unknown figure come last in either direction.
-    pub(super) fn sort(self, rows: &mut [Row], session: &Session) {
+    pub(super) fn sort(self, rows: &mut [ProcessRow], session: &Session) {
         let turned = |it: Ordering| if self.rises() { it } else { it.reverse() };
         match self.by {
             // Rows already have this order.
@@ -174,35 +174,35 @@ fn by_known<T>(one: Option<T>, other: Option<T>, compare: impl Fn(&T, &T) -> Ord
     }
 }
 
-fn user<'a>(row: &Row, session: &'a Session) -> Option<&'a str> {
+fn user<'a>(row: &ProcessRow, session: &'a Session) -> Option<&'a str> {
     Some(session.process_info.get(&row.host_pid()?)?.user.raw())
 }
 
 /// Returns for how long a process has done nothing, in µs, from a minute on.
-fn idle(row: &Row, session: &Session) -> Option<u64> {
+fn idle(row: &ProcessRow, session: &Session) -> Option<u64> {
     session.holders.idle_us(row.host_pid()?).filter(|it| *it >= IDLE_US)
 }
 
-fn figure(row: &Row, by: By, session: &Session) -> Option<f64> {
+fn figure(row: &ProcessRow, by: By, session: &Session) -> Option<f64> {
     let counted = |count: Option<u64>| count.map(|count| count as f64);
     match (by, row) {
         (By::Figure(figure), it) => counted(it.figure(figure, session)),
         (By::Idle, it) => counted(idle(it, session)),
         (By::Pid, it) => counted(it.pid().map(u64::from)),
-        (By::Driver, Row::Unprobed(_, it)) => counted(it.used.map(|it| it.0)),
-        (By::Driver, Row::Probed(process, on)) => {
+        (By::Driver, ProcessRow::Unprobed(_, it)) => counted(it.used.map(|it| it.0)),
+        (By::Driver, ProcessRow::Probed(process, on)) => {
             let list = session.device(&on.device)?.process_list()?;
             counted(list.iter().find(|it| Some(it.pid) == process.pid)?.used.map(|it| it.0))
         }
-        (By::Allocated, Row::Probed(_, on)) => counted(on.counters.allocated),
-        (By::Reserved, Row::Probed(_, on)) => counted(on.counters.reserved),
-        (By::Unused, Row::Probed(_, on)) => {
+        (By::Allocated, ProcessRow::Probed(_, on)) => counted(on.counters.allocated),
+        (By::Reserved, ProcessRow::Probed(_, on)) => counted(on.counters.reserved),
+        (By::Unused, ProcessRow::Probed(_, on)) => {
             let held = on.counters.reserved.filter(|it| *it > 0)?;
             Some(held.checked_sub(on.counters.active?)? as f64 / held as f64)
         }
-        (By::PerStep, Row::Probed(_, on)) => slope(on),
-        (By::Step, Row::Probed(_, on)) => counted(on.step),
-        (By::StepTime, Row::Probed(_, on)) => counted(on.pace.typical().map(|it| it.us)),
+        (By::PerStep, ProcessRow::Probed(_, on)) => slope(on),
+        (By::Step, ProcessRow::Probed(_, on)) => counted(on.step),
+        (By::StepTime, ProcessRow::Probed(_, on)) => counted(on.pace.typical().map(|it| it.us)),
         _ => None,
     }
 }

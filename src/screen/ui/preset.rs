@@ -43,7 +43,7 @@ pub enum Part {
 
 /// A line of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct PresetRow {
     /// The preset.
     pub preset: Preset,
     /// Its name.
@@ -77,8 +77,8 @@ impl Part {
 
 impl Preset {
     /// Every preset, in the order of the key.
-    pub const TABLE: &'static [Row] = &[
-        Row {
+    pub const TABLE: &'static [PresetRow] = &[
+        PresetRow {
             preset: Self::Memory,
             name: "memory",
             shows: "where the memory of the selected device goes, and what grows",
@@ -86,7 +86,7 @@ impl Preset {
             scope: Scope::Selected,
             figures: false,
         },
-        Row {
+        PresetRow {
             preset: Self::Training,
             name: "training",
             shows: "how long the steps of each rank take, and what slows them down",
@@ -94,7 +94,7 @@ impl Preset {
             scope: Scope::All,
             figures: true,
         },
-        Row {
+        PresetRow {
             preset: Self::Hardware,
             name: "hardware",
             shows: "clocks, power, temperatures and links of the devices, and their course",
@@ -102,7 +102,7 @@ impl Preset {
             scope: Scope::Selected,
             figures: false,
         },
-        Row {
+        PresetRow {
             preset: Self::Compact,
             name: "compact",
             shows: "a line for each device, and one for each process",
@@ -113,7 +113,7 @@ impl Preset {
     ];
 
     /// Returns its row.
-    pub fn row(self) -> &'static Row {
+    pub fn row(self) -> &'static PresetRow {
         let [first, ..] = Self::TABLE else { unreachable!("the table has rows") };
         // The table is in the order of the enum, so there always is a row; a test checks that.
         Self::TABLE.get(self as usize).unwrap_or(first)

@@ -1,9 +1,5 @@
 //! The rows of the process list: those that match the filter, in the chosen order.
 
-use super::{
-    Focus, Screen, Ui,
-    tree::{self, Branch, Limb, Listing},
-};
 use crate::{
     facts::{
         event::{Ancestor, DeviceId, ProbeId, ProcessUse},
@@ -16,11 +12,16 @@ use crate::{
         device::Device,
         process::{OnDevice, Process},
     },
+    screen::ui::{
+        Answer, Edit, Focus, Motion, NO_PACE, Request, Screen, Ui,
+        tree::{self, Branch, Limb, Listing},
+    },
 };
+use std::time::Duration;
 
 /// One process on one device.
 #[derive(Clone, Copy, Debug)]
-pub enum Row<'a> {
+pub enum ProcessRow<'a> {
     /// With a probe.
     Probed(&'a Process, &'a OnDevice),
     /// As the driver lists it.
@@ -36,7 +37,7 @@ pub enum RowId {
     Unprobed(u32, DeviceId),
 }
 
-impl<'a> Row<'a> {
+impl<'a> ProcessRow<'a> {
     /// Returns its identity.
     pub fn id(&self) -> RowId {
         match self {
@@ -182,12 +183,12 @@ impl Ui {
     }
 
     /// Returns the rows of the process list.
-    pub fn rows<'a>(&self, session: &'a Session) -> Vec<Row<'a>> {
+    pub fn rows<'a>(&self, session: &'a Session) -> Vec<ProcessRow<'a>> {
         self.rows_of(self.listed(session), session)
     }
 
     /// Returns the lines of the process list: its rows, and in the tree also their ancestors.
-    pub fn lines<'a>(&self, rows: &[Row], session: &'a Session) -> Vec<Branch<'a>> {
+    pub fn lines<'a>(&self, rows: &[ProcessRow], session: &'a Session) -> Vec<Branch<'a>> {
         if self.listing == Listing::Tree {
             let rows: Vec<_> = rows.iter().map(|it| (it.path(session), it.ancestors(session))).collect();
             return tree::branches(&rows);
@@ -218,10 +219,11 @@ impl Ui {
         self.probed(listed, session).len() + session.unprobed(listed).len()
     }
 
-    pub(super) fn rows_of<'a>(&self, device: Option<&DeviceId>, session: &'a Session) -> Vec<Row<'a>> {
-        let probed = self.probed(device, session).into_iter().map(|(process, on)| Row::Probed(process, on));
-        let unprobed = session.unprobed(device).into_iter().map(|(device, it)| Row::Unprobed(device, it));
-        let mut rows: Vec<Row> = probed.chain(unprobed).filter(|it| self.filter.lets_through(it, session)).collect();
+    pub(super) fn rows_of<'a>(&self, device: Option<&DeviceId>, session: &'a Session) -> Vec<ProcessRow<'a>> {
+        let probed = self.probed(device, session).into_iter().map(|(process, on)| ProcessRow::Probed(process, on));
+        let unprobed = session.unprobed(device).into_iter().map(|(device, it)| ProcessRow::Unprobed(device, it));
+        let mut rows: Vec<ProcessRow> =
+            probed.chain(unprobed).filter(|it| self.filter.lets_through(it, session)).collect();
         self.order.sort(&mut rows, session);
         if self.listing == Listing::Tree {
             tree::sort(&mut rows, |it| it.path(session));
@@ -231,14 +233,14 @@ impl Ui {
 
     /// Returns the index of the selected row: that of the selected process, wherever it moved, otherwise the same
     /// index. Before the user selects anything, that of the process that needs attention.
-    pub fn place(&self, rows: &[Row]) -> usize {
+    pub fn place(&self, rows: &[ProcessRow]) -> usize {
         let meant = self.held.as_ref().or_else(|| self.attended()?.row.as_ref());
         let held = meant.and_then(|held| rows.iter().position(|it| it.id() == *held));
         held.unwrap_or(self.row.min(rows.len().saturating_sub(1)))
     }
 
     /// Returns the selected row.
-    pub fn chosen<'a>(&self, session: &'a Session) -> Option<Row<'a>> {
+    pub fn chosen<'a>(&self, session: &'a Session) -> Option<ProcessRow<'a>> {
         let rows = self.rows(session);
         rows.get(self.place(&rows)).copied()
     }
@@ -246,14 +248,16 @@ impl Ui {
     /// Returns the process of the selected row if it is probed, otherwise the first in the list.
     pub fn process<'a>(&self, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
         let rows = self.rows(session);
-        rows.get(self.place(&rows)).and_then(Row::probed).or_else(|| rows.iter().find_map(Row::probed))
+        rows.get(self.place(&rows)).and_then(ProcessRow::probed).or_else(|| rows.iter().find_map(ProcessRow::probed))
     }
 
     /// Returns the row that is visibly meant: the marked one of the overview, whichever box is focused, the process of
     /// a process screen, otherwise the only one.
-    pub(super) fn meant<'a>(&self, session: &'a Session) -> Option<Row<'a>> {
+    pub(super) fn meant<'a>(&self, session: &'a Session) -> Option<ProcessRow<'a>> {
         match self.screen {
-            Screen::Process | Screen::Timeline => self.process(session).map(|(process, on)| Row::Probed(process, on)),
+            Screen::Process | Screen::Timeline => {
+                self.process(session).map(|(process, on)| ProcessRow::Probed(process, on))
+            }
             // Every preset lists processes.
             Screen::Overview => self.chosen(session),
             Screen::Device | Screen::Alerts => self.chosen(session).filter(|_| self.rows(session).len() == 1),
@@ -262,7 +266,7 @@ impl Ui {
 
     /// Selects the process after or before the selected one, on any device.
     pub(super) fn neighbour(&mut self, after: bool, session: &Session) {
-        let all: Vec<Row> = self.rows_of(None, session).into_iter().filter(|it| it.probed().is_some()).collect();
+        let all: Vec<ProcessRow> = self.rows_of(None, session).into_iter().filter(|it| it.probed().is_some()).collect();
         let Some((process, on)) = self.process(session) else { return };
         let here = RowId::Probed(process.probe, on.ordinal);
         let Some(place) = all.iter().position(|it| it.id() == here) else { return };
@@ -282,7 +286,7 @@ impl Ui {
     }
 
     /// Selects a row wherever it is listed.
-    fn go_to(&mut self, row: &Row, session: &Session) {
+    fn go_to(&mut self, row: &ProcessRow, session: &Session) {
         self.device = Some(row.device().clone());
         self.held = Some(row.id());
         self.row = self.place(&self.rows(session));
@@ -303,7 +307,7 @@ impl Ui {
         let rows = self.rows(session);
         let device = session.devices.get(self.selected(session)).map(|it| &it.id);
         self.row = rows.iter().position(|it| Some(it.device()) == device).unwrap_or(0);
-        self.held = rows.get(self.row).map(Row::id);
+        self.held = rows.get(self.row).map(ProcessRow::id);
     }
 
     /// Selects the next or previous row on any device that matches the filter, cyclically.
@@ -323,5 +327,122 @@ impl Ui {
         };
         self.focus = Focus::Processes;
         self.go_to(row, session);
+    }
+}
+
+/// Most characters of a filter.
+const TEXT_MAX: usize = 80;
+
+/// A text to search in command, pid, rank, user, batch job, container and settings of the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// The text; a row must contain it literally, in any case.
+    pub text: String,
+    /// Whether keys add characters to it.
+    pub typing: bool,
+}
+
+impl Filter {
+    /// Returns whether a row matches.
+    pub(super) fn lets_through(&self, row: &ProcessRow, session: &Session) -> bool {
+        let wanted = self.text.trim();
+        wanted.is_empty() || row.words(session).to_lowercase().contains(&wanted.to_lowercase())
+    }
+
+    /// Edits the text.
+    pub(super) fn edit(&mut self, edit: Edit) {
+        match edit {
+            Edit::Type(letter) => self.add(letter),
+            Edit::Erase => self.typing &= self.text.pop().is_some(),
+            Edit::EraseAll => self.text.clear(),
+        }
+    }
+
+    fn add(&mut self, letter: char) {
+        if !letter.is_control() && self.text.chars().count() < TEXT_MAX {
+            self.text.push(letter);
+        }
+    }
+}
+
+/// Available refresh rates, in ms.
+const PACES_MS: [u64; 10] = [100, 200, 250, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000];
+
+impl Ui {
+    pub(super) fn begin_filter(&mut self) {
+        self.back_stack.clear();
+        (self.screen, self.focus, self.help) = (Screen::Overview, Focus::Processes, false);
+        self.explained = None;
+        self.filter.typing = true;
+    }
+
+    pub(super) fn order_by_next(&mut self) {
+        self.order.next();
+        self.show_order();
+    }
+
+    pub(super) fn invert_order(&mut self) {
+        self.order.inverted = !self.order.inverted;
+        self.show_order();
+    }
+
+    /// Shows the order of the processes.
+    pub(super) fn show_order(&mut self) {
+        let end = if self.order.rises() { "lowest" } else { "highest" };
+        self.show_message(format!("processes by {}, {end} first", self.order.by.name()));
+    }
+
+    /// Handles a command while the user types a filter.
+    pub(super) fn type_filter(&mut self, answer: Answer, session: &Session) {
+        match answer {
+            Answer::Edit(it) => self.filter.edit(it),
+            Answer::Accept => self.filter.typing = false,
+            Answer::Cancel => self.filter = Filter::default(),
+            Answer::Up => return self.travel(Motion::Up, session),
+            Answer::Down => return self.travel(Motion::Down, session),
+            Answer::Yes | Answer::Limit(_) | Answer::Other => {}
+        }
+        self.row = self.place(&self.rows(session));
+    }
+
+    pub(super) fn pace(&mut self, slower: bool) {
+        let Some(now) = self.interval else {
+            self.show_message(NO_PACE);
+            return;
+        };
+        let mut paces = PACES_MS.into_iter().map(Duration::from_millis);
+        let next = if slower { paces.find(|it| *it > now) } else { paces.rev().find(|it| *it < now) };
+        let Some(next) = next else {
+            let end = if slower { "slowest" } else { "fastest" };
+            self.show_message(format!(
+                "devices are read every {}: already at the {end} refresh rate",
+                units::pause(now)
+            ));
+            return;
+        };
+        self.interval = Some(next);
+        self.request = Some(Request::Interval(next));
+        self.show_message(format!("devices are read every {}", units::pause(next)));
+    }
+
+    pub(super) fn copy(&mut self, session: &Session) {
+        let command = || self.meant(session).map(|it| it.command(session)).filter(|it| !it.is_empty());
+        let device = || Some(Foreign::new(&session.devices.get(self.selected(session))?.id.0).to_string());
+        let of_process = match self.screen {
+            Screen::Overview => self.focus == Focus::Processes,
+            Screen::Process | Screen::Timeline => true,
+            Screen::Device | Screen::Alerts => false,
+        };
+        let of_rung = self.screen == Screen::Overview && self.focus == Focus::Ladder;
+        match if of_process {
+            command()
+        } else if of_rung {
+            self.remedy(session)
+        } else {
+            device()
+        } {
+            Some(text) => self.request = Some(Request::Copy(text)),
+            None => self.show_message("nothing is selected that could be copied"),
+        }
     }
 }

@@ -3,7 +3,6 @@
 use super::{
     RenderContext, Scrolled, cells, culprit, put,
     scroll::{Spot, scrolled, select},
-    table::first_row,
     title, verdict,
 };
 use crate::{
@@ -17,6 +16,7 @@ use crate::{
         keys,
         theme::Role,
         ui::{Command, Focus, Screen, mouse::Target},
+        view::columns::first_row,
     },
 };
 use ratatui::{

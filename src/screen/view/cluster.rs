@@ -1,28 +1,19 @@
 //! The screen of many machines: jobs and their findings, machines as rows or ranks as a map, and what is selected.
 //! Pure, for every size down to 0×0.
 
-/// What is selected, in full.
-mod detail;
-/// The jobs with their findings.
-mod jobs;
-/// The ranks as cells.
-mod map;
 /// The machines as rows.
 mod nodes;
 /// The past of a rank.
-mod past;
-/// What a store of figures has answered.
-mod store;
+mod rank_history;
 
-use super::{Drawn, RenderContext, ascii, cells, footer, header, help, playback, put, take, verdict};
 use crate::{
-    facts::units::counted,
+    facts::units::{self, counted},
     model::{
         analysis::severity::Severity,
         cluster::{
             Link,
-            answers::Answers,
-            overview::{NodeRow, Overview, RankRow, spread::Spread},
+            answers::{Answers, NOTHING},
+            overview::{JobRow, NodeRow, Overview, RankRow, figure::RankFigure, spread::Spread},
         },
         findings::Findings,
         session::Session,
@@ -31,13 +22,18 @@ use crate::{
         theme::{Role, Theme},
         ui::{
             Chart, Command, Motion,
-            cluster::{ClusterCommand, ClusterUi, Shape},
+            cluster_ui::{ClusterCommand, ClusterUi, Shape},
         },
+        view::{self, Drawn, RenderContext, cells, footer, header, heading, help, put, take, title, verdict},
     },
     sources::focus,
     storage::replay::Progress,
 };
-use ratatui::{buffer::Buffer, layout::Rect, text::Line};
+use ratatui::{
+    buffer::Buffer,
+    layout::Rect,
+    text::{Line, Span},
+};
 use std::cell::RefCell;
 
 /// Rows from which on the selected item has lines of its own.
@@ -95,7 +91,7 @@ fn painted(
     let columns = arrange(buffer, area, &scene);
     let help_most = if ui.base.help { help::draw(buffer, area, &scene.context) } else { 0 };
     if theme.is_ascii() {
-        ascii::draw(buffer, area);
+        view::draw_ascii(buffer, area);
     }
     Drawn { help_most, columns, regions: scene.context.regions.take(), focus: focus::Focus::None, ..Drawn::default() }
 }
@@ -116,37 +112,37 @@ fn painted(
 fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> usize {
     let mut rest = area;
     let footed = area.height >= 8 || footer::has_text(&scene.context);
-    header(buffer, take(&mut rest, 1), scene, footed);
+    top_line(buffer, take(&mut rest, 1), scene, footed);
     if scene.context.progress.is_some() {
         let keys = |buffer: &mut Buffer, row| footer::draw_with(buffer, row, keys(scene), &scene.context);
-        playback::draw(buffer, &mut rest, area.height, &scene.context, keys);
+        header::draw_playback(buffer, &mut rest, area.height, &scene.context, keys);
     } else if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: rest.height.min(1), ..rest };
         rest.height = rest.height.saturating_sub(1);
         footer::draw_with(buffer, bottom, keys(scene), &scene.context);
     }
-    if scene.answers.is_some_and(|it| store::draw(buffer, &mut rest, it, scene)) {
+    if scene.answers.is_some_and(|it| draw_store(buffer, &mut rest, it, scene)) {
         return 0;
     }
     if area.height >= DETAILED {
-        jobs::draw(buffer, &mut rest, usize::from(area.height / 3), scene);
-        let height = detail::height(area.height).min(rest.height);
+        draw_jobs(buffer, &mut rest, usize::from(area.height / 3), scene);
+        let height = detail_height(area.height).min(rest.height);
         let bottom = Rect { y: rest.bottom() - height, height, ..rest };
         rest.height -= height;
-        detail::draw(buffer, bottom, scene);
+        draw_detail(buffer, bottom, scene);
     }
     match scene.ui.shape(scene.overview) {
         Shape::Machines => {
             nodes::draw(buffer, rest, scene);
             0
         }
-        Shape::Map => map::draw(buffer, rest, scene),
+        Shape::Map => nodes::draw_map(buffer, rest, scene),
     }
 }
 
 /// `gpuwatch  2 need attention  64 machines  62 up  2 jobs  512 ranks`; of a store, its address and the age of its
 /// figures instead of the links.
-fn header(buffer: &mut Buffer, area: Rect, scene: &Scene, footed: bool) {
+fn top_line(buffer: &mut Buffer, area: Rect, scene: &Scene, footed: bool) {
     let overview = scene.overview;
     let severities = || overview.nodes.iter().filter_map(NodeRow::severity);
     let urgent = severities().filter(|it| *it >= Severity::Warning).count();
@@ -156,7 +152,7 @@ fn header(buffer: &mut Buffer, area: Rect, scene: &Scene, footed: bool) {
     if scene.ui.base.frozen {
         pieces.push(("FROZEN".to_owned(), Role::Warning));
     }
-    pieces.extend(scene.answers.into_iter().flat_map(store::pieces));
+    pieces.extend(scene.answers.into_iter().flat_map(store_status));
     if urgent > 0 {
         let verb = if urgent == 1 { "needs" } else { "need" };
         let role = severities().max().map_or(Role::Text, verdict::role);
@@ -243,4 +239,154 @@ fn mark(severity: Option<Severity>) -> Option<(char, Role)> {
         Severity::Warning => Some(('+', Role::Warning)),
         Severity::Info => None,
     }
+}
+
+/// Returns the rows that it has on a screen of this height.
+fn detail_height(screen: u16) -> u16 {
+    if screen < 20 { 2 } else { 4 }
+}
+
+/// Draws a heading and as many lines as fit.
+fn draw_detail(buffer: &mut Buffer, area: Rect, scene: &Scene) {
+    let width = usize::from(area.width);
+    let Some((name, text, role)) = words(scene) else { return };
+    put(buffer, area, 0, &heading(&cells::elide(&name, width.saturating_sub(6)), width, &scene.context));
+    for (row, words) in cells::wrapped(&text, width.saturating_sub(2)).into_iter().enumerate() {
+        put(buffer, area, row + 1, &Line::from(Span::styled(format!(" {words}"), scene.context.style(role))));
+    }
+}
+
+/// Returns the name of what is selected, its description, and the description's role.
+fn words(scene: &Scene) -> Option<(String, String, Role)> {
+    let overview = scene.overview;
+    match scene.ui.shape(overview) {
+        Shape::Machines => {
+            let node = overview.nodes.get(scene.ui.selected(overview)?.node)?;
+            let state: String =
+                nodes::state(node, |it| scene.context.style(it)).iter().map(|it| it.content.as_ref()).collect();
+            let role = node.severity().map_or(Role::Dim, verdict::role);
+            let state = if state.is_empty() { "nothing needs attention".to_owned() } else { state };
+            Some((format!("{}: {}", cells::foreign(&node.host), node.link.name()), state, role))
+        }
+        Shape::Map => {
+            let listed = scene.ui.ranks(overview);
+            let rank = overview.ranks.get(*listed.get(scene.ui.rank_place(&listed, overview))?)?;
+            let role = rank.worst.as_ref().map_or(Role::Dim, |worst| verdict::role(worst.severity));
+            Some((name(rank, scene), detail_figures(rank), role))
+        }
+    }
+}
+
+/// Returns `rank 5 on node03, pid 4242, slurm 7`.
+fn name(it: &RankRow, scene: &Scene) -> String {
+    let overview = scene.overview;
+    let host = overview.nodes.get(it.node).map_or_else(String::new, |node| cells::foreign(&node.host));
+    let rank = it.rank.map_or_else(|| "a process".to_owned(), |rank| format!("rank {rank}"));
+    let pid = it.pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+    let job = it.job.and_then(|job| overview.jobs.get(job));
+    let job = job.map_or_else(String::new, |job| format!(", {}", cells::foreign(&job.name)));
+    let ended = if it.ended { ", ended" } else { "" };
+    format!("{rank} on {host}{pid}{job}{ended}")
+}
+
+/// Returns the worst finding, and every known figure with its label.
+fn detail_figures(it: &RankRow) -> String {
+    let worst = it.worst.as_ref().map(|worst| format!("{}: {}", worst.severity.name(), cells::raw(&worst.title)));
+    let step = it.step.map(|step| format!("step {step}"));
+    let known = RankFigure::TABLE.iter().filter_map(|row| {
+        let value = it.figures.get(row.figure)?;
+        Some(format!("{} {}", row.label, row.figure.format(value)))
+    });
+    worst.into_iter().chain(step).chain(known).collect::<Vec<_>>().join(" · ")
+}
+
+/// Findings of a job that are listed.
+const FINDINGS: usize = 3;
+
+/// Draws the title and as many lines as there are, at most `most` rows, and cuts them off the rest.
+fn draw_jobs(buffer: &mut Buffer, rest: &mut Rect, most: usize, scene: &Scene) {
+    let order = scene.overview.job_order();
+    let jobs = order.iter().filter_map(|it| scene.overview.jobs.get(*it)).filter(|it| is_listed(it));
+    let mut lines: Vec<Line> = jobs.flat_map(|it| lines(it, scene)).collect();
+    if lines.is_empty() || most < 2 {
+        return;
+    }
+    if lines.len() + 1 > most {
+        lines.truncate(most.saturating_sub(2));
+        lines.push(Line::styled(" …", scene.context.style(Role::Dim)));
+    }
+    let area = take(rest, lines.len() + 1);
+    title(buffer, area, "jobs", Vec::new(), &scene.context);
+    lines.iter().enumerate().for_each(|(row, line)| put(buffer, area, row + 1, line));
+}
+
+/// Whether a job is more than a process on its own.
+fn is_listed(it: &JobRow) -> bool {
+    it.present > 1 || it.expected.is_some() || !it.findings.is_empty()
+}
+
+/// Returns ` slurm 4242  512 of 512 ranks on 64 machines, steps 10200 to 10204`, and a line for each finding.
+fn lines<'a>(it: &'a JobRow, scene: &'a Scene) -> impl Iterator<Item = Line<'static>> + 'a {
+    let style = |role| scene.context.style(role);
+    let ranks = match it.expected {
+        Some(expected) => format!("{} of {}", it.present, counted(expected, "rank")),
+        None => counted(it.present, "rank"),
+    };
+    let machines = counted(it.nodes, "machine");
+    let steps = match it.steps {
+        Some((last, first)) if last == first => format!(", step {first}"),
+        Some((last, first)) => format!(", steps {last} to {first}"),
+        None => String::new(),
+    };
+    let head = Line::from(vec![
+        Span::styled(format!(" {}", cells::foreign(&it.name)), style(Role::Text)),
+        Span::styled(format!("  {ranks} on {machines}{steps}"), style(Role::Dim)),
+    ]);
+    let found = it.findings.iter().take(FINDINGS).map(move |found| {
+        Line::from(vec![
+            Span::styled(format!("   {}: ", found.severity.name()), style(verdict::role(found.severity))),
+            Span::styled(cells::raw(&found.title), style(Role::Text)),
+        ])
+    });
+    std::iter::once(head).chain(found)
+}
+
+/// Figures that are older than this are late, in µs.
+const LATE_US: u64 = 30_000_000;
+
+/// The most columns of an address.
+const ADDRESS: usize = 40;
+
+/// Returns what the first line has of a store: `http://127.0.0.1:9090  3 s old`.
+fn store_status(answers: &Answers) -> [(String, Role); 2] {
+    let age = match answers.age_us {
+        Some(us) => (format!("{} old", units::duration(us)), if us >= LATE_US { Role::Warning } else { Role::Dim }),
+        None => ("no answer yet".to_owned(), Role::Dim),
+    };
+    [(cells::elide(&cells::foreign(&answers.store), ADDRESS), Role::Key), age]
+}
+
+/// Draws the trouble, and what takes the place of rows; returns whether something does.
+fn draw_store(buffer: &mut Buffer, rest: &mut Rect, answers: &Answers, scene: &Scene) -> bool {
+    if let Some(why) = &answers.trouble {
+        let style = scene.context.style(Role::Warning);
+        put(buffer, take(rest, 1), 0, &Line::styled(format!(" {}", cells::foreign(why)), style));
+    }
+    if scene.ui.is_past() {
+        rank_history::draw(buffer, *rest, answers, scene);
+        return true;
+    }
+    let is_empty = scene.overview.nodes.is_empty();
+    let store = cells::foreign(&answers.store);
+    let words = match answers {
+        _ if !is_empty => return false,
+        Answers { age_us: Some(_), .. } => format!("{store} {NOTHING}"),
+        Answers { trouble: Some(_), .. } => "gpuwatch asks again".to_owned(),
+        _ => format!("asking {store}"),
+    };
+    let style = scene.context.style(Role::Dim);
+    for (row, words) in cells::wrapped(&words, usize::from(rest.width).saturating_sub(2)).iter().enumerate() {
+        put(buffer, *rest, row + 1, &Line::styled(format!(" {words}"), style));
+    }
+    true
 }

@@ -1,15 +1,11 @@
 //! The device list: a row each, a grid for many, only the selected one in little room.
 
-mod hardware;
-
-pub(super) use self::hardware::lists;
-use super::{
-    RenderContext, cells, put,
-    table::{self, Column, Row},
-    verdict,
-};
 use crate::{
-    facts::{event::Trouble, metrics::Metric, units::Bytes},
+    facts::{
+        event::Trouble,
+        metrics::{Metric, Reason},
+        units::Bytes,
+    },
     model::{
         analysis::severity::Severity,
         findings::Finding,
@@ -18,6 +14,11 @@ use crate::{
     screen::{
         theme::Role,
         ui::{Focus, mouse::Target, preset::Preset},
+        view::{
+            RenderContext, cells,
+            columns::{self, Column, TableRow},
+            put, verdict,
+        },
     },
 };
 use ratatui::{
@@ -102,8 +103,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         }
     } else if devices.len() < rows {
         let of_hardware = context.ui.preset == Preset::Hardware;
-        let shown = if of_hardware { hardware::row } else { row };
-        let mut rows: Vec<Row> =
+        let shown = if of_hardware { hardware_row } else { row };
+        let mut rows: Vec<TableRow> =
             devices.iter().enumerate().map(|(at, it)| shown(it, at == selected, context)).collect();
         if !of_hardware {
             rows.iter_mut().zip(devices).for_each(|(row, device)| add_bars(row, device, context));
@@ -113,24 +114,24 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
                 *name = name.strip_prefix(MAKER).unwrap_or(name).to_owned();
             }
         }
-        let mut columns = if of_hardware { hardware::columns() } else { COLUMNS.to_vec() };
+        let mut columns = if of_hardware { hardware_columns() } else { COLUMNS.to_vec() };
         if !of_hardware && devices.iter().all(|it| end(it, context).is_none()) {
             columns.remove(END);
             for row in &mut rows {
                 row.figures.remove(END);
             }
         }
-        for (place, device) in table::places(area).zip(devices) {
+        for (place, device) in columns::places(area).zip(devices) {
             context.claim(place, Target::Device(device.id.clone()));
         }
         let least = if of_hardware { SLOWED } else { 6 };
-        table::draw(buffer, area, &columns, "name", &rows, least, context.style(Role::Dim));
+        columns::draw(buffer, area, &columns, "name", &rows, least, context.style(Role::Dim));
     } else {
         grid(buffer, area, selected, context);
     }
 }
 
-fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {
+fn row(device: &Device, selected: bool, context: &RenderContext) -> TableRow {
     let text = context.style(Role::Text);
     let metric = |it| device.metric(it);
     let (used, total, full) = (used(device, context), total(device, context), share_of(device, context));
@@ -153,7 +154,7 @@ fn row(device: &Device, selected: bool, context: &RenderContext) -> Row {
         (power, text),
     ];
     let (name, name_role) = named(device);
-    Row { figures, text: (name, context.style(name_role)), style: selected.then(|| context.style(Role::Selected)) }
+    TableRow { figures, text: (name, context.style(name_role)), style: selected.then(|| context.style(Role::Selected)) }
 }
 
 /// Returns a device's name, after what is wrong with the device.
@@ -234,7 +235,7 @@ fn grid(buffer: &mut Buffer, area: Rect, selected: usize, context: &RenderContex
     let columns = grid_columns(area);
     let devices = &context.session.devices;
     let rows = usize::from(area.height).saturating_sub(1);
-    let first = table::first_row(selected / columns, devices.len().div_ceil(columns), rows) * columns;
+    let first = columns::first_row(selected / columns, devices.len().div_ceil(columns), rows) * columns;
     for (place, (at, device)) in devices.iter().enumerate().skip(first).take(rows * columns).enumerate() {
         let column = u16::try_from(place % columns).unwrap_or(0);
         let cell = Rect { x: area.x.saturating_add(column * CELL), width: CELL, ..area }.intersection(area);
@@ -330,7 +331,7 @@ fn heat(celsius: Option<u64>, context: &RenderContext) -> Style {
 }
 
 /// Adds a cell with the height of a figure before it, for utilisation and temperature.
-fn add_bars(row: &mut Row, device: &Device, context: &RenderContext) {
+fn add_bars(row: &mut TableRow, device: &Device, context: &RenderContext) {
     for (place, metric) in [(UTIL, Metric::GpuPercent), (TEMP, Metric::CelsiusNow)] {
         if let (Some(percent), Some((text, _))) = (device.metric(metric), row.figures.get_mut(place)) {
             let eighths = usize::try_from(percent.min(100)).unwrap_or(0) * EIGHTHS / 100;
@@ -346,4 +347,57 @@ fn gauge(share: Option<f64>, width: usize) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to the width of a bar")]
     let filled = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
     format!("{}{}", "█".repeat(filled), "·".repeat(width.saturating_sub(filled)))
+}
+
+/// A column of a metric: its title, its width and its rank.
+const METRICS: [(Metric, &str, usize, u8); 9] = [
+    (Metric::GpuPercent, "util", 5, 2),
+    (Metric::SmMhz, "SM MHz", 9, 3),
+    (Metric::PowerMw, "power", 9, 4),
+    (Metric::CelsiusNow, "temp", 8, 5),
+    (Metric::PerformanceState, "state", 5, 10),
+    (Metric::MemoryPercent, "mem busy", 8, 6),
+    (Metric::MemoryMhz, "mem MHz", 9, 8),
+    (Metric::PcieGeneration, "PCIe", 5, 9),
+    (Metric::FanPercent, "fan", 5, 11),
+];
+
+/// Returns whether the list has a metric.
+pub(super) fn hardware_lists(metric: Metric) -> bool {
+    METRICS.iter().any(|it| it.0 == metric)
+}
+
+/// Returns the columns of the preset of hardware.
+fn hardware_columns() -> Vec<Column> {
+    let own = [Column { title: "#", width: 4, rank: 0 }, Column { title: "full", width: 5, rank: 1 }];
+    let metrics = METRICS.map(|(_, title, width, rank)| Column { title, width, rank });
+    own.into_iter().chain(metrics).collect()
+}
+
+/// Returns the row of a device; its text is what slows it down, or else its name.
+fn hardware_row(device: &Device, selected: bool, context: &RenderContext) -> TableRow {
+    let text = context.style(Role::Text);
+    let marker = if selected && context.ui.focus == Focus::Devices { "▸" } else { "" };
+    let full = share_of(device, context);
+    let own = [
+        (format!("{marker} {}", cells::known(device.index, "")), text),
+        (cells::share(full), urgency_of(device, full, context)),
+    ];
+    let metrics = METRICS.map(|(metric, ..)| {
+        let value = device.metrics.as_ref().and_then(|it| it.value.format(metric));
+        let is_heat = metric == Metric::CelsiusNow;
+        let style = if is_heat { heat(device.metric(metric), context) } else { text };
+        (value.unwrap_or_else(|| cells::UNKNOWN.to_owned()), style)
+    });
+    let reasons = Reason::of(device.metric(Metric::ThrottleReasons).unwrap_or(0)).filter(|it| it.is_slowdown);
+    let slowed: Vec<&str> = reasons.map(|it| it.words).collect();
+    let (words, role) = match named(device) {
+        (_, Role::Dim) if !slowed.is_empty() => (slowed.join(", "), Role::Warning),
+        named => named,
+    };
+    TableRow {
+        figures: own.into_iter().chain(metrics).collect(),
+        text: (words, context.style(role)),
+        style: selected.then(|| context.style(Role::Selected)),
+    }
 }

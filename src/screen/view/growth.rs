@@ -1,12 +1,6 @@
 //! Growth of the selected process's memory: the whole run as a curve, the fitted line ahead of it, the verdict in
 //! words.
 
-mod fit;
-mod plane;
-
-pub(super) use self::plane::dash;
-use self::{fit::Fit, plane::Plane};
-use super::{RenderContext, cells, messages::short, put, title, verdict};
 use crate::{
     facts::{
         event::DriverState,
@@ -23,7 +17,10 @@ use crate::{
             timeline::Level,
         },
     },
-    screen::theme::Role,
+    screen::{
+        theme::Role,
+        view::{RenderContext, cells, messages::short, put, title, verdict},
+    },
 };
 use ratatui::{
     buffer::Buffer,
@@ -276,18 +273,218 @@ fn bars(
     }
 }
 
-fn symbol(levels: usize, symbols: &[char; plane::LEVELS]) -> char {
+fn symbol(levels: usize, symbols: &[char; LEVELS]) -> char {
     levels.checked_sub(1).map_or(' ', |it| symbols[it.min(symbols.len() - 1)])
 }
 
 /// Returns a thin line's part of the cell whose levels begin above `floor`: a dash at its height, or what connects it
 /// to the column before.
 fn stroke(before: usize, level: usize, floor: usize) -> char {
-    let cell = floor + 1..=floor + plane::LEVELS;
+    let cell = floor + 1..=floor + LEVELS;
     let is_between = |one: usize, other: usize| one < *cell.start() && *cell.end() < other;
     match level.checked_sub(1).filter(|_| cell.contains(&level)) {
         Some(level) => dash(level),
         None if before > 0 && (is_between(before, level) || is_between(level, before)) => '⡇',
         None => ' ',
+    }
+}
+
+/// Longest forecast drawn ahead of the curve, in multiples of the curve's span; beyond it there are only words.
+const AHEAD: u64 = 3;
+
+/// Below this many rows a forecast has no room for its words.
+const ROWS_AHEAD: usize = 3;
+
+/// Columns between two dashes.
+const EVERY: usize = 2;
+
+/// A line, in positions on the axis and bytes.
+struct Fit<'a> {
+    growing: &'a Finding,
+    height: f64,
+    slope: f64,
+    /// Where the device is full; `None` if that is unknown, or too far away to draw.
+    full: Option<u64>,
+}
+
+impl<'a> Fit<'a> {
+    /// Fits a finding's line to its curve. An ended process does not fill the device.
+    fn new(curve: &Curve, growing: &'a Finding, is_alive: bool) -> Option<Self> {
+        let slope = growing.bytes_per_step?;
+        let height = curve.height(growing.since_step, slope)?;
+        let (first, last) = curve.ends()?;
+        let left = match growing.axis {
+            Axis::Steps => growing.full_in_steps,
+            Axis::Seconds => growing.full_in_us.map(|it| it / 1_000_000),
+        };
+        let near = left.filter(|it| is_alive && *it > 0 && *it <= AHEAD.saturating_mul(last - first));
+        Some(Self { growing, height, slope, full: near.and_then(|it| last.checked_add(it)) })
+    }
+
+    /// Returns the curve with the forecast ahead of it, if both fit.
+    fn plane(&self, curve: &Curve, area: Rect) -> Option<Plane> {
+        let ahead = self.full.filter(|_| usize::from(area.height) >= ROWS_AHEAD);
+        let plane = ahead.and_then(|it| Plane::new(curve, area, 0, Some((it, self.at(it as f64)))));
+        plane.filter(|it| self.has_room(it)).or_else(|| Plane::new(curve, area, 0, None))
+    }
+
+    /// Draws the line ahead of the curve; the curve itself shows measurements.
+    fn draw(&self, buffer: &mut Buffer, plane: &Plane, context: &RenderContext) {
+        if !plane.is_ahead {
+            return;
+        }
+        let (words, width) = (self.words(), usize::from(plane.area.width));
+        for (at, c) in (width.saturating_sub(cells::width(&words))..).zip(words.chars()) {
+            draw_cell(buffer, plane, at, 0, c, context);
+        }
+        for column in (plane.highs.len()..width).filter(|it| (width - 1 - it) % EVERY == 0) {
+            let level = self.level(plane, column);
+            draw_cell(buffer, plane, column, level / LEVELS, dash(level), context);
+        }
+    }
+
+    /// Describes where the device is full.
+    fn words(&self) -> String {
+        format!("full at {}", self.growing.place(self.full.unwrap_or(0)))
+    }
+
+    /// Whether the words fit below the line, ahead of the curve.
+    fn has_room(&self, plane: &Plane) -> bool {
+        let words = cells::width(&self.words()) + 1;
+        let from = usize::from(plane.area.width).checked_sub(words);
+        from.is_some_and(|it| it >= plane.highs.len() && self.level(plane, it) >= LEVELS)
+    }
+
+    fn at(&self, x: f64) -> u64 {
+        units::whole(self.height + self.slope * (x - self.growing.since_step as f64))
+    }
+
+    /// Returns the level of the line in a column, from 0.
+    fn level(&self, plane: &Plane, column: usize) -> usize {
+        plane.level(self.at(plane.place(column))) - 1
+    }
+}
+
+/// Draws one cell; rows count from the bottom.
+fn draw_cell(buffer: &mut Buffer, plane: &Plane, column: usize, row: usize, symbol: char, context: &RenderContext) {
+    let (Ok(column), Ok(row)) = (u16::try_from(column), u16::try_from(row)) else { return };
+    if column < plane.area.width
+        && row < plane.area.height
+        && let Some(cell) = buffer.cell_mut((plane.area.x + column, plane.area.bottom() - 1 - row))
+    {
+        cell.set_char(symbol).set_style(context.style(Role::Text));
+    }
+}
+
+/// Heights that a cell can show.
+const LEVELS: usize = 8;
+
+/// A dash at each height within a cell, from the bottom: it differs from any bar, with or without colours.
+const DASHES: [char; 4] = ['⣀', '⠤', '⠒', '⠉'];
+
+/// A curve's scale spans at least this part of its top, so that noise does not look large.
+const FLATTEST: u64 = 20;
+
+/// The axis ends at a multiple of this part of the span, so that a new reading changes the end of the frame and not all
+/// of it, which is expensive over a slow line.
+const ENDS: u32 = 3;
+
+/// A curve in an area.
+struct Plane {
+    /// Its cells.
+    area: Rect,
+    /// The highest value of each column with a sample; none ahead of the curve.
+    highs: Vec<Option<u64>>,
+    /// The value of the lowest level.
+    low: u64,
+    /// The value of the highest level.
+    high: u64,
+    /// Whether there is a forecast ahead of the curve.
+    is_ahead: bool,
+    first: u64,
+    last: u64,
+}
+
+impl Plane {
+    /// Creates a plane for a curve over an axis of at least `shortest`, with room ahead of it up to a position and a
+    /// value. `None` for an empty curve.
+    fn new(curve: &Curve, area: Rect, shortest: u64, ahead: Option<(u64, u64)>) -> Option<Self> {
+        let (first, end) = curve.ends()?;
+        let span = grid(end - first).max(shortest);
+        let last = ahead.map_or_else(|| first.saturating_add(span), |it| it.0.max(end));
+        let highs = curve.highs_to(last, usize::from(area.width));
+        let known = || highs.iter().flatten().copied();
+        let high = known().max()?.max(ahead.map_or(0, |it| it.1));
+        let low = known().min()?.min(high - high / FLATTEST);
+        Some(Self { area, highs, low, high, is_ahead: ahead.is_some(), first, last })
+    }
+
+    /// Returns the rows of cells.
+    fn rows(&self) -> usize {
+        usize::from(self.area.height)
+    }
+
+    /// Returns the column of a position on the axis; the nearest for one outside.
+    fn column(&self, x: u64) -> usize {
+        let place = u128::from(x.clamp(self.first, self.last) - self.first) * u128::from(self.area.width);
+        usize::try_from(place / (u128::from(self.last - self.first) + 1)).unwrap_or(0)
+    }
+
+    /// Returns the position in the middle of a column.
+    fn place(&self, column: usize) -> f64 {
+        let part = (column as f64 + 0.5) / f64::from(self.area.width.max(1));
+        self.first as f64 + part * (self.last - self.first) as f64
+    }
+
+    /// Returns the levels of a value, at least one, so that it is visible; values outside are clamped.
+    fn level(&self, value: u64) -> usize {
+        let levels = self.rows() * LEVELS;
+        let (part, span) = (u128::from(value.clamp(self.low, self.high) - self.low), u128::from(self.high - self.low));
+        if span == 0 {
+            return levels.div_ceil(2);
+        }
+        usize::try_from(part * (levels.max(1) - 1) as u128 / span).unwrap_or(0) + 1
+    }
+}
+
+/// Returns the dash of a level, counted from 0.
+pub(super) fn dash(level: usize) -> char {
+    DASHES.get(level % LEVELS * DASHES.len() / LEVELS).copied().unwrap_or(' ')
+}
+
+/// Rounds a span up to a multiple of an eighth to a sixteenth of it.
+fn grid(span: u64) -> u64 {
+    let part = span.checked_ilog2().map_or(1, |it| 1 << it.saturating_sub(ENDS));
+    span.checked_next_multiple_of(part).unwrap_or(span)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_axis_ends_at_few_places_and_is_never_far_ahead() {
+        let ends: std::collections::BTreeSet<u64> = (1000..2000).map(grid).collect();
+        assert!(ends.len() <= 10, "{ends:?}");
+        for span in [0, 1, 7, 8, 100, 12_345, u64::MAX - 1, u64::MAX] {
+            assert!(grid(span) >= span && grid(span) - span <= span / 8, "{span}: {}", grid(span));
+        }
+    }
+
+    #[test]
+    fn one_more_value_leaves_what_was_drawn() {
+        let area = Rect::new(0, 0, 97, 4);
+        let mut curve = Curve::default();
+        (0..200).for_each(|it| curve.push(it, it * it % 31));
+        let mut moved = 0;
+        for it in 200..240 {
+            let before = Plane::new(&curve, area, 0, None).unwrap();
+            curve.push(it, it * it % 31);
+            let after = Plane::new(&curve, area, 0, None).unwrap();
+            assert!(after.highs.len() <= 97 && after.highs.len() > 85, "{}", after.highs.len());
+            let same = before.highs.len().min(after.highs.len()) - 1;
+            moved += usize::from(before.highs[..same] != after.highs[..same]);
+        }
+        assert!(moved <= 3, "{moved}");
     }
 }

@@ -1,16 +1,19 @@
 //! The ladder of the selected device: one stacked bar, and a legend with the name of every gap.
 
-use super::{RenderContext, cells, device_name, devices::used, messages, put, title};
 use crate::{
     facts::units::Bytes,
     model::{
-        analysis::ladder::{Gap, Rung},
-        findings::DeviceFindings,
+        analysis::{
+            fragmentation::Stuck,
+            ladder::{Gap, Rung},
+        },
+        findings::{DeviceFindings, ProcessFindings},
         session::device::Device,
     },
     screen::{
         theme::Role,
-        ui::{Focus, mouse::Target, rows::Row},
+        ui::{Focus, mouse::Target, rows::ProcessRow},
+        view::{RenderContext, cells, device_name, devices::used, messages, put, title},
     },
 };
 use ratatui::{
@@ -93,14 +96,14 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, exp
 /// of all processes of the device.
 fn name(device: &Device, found: &DeviceFindings, context: &RenderContext) -> String {
     let chosen = context.ui.chosen(context.session).filter(|it| *it.device() == device.id);
-    let probed = chosen.as_ref().and_then(Row::probed).map(|(process, _)| process);
+    let probed = chosen.as_ref().and_then(ProcessRow::probed).map(|(process, _)| process);
     // Memory of a process that has ended is in the bar only until the driver frees it.
     let probed = probed.filter(|process| found.processes.iter().any(|it| it.probe == process.probe));
     let who = match (probed, &chosen, found.processes.len()) {
         (Some(process), _, 0..=1) => format!(" · {}", messages::short(process)),
         (Some(process), _, count) => format!(" · {} and {} more", messages::short(process), count - 1),
         // On a device without probed processes, the bar names none.
-        (None, Some(Row::Unprobed(_, it)), 1..) => format!(" · pid {} in {}", it.pid, Gap::Others.row().name),
+        (None, Some(ProcessRow::Unprobed(_, it)), 1..) => format!(" · pid {} in {}", it.pid, Gap::Others.row().name),
         (None, ..) => String::new(),
     };
     let when = if device.ended.is_some() { " when the job ended" } else { "" };
@@ -261,6 +264,56 @@ pub(super) fn apportion(parts: &[u64], whole: u64, width: usize) -> Vec<usize> {
 pub(super) fn glyph(gap: Gap, context: &RenderContext) -> char {
     let row = gap.row();
     if context.theme.coloured { row.sign } else { row.colourless }
+}
+
+/// Returns the rows that it wants: none if no probe reports reserved memory.
+pub(super) fn gauge_height(context: &RenderContext) -> usize {
+    usize::from(context.found().is_some_and(|it| !it.processes.is_empty()))
+}
+
+/// Draws `21 % of reserved is unused   stuck 9.00 GiB   empty_cache() frees 12.00 GiB`.
+pub(super) fn draw_gauge(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
+    let Some(found) = context.found().filter(|it| !it.processes.is_empty()) else { return };
+    let text = context.style(Role::Text);
+    let reserved = sum(&found.processes, |it| it.fragmentation.reserved);
+    let cached = sum(&found.processes, |it| it.fragmentation.cached);
+    let releasable = sum(&found.processes, |it| it.releasable);
+    let share = cached.zip(reserved).filter(|(_, all)| all.0 > 0).map(|(part, all)| part.0 as f64 / all.0 as f64);
+    let mut pieces = vec![vec![
+        Span::styled(cells::right(&cells::share(share), 5), text),
+        Span::styled(" of reserved is unused", context.style(Role::Dim)),
+    ]];
+    if found.processes.iter().any(|it| it.fragmentation.stuck == Stuck::NotMeasurable) {
+        pieces.push(vec![Span::styled("stuck: not measurable (expandable segments)", context.style(Role::Dim))]);
+    } else {
+        let stuck = sum(&found.processes, |it| match it.fragmentation.stuck {
+            Stuck::Known(bytes) => Some(bytes),
+            _ => None,
+        });
+        pieces.push(vec![
+            Span::styled("stuck ", context.style(Role::Gap(Gap::Stuck))),
+            Span::styled(cells::bytes(stuck), text),
+        ]);
+        pieces.push(vec![
+            Span::styled("empty_cache() frees ", context.style(Role::Gap(Gap::Releasable))),
+            Span::styled(cells::bytes(releasable), text),
+        ]);
+    }
+    let mut spans = Vec::new();
+    let mut left = usize::from(area.width);
+    for piece in pieces {
+        let width: usize = piece.iter().map(Span::width).sum();
+        let Some(rest) = left.checked_sub(width + 3) else { break };
+        left = rest;
+        spans.push(Span::raw(if spans.is_empty() { " " } else { "   " }));
+        spans.extend(piece);
+    }
+    put(buffer, area, 0, &Line::from(spans));
+}
+
+/// Returns the sum over all processes, `None` if one is unknown.
+fn sum(processes: &[ProcessFindings], part: impl Fn(&ProcessFindings) -> Option<Bytes>) -> Option<Bytes> {
+    processes.iter().map(part).try_fold(Bytes(0), |sum, it| Some(sum.plus(it?)))
 }
 
 #[cfg(test)]

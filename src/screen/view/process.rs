@@ -1,20 +1,36 @@
 //! One process on one device: its description, memory, growth and findings.
 
-mod counters;
-mod figures;
-mod growths;
-mod identity;
-mod pace;
-mod settings;
-
-use super::{
-    RenderContext, Scrolled, alerts, cells, culprit, growth, heading, messages, processes::SILENT_US, scroll::moved,
-    scrolled, title, verdict,
-};
 use crate::{
-    facts::units,
-    model::session::process::{Life, OnDevice, Process},
-    screen::theme::Role,
+    facts::{
+        event::{
+            ProcessInfo,
+            wire::{Counters, Group, Label, Unit},
+        },
+        figures::{Figure, Figures},
+        units::{self, Bytes},
+    },
+    model::{
+        analysis::{
+            curve::Curve,
+            episode::{Axis, Resource},
+            fragmentation::{self, Stuck},
+        },
+        findings::{Finding, Kind, replay_words},
+        session::process::{Life, OnDevice, Process},
+    },
+    screen::{
+        theme::Role,
+        view::{
+            RenderContext,
+            alerts::{self, replay_roles},
+            cells, culprit,
+            growth::{self, dash},
+            heading, messages,
+            processes::SILENT_US,
+            scroll::{Scrolled, moved, scrolled},
+            step_times, title, verdict,
+        },
+    },
 };
 use ratatui::{
     buffer::Buffer,
@@ -72,11 +88,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     let life = vec![Span::styled(life(process, context), context.style(Role::Dim))];
     title(buffer, figures, &verdict::place(process, on, context), life, context);
     let width = usize::from(figures.width);
-    let mut lines = identity::lines(process, on, width, context);
+    let mut lines = identity_lines(process, on, width, context);
     let mut growth = vec![heading("growth", width, context)];
-    growth.extend(growths::lines(process, on, width, context));
+    growth.extend(growths_lines(process, on, width, context));
     let mut counters = vec![heading("memory", width, context)];
-    counters.extend(counters::lines(process, on, width, context));
+    counters.extend(counters_lines(process, on, width, context));
     let is_small = area.height < SMALL;
     if is_small {
         // Growth is what should be visible without scrolling.
@@ -92,18 +108,18 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     }
     let spots = moved(spots, lines.len());
     lines.extend(found);
-    lines.extend(settings::lines(process, on, width, context));
+    lines.extend(settings_lines(process, on, width, context));
     lines.extend(culprit::details(process, on, width, context));
     lines.extend(counters);
     lines.extend(growth);
-    let pace = pace::lines(on, width, context);
+    let pace = step_times::lines(on, width, context);
     if !pace.is_empty() {
-        lines.push(heading(&cells::elide(pace::TITLE, width.saturating_sub(4)), width, context));
+        lines.push(heading(&cells::elide(step_times::TITLE, width.saturating_sub(4)), width, context));
     }
     lines.extend(pace);
     lines.extend(marks(process, width, context));
     lines.push(heading("use", width, context));
-    lines.extend(figures::lines(process, on, width, context));
+    lines.extend(figures_lines(process, on, width, context));
     scrolled(buffer, figures, &lines, &spots, context)
 }
 
@@ -175,4 +191,306 @@ fn named(name: &str, words: &str, width: usize, context: &RenderContext) -> Vec<
         ])
     };
     words.into_iter().enumerate().map(line).collect()
+}
+
+/// Returns the figures, then who started the process, and its settings.
+fn figures_lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let known = process.pid.and_then(|it| context.session.figures.get(&it));
+    let figure = |figure: Figure| {
+        let value = known.and_then(|it| it.get(figure, &on.device)).map(|it| (figure, it));
+        let text = value.and_then(|it| Figures::from_iter([it]).format(figure));
+        (figure.row().label, text.unwrap_or_else(|| cells::UNKNOWN.to_owned()))
+    };
+    let entries: Vec<_> = Figure::TABLE.iter().map(|it| figure(it.figure)).collect();
+    let mut lines = counters_grid(&entries, width, context);
+    if let Some(info) = process.pid.and_then(|it| context.session.process_info.get(&it)) {
+        lines.extend(named("user", &owner(info), width, context));
+        let settings: Vec<String> = info.environment.iter().map(cells::foreign).collect();
+        if !settings.is_empty() {
+            lines.extend(named("set by env", &settings.join(" "), width, context));
+        }
+    }
+    lines
+}
+
+/// Returns `ada, slurm 4242, docker 0123456789ab`.
+fn owner(info: &ProcessInfo) -> String {
+    let words: Vec<String> =
+        [Some(&info.user), info.place.as_ref()].into_iter().flatten().map(cells::foreign).collect();
+    words.join(", ")
+}
+
+/// Returns the latest answer, unless an alert of the process shows it.
+fn settings_lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let Some(answer) = process.replayed(on.ordinal, None) else { return Vec::new() };
+    let mut own = context.findings.all.iter().filter(|it| it.is_of(process));
+    if own.any(|it| it.replayed.as_deref() == Some(answer)) {
+        return Vec::new();
+    }
+    let mut lines = vec![heading("allocator settings", width, context)];
+    for (words, role) in replay_words(answer).iter().zip(replay_roles(Some(answer))) {
+        let wrapped = cells::wrapped(words, width.saturating_sub(2));
+        lines.extend(wrapped.into_iter().map(|it| Line::from(Span::styled(format!(" {it}"), context.style(role)))));
+    }
+    lines
+}
+
+const NAME: usize = 10;
+const NOW: usize = 11;
+const RATE: usize = 11;
+
+/// Fewest and most columns of a run in one line.
+const RUN: std::ops::RangeInclusive<usize> = 8..=40;
+
+/// Returns `allocated   51.61 GiB  +4.00 MiB  ▁▂▃▄▅▆▇█  since step 12, full in 20128 steps`.
+fn growths_lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let unit = if on.growth.axis() == Some(Axis::Seconds) { "per second" } else { "per step" };
+    let titles =
+        format!(" {}{} {}  the whole run", cells::left("", NAME), cells::right("now", NOW), cells::right(unit, RATE));
+    let mut lines = vec![Line::styled(cells::elide(&titles, width), context.style(Role::Dim))];
+    lines.extend(Resource::ALL.iter().map(|it| line(process, on, *it, width, context)));
+    lines
+}
+
+fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, context: &RenderContext) -> Line<'static> {
+    let own = || {
+        let lasting = context.findings.all.iter().filter(|it| it.kind == Kind::Growth && it.is_active());
+        lasting.filter(|it| it.is_of(process) && it.ordinal.is_none_or(|ordinal| ordinal == on.ordinal))
+    };
+    let growing = own().find(|it| it.resource == Some(resource));
+    let grows = |resource| own().any(|it| it.resource == Some(resource));
+    // Host memory belongs to the process, so each of its devices has the curve.
+    let curve = on.growth.curve(resource);
+    let now = curve.and_then(|it| it.buckets().newest()).map(|it| Bytes(it.last));
+    let follows = resource == Resource::Reserved && grows(Resource::Allocated);
+    // A flat run is a thin line.
+    let rises = growing.is_some() || follows;
+    let (rate, role) = match (growing, now) {
+        (Some(it), _) if it.is_companion() => ("follows".to_owned(), Role::Text),
+        (Some(it), _) => {
+            (it.bytes_per_step.map_or_else(|| "grows".to_owned(), cells::rate), verdict::role(it.severity))
+        }
+        // Live memory is reserved too: one cause, one alert.
+        (None, Some(_)) if follows => ("follows".to_owned(), Role::Text),
+        (None, Some(_)) if resource == Resource::Reserved && verdict::rises(on) => {
+            (verdict::level(on).to_owned(), Role::Text)
+        }
+        (None, Some(_)) if on.growth.watched() >= on.growth.enough() => ("flat".to_owned(), Role::Good),
+        _ => (cells::UNKNOWN.to_owned(), Role::Dim),
+    };
+    let mut spans = vec![
+        Span::styled(format!(" {}", cells::left(resource.name(), NAME)), context.style(Role::Text)),
+        Span::styled(cells::right(&cells::bytes(now), NOW), context.style(Role::Text)),
+        Span::styled(format!(" {}  ", cells::right(&rate, RATE)), context.style(role)),
+    ];
+    let left = width.saturating_sub(NAME + NOW + RATE + 4);
+    let wordings = growing.map_or_else(Vec::new, |it| wordings(it, verdict::continues(process, context)));
+    let fits = |it: &String| left >= cells::width(it) + 2 + RUN.start();
+    let words = wordings.into_iter().find(fits).unwrap_or_default();
+    let room = left.saturating_sub(if words.is_empty() { 0 } else { cells::width(&words) + 2 });
+    if let Some(curve) = curve.filter(|_| room >= *RUN.start()) {
+        let role = if growing.is_some() { role } else { Role::Spark };
+        let symbols = if rises { context.eighths() } else { std::array::from_fn(dash) };
+        spans.push(Span::styled(run(curve, room.min(*RUN.end()), &symbols), context.style(role)));
+        spans.push(Span::styled(format!("  {words}"), context.style(Role::Dim)));
+    }
+    Line::from(spans)
+}
+
+/// Returns when growth began and when the device is full; longest wording first.
+fn wordings(it: &Finding, is_alive: bool) -> Vec<String> {
+    let since = format!("since {}", it.since());
+    let Some(full) = it.forecast().filter(|_| is_alive) else { return vec![since] };
+    let soon = it.left().map(|it| format!("full in {it}"));
+    [format!("{since}, {full}"), full].into_iter().chain(soon).collect()
+}
+
+/// Draws a curve in one line of cells, with nearly constant values in the middle.
+fn run(curve: &Curve, columns: usize, symbols: &[char; 8]) -> String {
+    let highs = curve.highs(columns);
+    let known = || highs.iter().flatten().copied();
+    let (Some(low), Some(high)) = (known().min(), known().max()) else { return String::new() };
+    let span = (high - low).max(high / 50).max(1);
+    let low = low.saturating_sub((span - (high - low)) / 2);
+    let mut before = None;
+    let level = |value: u64| {
+        let level = u128::from(value - low) * (symbols.len() as u128 - 1) / u128::from(span);
+        usize::try_from(level).unwrap_or(0).min(symbols.len() - 1)
+    };
+    highs
+        .iter()
+        .map(|it| {
+            before = it.or(before);
+            before.map_or(' ', |value| symbols.get(level(value)).copied().unwrap_or(' '))
+        })
+        .collect()
+}
+
+/// Most lines of the command; the recording has all of it.
+const COMMAND: usize = 3;
+
+/// Returns the description, with a name before each line.
+fn identity_lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let hello = process.hello.as_deref();
+    let argv = hello.map(|it| it.argv.as_slice()).unwrap_or_default();
+    let command = cells::command(argv.iter().map(String::as_str));
+    let command = if command.is_empty() { cells::UNKNOWN.to_owned() } else { command };
+    let mut lines = named("command", &command, width, context);
+    lines.truncate(COMMAND);
+    lines.extend(named("process", &about(process, context), width, context));
+    lines.extend(named("runs", &runs(process, on), width, context));
+    let conf = hello.and_then(|it| it.allocator_conf.as_deref());
+    if let Some(conf) = conf.filter(|it| !it.is_empty()) {
+        let expandable = fragmentation::is_expandable(Some(conf));
+        let note = if expandable { "; what is stuck is not measurable with it" } else { "" };
+        lines.extend(named("set to", &format!("{}{note}", cells::raw(conf)), width, context));
+    }
+    lines
+}
+
+/// Returns `pid 4242 on node7, up 3 min, in /home/ada, slurm 12`.
+fn about(process: &Process, context: &RenderContext) -> String {
+    let mut words = vec![messages::who(process)];
+    let Some(hello) = process.hello.as_deref() else { return words.concat() };
+    if let Some(world) = hello.world_size {
+        words.push(format!("of {world}"));
+    }
+    if !hello.host.is_empty() {
+        words.push(format!("host {}", cells::raw(&hello.host)));
+    }
+    if let Some(start) = hello.start_us {
+        let there = hello.unix_us.saturating_sub(start);
+        let since = context.session.now.0.saturating_sub(hello.monotonic_us);
+        if process.is_alive() {
+            words.push(format!("up {}", units::duration(there.saturating_add(since))));
+        }
+    }
+    if let Some(attached) = hello.attached_us.filter(|_| process.is_alive()) {
+        let there = hello.unix_us.saturating_sub(attached);
+        let since = context.session.now.0.saturating_sub(hello.monotonic_us);
+        words.push(format!("attached {} ago", units::duration(there.saturating_add(since))));
+    }
+    if let Some(job) = &hello.job {
+        words.push(format!("{} {}", cells::raw(&job.scheduler), cells::raw(&job.id)));
+    }
+    if hello.restart.is_some_and(|it| it > 0) {
+        let times = hello.restart.unwrap_or(0);
+        words.push(if times == 1 { "restarted once".to_owned() } else { format!("restarted {times} times") });
+    }
+    if let Some(cwd) = &hello.cwd {
+        words.push(format!("in {}", cells::raw(cwd)));
+    }
+    words.join(", ").replacen(", of", " of", 1)
+}
+
+/// Returns `torch 2.15.0, native allocator, step 1181 at 98 ms a step, 12 samples lost`.
+fn runs(process: &Process, on: &OnDevice) -> String {
+    let hello = process.hello.as_deref();
+    let framework = hello.and_then(|it| it.framework.as_deref()).map_or_else(|| cells::UNKNOWN.to_owned(), cells::raw);
+    let version = hello.and_then(|it| it.framework_version.as_deref()).map_or_else(String::new, cells::raw);
+    let mut words = vec![format!("{framework} {version}").trim_end().to_owned()];
+    words.extend(hello.and_then(|it| it.backend.as_deref()).map(|it| format!("{} allocator", cells::raw(it))));
+    words.push(match (on.step, on.pace.latest_us()) {
+        (Some(step), Some(us)) => format!("step {step}, {} a step", units::brief(us)),
+        (Some(step), None) => format!("step {step}"),
+        (None, _) => "no step yet".to_owned(),
+    });
+    words.extend(process.attached_step().map(|it| match it {
+        0..=1 => "counted since attachment".to_owned(),
+        first => format!("attached at step {first}"),
+    }));
+    if process.stride > 1 {
+        words.push(format!("one sample in {} of its past", process.stride));
+    }
+    if process.lost > 0 {
+        words.push(format!("{} lost", units::counted(process.lost, "sample")));
+    }
+    if process.lost_error_lines > 0 {
+        words.push(format!("{} lost", units::counted(process.lost_error_lines, "error line")));
+    }
+    words.join(", ")
+}
+
+/// The width of an entry: name, figure, and the space between two.
+const ENTRY: usize = 26;
+const COUNTERS_NAME: usize = 13;
+const FIGURE: usize = 11;
+
+/// Returns the counters, column by column.
+fn counters_lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    counters_grid(&entries(process, on, context), width, context)
+}
+
+/// Returns entries of a name and a figure, column by column.
+fn counters_grid(entries: &[(&str, String)], width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let columns = ((width + 1) / ENTRY).clamp(1, 4);
+    let rows = entries.len().div_ceil(columns);
+    let line = |row: usize| {
+        let both = entries.iter().skip(row).step_by(rows.max(1));
+        both.flat_map(|(name, figure)| {
+            let role = if figure == cells::UNKNOWN { Role::Dim } else { Role::Text };
+            [
+                Span::styled(format!(" {}", cells::left(name, COUNTERS_NAME)), context.style(Role::Dim)),
+                Span::styled(format!("{} ", cells::right(figure, FIGURE)), context.style(role)),
+            ]
+        })
+        .collect()
+    };
+    (0..rows).map(line).collect()
+}
+
+fn entries(process: &Process, on: &OnDevice, context: &RenderContext) -> Vec<(&'static str, String)> {
+    let values = on.counters.values();
+    let mut entries = Vec::new();
+    for group in Group::ALL {
+        for (counter, value) in Counters::TABLE.iter().zip(values).filter(|(counter, _)| counter.group == group) {
+            let label = match counter.label {
+                Label::Always(label) => label,
+                Label::IfKnown(label) if value.is_some() => label,
+                Label::IfKnown(_) | Label::None => continue,
+            };
+            let figure = match counter.unit {
+                Unit::Bytes => cells::bytes(value.map(Bytes)),
+                Unit::Count => cells::known(value, ""),
+            };
+            entries.push((label, figure));
+        }
+        entries.extend(derived(group, process, on, context));
+    }
+    entries
+}
+
+/// Returns figures derived from the counters of a group and others.
+fn derived(group: Group, process: &Process, on: &OnDevice, context: &RenderContext) -> Vec<(&'static str, String)> {
+    let found = context.found_for(process, on);
+    let fragmentation = found.map(|it| it.fragmentation);
+    match group {
+        Group::Live => {
+            let stuck = fragmentation.and_then(|it| match it.stuck {
+                Stuck::Known(bytes) => Some(bytes),
+                Stuck::Unknown | Stuck::NotMeasurable => None,
+            });
+            let releasable = found.and_then(|it| it.releasable);
+            vec![("stuck", cells::bytes(stuck)), ("releasable", cells::bytes(releasable))]
+        }
+        Group::Held => vec![("total", cells::bytes(found.and_then(|it| it.driver_used)))],
+        Group::Host => vec![("unused", cells::share(fragmentation.and_then(|it| it.share())))],
+        Group::Peak | Group::Number => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_label_has_room() {
+        for counter in Counters::TABLE {
+            let (Label::Always(label) | Label::IfKnown(label)) = counter.label else { continue };
+            assert!(label.chars().count() <= COUNTERS_NAME, "{label}");
+        }
+        for it in Figure::TABLE {
+            assert!(it.label.chars().count() <= COUNTERS_NAME, "{}", it.label);
+        }
+    }
 }

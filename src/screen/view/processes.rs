@@ -1,20 +1,21 @@
 //! The processes of the selected device: the probed ones with their counters, the others as the driver lists them, and
 //! the command line that would probe them.
 
-mod columns;
-mod ranks;
+mod fields;
 
-pub(super) use self::columns::Field;
-use super::{
-    RenderContext, cells, device_name, put,
-    table::{self, Column, Row},
-    title, verdict,
-};
+pub(super) use crate::screen::view::processes::fields::Field;
 use crate::{
-    facts::{event::ProcessInfo, units},
-    model::session::{
-        device::Device,
-        process::{Life, OnDevice, Process},
+    facts::{
+        event::ProcessInfo,
+        figures::Figure,
+        units::{self, Bytes},
+    },
+    model::{
+        findings,
+        session::{
+            device::Device,
+            process::{Life, OnDevice, Process},
+        },
     },
     screen::{
         theme::Role,
@@ -22,8 +23,13 @@ use crate::{
             Focus, Scope,
             mouse::Target,
             order::{By, Order},
-            rows::Row as Listed,
+            rows::ProcessRow,
             tree::{self, Limb},
+        },
+        view::{
+            RenderContext, cells,
+            columns::{self, Column, TableRow},
+            device_name, messages, put, title, verdict,
         },
     },
 };
@@ -44,7 +50,7 @@ const SUMMED: usize = 8;
 
 /// A line of the list: a process, or in the tree an ancestor that is on no device.
 struct Entry {
-    row: Row,
+    row: TableRow,
     /// The place of its process among the rows.
     place: Option<usize>,
 }
@@ -53,23 +59,23 @@ struct Entry {
 pub(super) fn height(context: &RenderContext) -> usize {
     let rows = context.ui.rows(context.session);
     let lines = context.ui.lines(&rows, context.session).len();
-    2 + ranks::height(&rows, context) + lines.max(1) + usize::from(hint(&rows, usize::MAX, context).is_some())
+    2 + ranks_height(&rows, context) + lines.max(1) + usize::from(hint(&rows, usize::MAX, context).is_some())
 }
 
 /// Draws title, table and hint.
 pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(device) = context.device().filter(|_| area.height >= 2) else { return };
     let listed = context.ui.rows(context.session);
-    let fields = columns::of(&listed, context.ui.scope == Scope::All, context);
+    let fields = fields::of(&listed, context.ui.scope == Scope::All, context);
     let selected = context.ui.place(&listed);
     let mut entries = entries(&listed, &fields, context);
     let place = entries.iter().position(|it| it.place == Some(selected)).unwrap_or(0);
     let height = usize::from(area.height);
     let hint = hint(&listed, usize::from(area.width), context).filter(|_| height > 3);
-    let mut above = ranks::summary(&listed, fields.iter().map(|it| it.0), context);
+    let mut above = summary(&listed, fields.iter().map(|it| it.0), context);
     above.truncate(height.saturating_sub(SUMMED));
     let room = height.saturating_sub(2 + above.len() + usize::from(hint.is_some()));
-    let first = table::first_row(place, entries.len(), room.max(1));
+    let first = columns::first_row(place, entries.len(), room.max(1));
     context.claim(area, Target::Box(Focus::Processes));
     head(buffer, area, &listed, (first, room, entries.len()), context);
     let body = Rect { y: area.y.saturating_add(1), height: area.height.saturating_sub(1), ..area };
@@ -78,7 +84,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         put(buffer, body, 0, &Line::styled(format!(" {words}"), context.style(Role::Dim)));
     } else {
         let kept = Rect { height: u16::try_from(room + above.len() + 1).unwrap_or(u16::MAX).min(body.height), ..body };
-        let mut columns: Vec<Column> = fields.iter().map(|it| columns::column(*it)).collect();
+        let mut columns: Vec<Column> = fields.iter().map(|it| fields::column(*it)).collect();
         let shown = entries.get_mut(place).and_then(|it| it.row.figures.first_mut());
         if let Some((figure, column)) = shown.zip(columns.first_mut()) {
             // Mark the process that the boxes above are about, whichever box is focused. A long pid may leave no room
@@ -86,18 +92,18 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
             column.width += usize::from(column.title == "pid");
             figure.0 = marked(&figure.0, column.width);
         }
-        for (area, it) in table::places(kept).skip(above.len()).zip(entries.iter().skip(first)) {
+        for (area, it) in columns::places(kept).skip(above.len()).zip(entries.iter().skip(first)) {
             if let Some(row) = it.place.and_then(|it| listed.get(it)) {
                 context.claim(area, Target::Row(row.id()));
             }
         }
-        for (place, title) in table::titles(kept, &columns, "command", TEXT) {
+        for (place, title) in columns::titles(kept, &columns, "command", TEXT) {
             if let Some(by) = By::named(title) {
                 context.claim(place, Target::Column(by));
             }
         }
         above.extend(entries.into_iter().skip(first).map(|it| it.row));
-        table::draw(buffer, kept, &columns, "command", &above, TEXT, context.style(Role::Dim));
+        columns::draw(buffer, kept, &columns, "command", &above, TEXT, context.style(Role::Dim));
     }
     if let Some(words) = hint {
         let line = Line::styled(cells::elide(&words, usize::from(area.width)), context.style(Role::Key));
@@ -106,15 +112,15 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
 }
 
 /// Returns the lines of the list: a line for each row, and in the tree one for each ancestor.
-fn entries(listed: &[Listed], fields: &[(Field, usize, u8)], context: &RenderContext) -> Vec<Entry> {
+fn entries(listed: &[ProcessRow], fields: &[(Field, usize, u8)], context: &RenderContext) -> Vec<Entry> {
     let selected = Some(context.ui.place(listed)).filter(|_| context.ui.focus == Focus::Processes);
     let entry = |it: tree::Branch| match it.of {
         Limb::Row(place) => {
             let row = listed.get(place)?;
             let (words, role) = text(row, context);
             let style = context.style(Role::Selected);
-            let row = Row {
-                figures: fields.iter().map(|field| columns::figure(row, *field, context)).collect(),
+            let row = TableRow {
+                figures: fields.iter().map(|field| fields::figure(row, *field, context)).collect(),
                 text: (format!("{}{words}", it.prefix), context.style(role)),
                 style: (selected == Some(place)).then_some(style),
             };
@@ -122,7 +128,7 @@ fn entries(listed: &[Listed], fields: &[(Field, usize, u8)], context: &RenderCon
         }
         Limb::Ancestor(ancestor) => {
             let words = format!("{}{} (pid {})", it.prefix, cells::foreign(&ancestor.name), ancestor.pid);
-            let row = Row { figures: Vec::new(), text: (words, context.style(Role::Dim)), style: None };
+            let row = TableRow { figures: Vec::new(), text: (words, context.style(Role::Dim)), style: None };
             Some(Entry { row, place: None })
         }
     };
@@ -130,15 +136,15 @@ fn entries(listed: &[Listed], fields: &[(Field, usize, u8)], context: &RenderCon
 }
 
 /// Returns the state of a process and its command line.
-fn text(it: &Listed, context: &RenderContext) -> (String, Role) {
+fn text(it: &ProcessRow, context: &RenderContext) -> (String, Role) {
     match it {
-        Listed::Probed(process, on) => {
+        ProcessRow::Probed(process, on) => {
             let argv = process.hello.as_ref().map(|it| it.argv.as_slice()).unwrap_or_default();
             let command = shortened(argv.iter().map(String::as_str));
             let (state, role) = state(process, on, context);
             (if state.is_empty() { command } else { format!("{state}: {command}") }, role)
         }
-        Listed::Unprobed(_, it) => {
+        ProcessRow::Unprobed(_, it) => {
             let who = context.session.process_info.get(&it.pid);
             let command = who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| shortened(words(it)));
             let state = who.and_then(ended).or_else(|| context.session.left(it.pid).map(|_| "probe ended".to_owned()));
@@ -160,7 +166,7 @@ fn visible(first: usize, room: usize, lines: usize) -> String {
 fn head(
     buffer: &mut Buffer,
     area: Rect,
-    listed: &[Listed],
+    listed: &[ProcessRow],
     (first, room, lines): (usize, usize, usize),
     context: &RenderContext,
 ) {
@@ -172,7 +178,7 @@ fn head(
         right = format!("/{} hides {hidden}{gap}{right}", cells::elide(&cells::raw(ui.filter.text.trim()), 24));
     }
     let mut name = named(rows, context);
-    if let Some(words) = ranks::imbalance(listed, context) {
+    if let Some(words) = imbalance(listed, context) {
         name = format!("{name} · {words}");
     }
     let right = if right.is_empty() { Vec::new() } else { vec![Span::styled(right, context.style(Role::Dim))] };
@@ -245,14 +251,14 @@ fn ended(who: &ProcessInfo) -> Option<String> {
 
 /// Returns the command lines that would probe a job, as many as fit: the largest process that runs Python. A
 /// recording's jobs cannot be started again.
-fn hint(rows: &[Listed], width: usize, context: &RenderContext) -> Option<String> {
+fn hint(rows: &[ProcessRow], width: usize, context: &RenderContext) -> Option<String> {
     if context.progress.is_some() {
         return None;
     }
     let known = || {
         rows.iter().filter_map(|it| match it {
-            Listed::Unprobed(_, it) => context.session.process_info.get(&it.pid),
-            Listed::Probed(..) => None,
+            ProcessRow::Unprobed(_, it) => context.session.process_info.get(&it.pid),
+            ProcessRow::Probed(..) => None,
         })
     };
     let job = known().find(|it| it.is_python() && !it.commands_for_a_probe().is_empty())?;
@@ -272,6 +278,107 @@ fn words(who: &ProcessInfo) -> impl Iterator<Item = &str> {
 fn shortened<'a>(mut argv: impl Iterator<Item = &'a str>) -> String {
     let program = argv.next().map(|it| it.rsplit('/').next().unwrap_or(it));
     cells::command(program.into_iter().chain(argv))
+}
+
+/// Fewest ranks for a median.
+const LEAST: usize = 3;
+
+/// From this ratio to the median on, a rank is named.
+const UNEVEN: f64 = 1.05;
+
+type Own<'a> = (&'a Process, &'a OnDevice);
+
+/// Returns the number of rows above the ranks.
+fn ranks_height(listed: &[ProcessRow], context: &RenderContext) -> usize {
+    if living(listed, context).len() < LEAST { 0 } else { 2 }
+}
+
+/// Returns the rows above the ranks: none unless several ranks of all devices are listed.
+fn summary(listed: &[ProcessRow], fields: impl Iterator<Item = Field>, context: &RenderContext) -> Vec<TableRow> {
+    let own = living(listed, context);
+    if own.len() < LEAST {
+        return Vec::new();
+    }
+    let fields: Vec<Field> = fields.collect();
+    let style = context.style(Role::Title);
+    let row = |worst: bool, name: String| {
+        let figure = |field: &Field| match field {
+            Field::Device => String::new(),
+            Field::Of(by) => summed(&own, *by, worst, context),
+        };
+        TableRow { figures: fields.iter().map(|it| (figure(it), style)).collect(), text: (name, style), style: None }
+    };
+    vec![row(true, format!("worst of {}", own.len())), row(false, "median".to_owned())]
+}
+
+/// Returns the worst value of a column, or its median.
+fn summed(own: &[Own], by: By, worst: bool, context: &RenderContext) -> String {
+    let found = |it: Own| context.found_for(it.0, it.1);
+    let whole = |figure: &dyn Fn(Own) -> Option<u64>| {
+        of(own, |rank| figure(rank).map(|value| value as f64), worst).map(units::whole)
+    };
+    let bytes = |figure: &dyn Fn(Own) -> Option<u64>| cells::bytes(whole(figure).map(Bytes));
+    match by {
+        // For steps and for the use of the device, the lowest is the worst: that rank lags.
+        By::Step => {
+            let behind = of(own, |(_, on)| on.step.map(|step| -(step as f64)), worst).map(|it| units::whole(-it));
+            cells::known(behind, "")
+        }
+        By::Figure(Figure::SmPercent) => {
+            let used = |it: Own| Some(-(figure(it, Figure::SmPercent, context)? as f64));
+            cells::known(of(own, used, worst).map(|it| units::whole(-it)), " %")
+        }
+        By::StepTime => cells::known(whole(&|it| Some(it.1.pace.typical()?.us)).map(units::brief), ""),
+        By::Allocated => bytes(&|it| it.1.counters.allocated),
+        By::Reserved => bytes(&|it| it.1.counters.reserved),
+        By::Unused => cells::share(of(own, |it| found(it)?.fragmentation.share(), worst)),
+        By::PerStep => {
+            let rate = of(own, |it| rate(it, context), worst);
+            cells::known(rate.map(|it| if it > 0.0 { cells::rate(it) } else { "flat".to_owned() }), "")
+        }
+        By::Driver => bytes(&|it| found(it)?.driver_used.map(|bytes| bytes.0)),
+        By::Figure(name) => {
+            cells::known(whole(&|it| figure(it, name, context)).map(|it| name.row().unit.format(it)), "")
+        }
+        By::Rank | By::Pid | By::Command | By::User | By::Idle => String::new(),
+    }
+}
+
+fn figure((process, on): Own, figure: Figure, context: &RenderContext) -> Option<u64> {
+    ProcessRow::Probed(process, on).figure(figure, context.session)
+}
+
+/// Returns `rank 5 wants 1.4 × the median`, or that they are even: the ratio of the finding about it.
+fn imbalance(listed: &[ProcessRow], context: &RenderContext) -> Option<String> {
+    let own = living(listed, context);
+    let is_several = own.len() >= LEAST;
+    let several = own.into_iter().filter(|_| is_several);
+    let ratios =
+        several.filter_map(|(process, on)| Some((findings::against_others(context.session, process, on)?, process)));
+    let (ratio, most) = ratios.max_by(|one, other| one.0.total_cmp(&other.0))?;
+    let times = units::times(ratio);
+    if ratio < UNEVEN {
+        return Some(format!("even: at most {times} the median"));
+    }
+    Some(format!("{} wants {times} the median", messages::short(most)))
+}
+
+fn living<'a>(listed: &[ProcessRow<'a>], context: &RenderContext) -> Vec<Own<'a>> {
+    let probed = listed.iter().filter(|_| context.ui.scope == Scope::All).filter_map(ProcessRow::probed);
+    probed.filter(|(process, on)| process.is_alive() && on.first.is_some()).collect()
+}
+
+/// Returns the highest value of a figure, or its median; `None` if no rank reports it.
+fn of(own: &[Own], figure: impl Fn(Own) -> Option<f64>, worst: bool) -> Option<f64> {
+    let mut values: Vec<f64> = own.iter().filter_map(|it| figure(*it)).filter(|it| it.is_finite()).collect();
+    values.sort_by(f64::total_cmp);
+    if worst { values.last().copied() } else { values.get(values.len() / 2).copied() }
+}
+
+/// Returns bytes per step, 0 without growth; `None` without enough data.
+fn rate((process, on): Own, context: &RenderContext) -> Option<f64> {
+    let growing = context.findings.growing(process.probe, on.ordinal).and_then(|it| it.bytes_per_step);
+    growing.or((on.growth.watched() >= on.growth.enough()).then_some(0.0))
 }
 
 #[cfg(test)]

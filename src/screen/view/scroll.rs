@@ -3,7 +3,7 @@
 use super::{RenderContext, put};
 use crate::screen::{
     theme::Role,
-    ui::{alerts::Sight, mouse::Target},
+    ui::{alert_list::Sight, mouse::Target},
 };
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 use std::ops::Range;

@@ -1,27 +1,14 @@
 //! The screens of a memory snapshot: pure, and total for every size down to 0×0, as all views.
 
-/// Memory over events.
-mod chart;
-/// Whether a request would fit.
-mod fits;
-/// Blocks by call stack, as boxes.
-mod flame;
-/// Segments as cells.
-mod map;
-/// Devices, the ladder, streams and pools, the largest stacks.
-mod overview;
-/// How much of the file is read.
-mod reading;
 /// The segments of a device.
 mod segments;
 /// Blocks by call stack, a row each.
 mod stacks;
+/// Devices, the ladder, streams and pools, the largest stacks.
+mod summary;
 /// The trace: memory over events, and the stacks at the cursor and at the peak.
 mod trace;
-/// Blocks by call stack, as a tree.
-mod tree;
 
-use super::{Drawn, RenderContext, Scrolled, ascii, cells, footer, help, put, take};
 use crate::{
     facts::units::{Bytes, counted},
     model::{
@@ -34,10 +21,12 @@ use crate::{
         ui::{
             Chart, Command, Motion,
             mouse::Target,
-            snapshot::{Page, SnapshotCommand, SnapshotUi},
+            snapshot_ui::{Page, SnapshotCommand, SnapshotUi},
         },
+        view::{self, Drawn, RenderContext, Scrolled, cells, footer, help, put, take},
     },
     sources::focus,
+    storage::pickle::Progress,
 };
 use ratatui::{
     buffer::Buffer,
@@ -79,7 +68,7 @@ pub fn paint(buffer: &mut Buffer, snapshot: &Snapshot, ui: &SnapshotUi, theme: &
     let scrolled = arrange(buffer, area, &scene);
     let help_most = if ui.base.help { help::draw(buffer, area, &scene.context) } else { 0 };
     if theme.is_ascii() {
-        ascii::draw(buffer, area);
+        view::draw_ascii(buffer, area);
     }
     Drawn { scrolled, help_most, columns: 0, regions: scene.context.regions.take(), focus: focus::Focus::None }
 }
@@ -106,7 +95,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
         tabs(buffer, take(&mut rest, 1), scene);
     }
     if let Some(progress) = scene.ui.reading {
-        reading::draw(buffer, rest, progress, scene);
+        draw_reading(buffer, rest, progress, scene);
         return Scrolled::default();
     }
     if let Some(words) = blank(scene) {
@@ -116,10 +105,10 @@ fn arrange(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
         return Scrolled::default();
     }
     match scene.ui.page {
-        Page::Overview => overview::draw(buffer, rest, scene),
+        Page::Overview => summary::draw(buffer, rest, scene),
         Page::Segments => segments::draw(buffer, rest, scene),
-        Page::Stacks => tree::draw(buffer, rest, scene),
-        Page::Flame => flame::draw(buffer, rest, scene),
+        Page::Stacks => stacks::draw_tree(buffer, rest, scene),
+        Page::Flame => stacks::draw_flame(buffer, rest, scene),
         Page::Trace => return trace::draw(buffer, rest, scene),
     }
     Scrolled::default()
@@ -268,4 +257,29 @@ fn subject(scene: &Scene) -> (String, u64) {
     let filter = &scene.ui.base.filter.text;
     let filter = if filter.is_empty() { String::new() } else { format!(" with \"{}\"", cells::raw(filter)) };
     (format!("{what}{filter}"), bytes)
+}
+
+/// Draws the bytes that are read, and a bar where the file's size is known.
+fn draw_reading(buffer: &mut Buffer, area: Rect, progress: Progress, scene: &Scene) {
+    let mut rest = area;
+    take(&mut rest, 1);
+    for words in cells::wrapped(&words(progress, scene), usize::from(rest.width)) {
+        put(buffer, take(&mut rest, 1), 0, &Line::styled(words, scene.context.style(Role::Dim)));
+    }
+    let Some(percent) = progress.percent() else { return };
+    let width = usize::from(rest.width);
+    let filled = width * usize::try_from(percent).unwrap_or(100) / 100;
+    let bar = [("━".repeat(filled), Role::Spark), ("─".repeat(width - filled), Role::Border)];
+    let bar = bar.map(|(cells, role)| Span::styled(cells, scene.context.style(role)));
+    put(buffer, take(&mut rest, 1), 0, &Line::from(bar.to_vec()));
+}
+
+/// `reading run.pickle: 412.0 MiB of 1.00 GiB, 40 %`
+fn words(progress: Progress, scene: &Scene) -> String {
+    let name = cells::foreign(&scene.ui.name);
+    match progress.percent() {
+        Some(100) => format!("adding up the blocks of {name}…"),
+        Some(percent) => format!("reading {name}: {progress}, {percent} %"),
+        None => format!("reading {name}: {progress}"),
+    }
 }

@@ -1,16 +1,14 @@
 //! The run of the selected process: every rung stacked over steps or time, a cursor with its values, and events.
 
 mod chart;
-mod events;
 
-use self::chart::Chart;
-use super::{RenderContext, cells, course, growth, ladder::glyph, put, title, verdict};
 use crate::{
-    facts::units::{self, Bytes},
+    facts::units::{self, Bytes, Stamp},
     model::{
-        analysis::{ladder::Gap, pace::Stretch},
+        analysis::{episode, ladder::Gap, pace::Stretch},
+        findings::Finding,
         session::{
-            process::OnDevice,
+            process::{OnDevice, Process},
             timeline::{Column, Level, Levels},
         },
     },
@@ -18,14 +16,15 @@ use crate::{
         theme::Role,
         ui::{
             Screen,
-            timeline::{Span, XAxis},
+            timeline_range::{self, VisibleRange, XAxis, step_at, when},
         },
+        view::{RenderContext, cells, course, growth, ladder::glyph, put, timeline::chart::Chart, title, verdict},
     },
 };
 use ratatui::{
     buffer::Buffer,
     layout::Rect,
-    text::{Line, Span as Words},
+    text::{Line, Span},
 };
 
 /// The width of the values next to the chart, and the width from which on they are there.
@@ -64,7 +63,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     };
     // The values at the cursor are those of its column.
     span.cursor = span.axis.place(&under).clamp(span.from, span.to);
-    let shown = vec![Words::styled(shown(&span), context.style(Role::Text))];
+    let shown = vec![Span::styled(shown(&span), context.style(Role::Text))];
     title(buffer, area, &name, shown, context);
     let mut rest = area;
     super::take(&mut rest, 1);
@@ -76,7 +75,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         let heading = heading(&span, &under, on, context);
         list(buffer, right, &heading, values.iter().rev(), 1, context);
         super::take(&mut right, heading.len() + values.len() + 1);
-        events::list(buffer, right, &span, process, on, context);
+        events_list(buffer, right, &span, process, on, context);
     }
     let per_row = (usize::from(rest.width) / VALUE).max(1);
     let below = if beside { 0 } else { 1 + values.len().div_ceil(per_row) };
@@ -98,10 +97,10 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         chart.scale(buffer, super::take(&mut rest, 1), context);
     }
     if under_chart > 1 {
-        events::draw(buffer, super::take(&mut rest, 1), &chart, process, on, context);
+        draw_events(buffer, super::take(&mut rest, 1), &chart, process, on, context);
     }
     if under_chart > 2 {
-        let words = events::words(process, on, &under, usize::from(rest.width), context);
+        let words = events_words(process, on, &under, usize::from(rest.width), context);
         put(buffer, super::take(&mut rest, 1), 0, &words);
     }
     if below > 0 {
@@ -131,7 +130,7 @@ fn values(levels: &Levels, context: &RenderContext) -> Values {
 }
 
 /// Returns `steps 886–1181 of 1181, 1/4 of the run`.
-fn shown(span: &Span) -> String {
+fn shown(span: &VisibleRange) -> String {
     let all = span.from == span.whole.0 && span.to == span.whole.1;
     let part = (span.whole.1 - span.whole.0).checked_div((span.to - span.from).max(1)).unwrap_or(1).max(1);
     let part = if all { "the whole run".to_owned() } else { format!("1/{part} of the run") };
@@ -141,7 +140,7 @@ fn shown(span: &Span) -> String {
 }
 
 /// Formats a position on the axis: a step, or the time since the first sample.
-fn place_name(span: &Span, place: u64) -> String {
+fn place_name(span: &VisibleRange, place: u64) -> String {
     match span.axis {
         XAxis::Steps => place.to_string(),
         XAxis::Time => cells::clock(place.saturating_sub(span.whole.0)),
@@ -149,7 +148,7 @@ fn place_name(span: &Span, place: u64) -> String {
 }
 
 /// Returns the cursor's step, time and age, and the range of allocations in its column.
-fn heading(span: &Span, under: &Column, on: &OnDevice, context: &RenderContext) -> Vec<String> {
+fn heading(span: &VisibleRange, under: &Column, on: &OnDevice, context: &RenderContext) -> Vec<String> {
     let first = on.timeline.places().next().map_or(under.at, |it| it.0);
     let step = under.step.map_or_else(String::new, |it| format!("step {it} · "));
     let ago = units::duration(context.session.now.since(under.at));
@@ -205,14 +204,150 @@ fn list<'a>(
     for (place, (gap, bytes)) in values.into_iter().enumerate() {
         let bytes = bytes.map(Bytes);
         let line = Line::from(vec![
-            Words::raw(" "),
-            Words::styled(glyph(*gap, context).to_string(), context.style(Role::Gap(*gap))),
-            Words::styled(format!(" {}", cells::left(gap.row().name, 12)), context.style(Role::Text)),
-            Words::styled(cells::right(&cells::bytes(bytes), 11), context.style(Role::Text)),
-            Words::styled(cells::right(&cells::percent(bytes, total), 6), context.style(Role::Dim)),
+            Span::raw(" "),
+            Span::styled(glyph(*gap, context).to_string(), context.style(Role::Gap(*gap))),
+            Span::styled(format!(" {}", cells::left(gap.row().name, 12)), context.style(Role::Text)),
+            Span::styled(cells::right(&cells::bytes(bytes), 11), context.style(Role::Text)),
+            Span::styled(cells::right(&cells::percent(bytes, total), 6), context.style(Role::Dim)),
         ]);
         let offset = u16::try_from(place / rows.max(1) * VALUE).unwrap_or(u16::MAX);
         let cell = Rect { x: area.x.saturating_add(offset), ..area }.intersection(area);
         put(buffer, cell, row + place % rows.max(1), &line);
+    }
+}
+
+/// Draws a row with a sign for each: `◇` a mark, `◆` an alert with a line for its duration, `◎` a capture, `✕` an
+/// out-of-memory error.
+fn draw_events(
+    buffer: &mut Buffer,
+    row: Rect,
+    chart: &Chart,
+    process: &Process,
+    on: &OnDevice,
+    context: &RenderContext,
+) {
+    let (row, axis) = (chart.below(row), chart.axis());
+    let mut sign = |column: u16, symbol: char, role: Role| {
+        if let Some(cell) = buffer.cell_mut((row.x + column, row.y)).filter(|_| row.height > 0 && column < row.width) {
+            cell.set_char(symbol).set_style(context.style(role));
+        }
+    };
+    for it in alerts(process, on, context) {
+        let end = it.resolved_at.and_then(|at| place(on, at, axis)).unwrap_or(u64::MAX);
+        for column in chart.columns(began(it, on, axis), end) {
+            sign(column, '─', verdict::role(it.severity));
+        }
+    }
+    let raised = alerts(process, on, context).map(|it| (it.first_alert_at, '◆', verdict::role(it.severity)));
+    let marks = process.marks.iter().map(|it| (Stamp(it.at_us), '◇', Role::Text));
+    let ooms = process.ooms.iter().map(|it| (Stamp(it.reported.at_us), '✕', Role::Bad));
+    let captures = process.sites.iter().filter(|it| it.steps > 0).map(|it| (Stamp(it.at_us), '◎', Role::Title));
+    for (at, symbol, role) in marks.chain(raised).chain(captures).chain(ooms) {
+        if let Some(column) = place(on, at, axis).and_then(|it| chart.column(it)) {
+            sign(column, symbol, role);
+        }
+    }
+}
+
+/// Returns the state at the cursor: the latest mark, and every alert active then; as many as fit.
+fn events_words(
+    process: &Process,
+    on: &OnDevice,
+    under: &Column,
+    width: usize,
+    context: &RenderContext,
+) -> Line<'static> {
+    let mut pieces = Vec::new();
+    if let Some(it) = process.marks.iter().rev().find(|it| it.at_us <= under.at.0) {
+        let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
+        pieces.push((format!("◇ {}{value}", cells::elide(&cells::raw(&it.name), 24)), Role::Text));
+    }
+    if process.ooms.iter().any(|it| it.reported.step.is_some() && it.reported.step == under.step) {
+        pieces.push(("✕ out of memory".to_owned(), Role::Bad));
+    }
+    for it in alerts(process, on, context) {
+        let lasted = it.resolved_at.is_none_or(|at| under.at <= at);
+        if lasted && began(it, on, XAxis::Time) <= under.at.0 {
+            let slope = it.slope().map_or_else(String::new, |it| format!(" {it}"));
+            pieces.push((format!("◆ {}{slope}", verdict::what(it)), verdict::role(it.severity)));
+        }
+    }
+    let capture = process.answer(on.ordinal, |it| it.at_us <= under.at.0);
+    if let Some(it) = capture.as_ref().and_then(|(_, it)| it.culprits.first()) {
+        pieces.push((format!("◎ {}", it.leading().place()), Role::Title));
+    }
+    let (mut spans, mut left) = (Vec::new(), width);
+    for (words, role) in pieces {
+        let Some(rest) = left.checked_sub(cells::width(&words) + 2) else { break };
+        left = rest;
+        spans.push(Span::styled(format!(" {words} "), context.style(role)));
+    }
+    Line::from(spans)
+}
+
+/// Lists the events: the findings, then the latest marks, as far as there is room.
+fn events_list(
+    buffer: &mut Buffer,
+    area: Rect,
+    span: &timeline_range::VisibleRange,
+    process: &Process,
+    on: &OnDevice,
+    context: &RenderContext,
+) {
+    let width = usize::from(area.width);
+    let mut lines = Vec::new();
+    for it in alerts(process, on, context) {
+        let slope = it.slope().map_or_else(String::new, |it| format!(" {it}"));
+        let words = format!(" ◆ {}{slope}", verdict::what(it));
+        let role = if it.is_active() { verdict::role(it.severity) } else { Role::Dim };
+        lines.push(Line::styled(cells::elide(&words, width), context.style(role)));
+        let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
+        let words = format!("   since {}, {end}", it.since());
+        lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
+        if let Some(culprit) = &it.culprit {
+            let words = format!(" ◎ {}", culprit.sentence);
+            lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Text)));
+        }
+    }
+    for it in process.marks.iter().rev() {
+        let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
+        let at = place(on, Stamp(it.at_us), span.axis).map_or_else(String::new, |it| place_name(span, it));
+        let name = cells::left(&format!(" ◇ {}{value}", cells::raw(&it.name)), width.saturating_sub(12));
+        lines.push(Line::from(vec![
+            Span::styled(name, context.style(Role::Text)),
+            Span::styled(cells::right(&at, 10), context.style(Role::Dim)),
+        ]));
+    }
+    for (row, line) in lines.iter().enumerate() {
+        put(buffer, area, row, line);
+    }
+}
+
+/// Returns the findings of a process on a device, or of its host memory.
+fn alerts<'a>(
+    process: &Process,
+    on: &OnDevice,
+    context: &RenderContext<'a>,
+) -> impl Iterator<Item = &'a Finding> + use<'a> {
+    let (probe, ordinal) = (Some(process.probe), on.ordinal);
+    context.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|on| on == ordinal))
+}
+
+/// Returns where a finding began.
+fn began(it: &Finding, on: &OnDevice, axis: XAxis) -> u64 {
+    match (it.axis, axis) {
+        (episode::Axis::Steps, XAxis::Steps) => it.since_step,
+        (episode::Axis::Steps, XAxis::Time) => when(on, it.since_step).map_or(u64::MAX, |it| it.0),
+        (episode::Axis::Seconds, XAxis::Time) => {
+            on.first.map_or(u64::MAX, |first| first.0.saturating_add(it.since_step.saturating_mul(1_000_000)))
+        }
+        (episode::Axis::Seconds, XAxis::Steps) => u64::MAX,
+    }
+}
+
+fn place(on: &OnDevice, at: Stamp, axis: XAxis) -> Option<u64> {
+    match axis {
+        XAxis::Steps => step_at(on, at),
+        XAxis::Time => Some(at.0),
     }
 }

@@ -96,7 +96,7 @@ fn every_flag_of_the_pages_exists_and_every_command_has_a_page() {
 
 #[test]
 fn every_key_of_the_pages_exists() {
-    let sheet = keys::sheet::markdown();
+    let sheet = keys::markdown();
     let mut seen = 0;
     for (path, text) in pages() {
         for code in text.split("```").step_by(2).flat_map(|it| it.split('`').skip(1).step_by(2)) {

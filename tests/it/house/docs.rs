@@ -6,8 +6,10 @@ use crate::{helpers::terminal::PROGRAM, house::schemas};
 use gpuwatch::{
     commands::serve::families::{Family, Kind},
     facts::{
-        event::replayed::{WINDOW_SAVES_PERCENT, WINDOW_STEPS},
-        event::wire::{Counter, Counters, Label, Torch, Unit},
+        event::{
+            replayed::{WINDOW_SAVES_PERCENT, WINDOW_STEPS},
+            wire::{Counter, Counters, Label, Torch, Unit},
+        },
         figures::{Figure, Of, RECORDED_EVERY, TREE_EVERY, WATCHED_EVERY},
         metrics::{Every, Metric, Shown},
     },
@@ -70,7 +72,7 @@ fn reference() -> Vec<(&'static str, String)> {
             "docs/reference/config.md",
             format!("# Configuration file\n\n{}", block("toml", &printed(&["generate", "config"]))),
         ),
-        ("docs/reference/keys.md", format!("# Keys\n\n{}", keys::sheet::markdown())),
+        ("docs/reference/keys.md", format!("# Keys\n\n{}", keys::markdown())),
         ("docs/reference/causes.md", of_causes),
         ("docs/reference/reports.md", crate::analysis::public_reports::page()),
         ("docs/reference/counters.md", of_counters()),

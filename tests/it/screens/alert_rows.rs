@@ -19,7 +19,7 @@ use gpuwatch::{
         theme::Theme,
         ui::{
             Command, Expecting, Focus, Motion, Request, Screen, Ui,
-            alerts::Allowing,
+            alert_list::Allowing,
             mouse::{Mouse, Target},
             rows::RowId,
         },

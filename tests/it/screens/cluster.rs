@@ -22,7 +22,7 @@ use gpuwatch::{
         theme::ColorDepth,
         ui::{
             Command, Motion, Ui,
-            cluster::{ClusterCommand, ClusterUi, Opening},
+            cluster_ui::{self, ClusterCommand, ClusterUi, Opening},
             mouse::{Mouse, Regions, Target},
         },
         view::cluster::paint,
@@ -240,7 +240,7 @@ fn another_figure_has_its_own_worst_rank_and_unknown_figures_are_no_zeros() {
 fn no_size_is_too_small_and_no_name_reaches_the_terminal_unescaped() {
     let heights: Vec<u16> = (0..14).chain([20, 24, 40, 100]).collect();
     let widths: Vec<u16> = (0..4).chain([9, 20, 36, 40, 72, 80, 112, 160, 300]).collect();
-    let map = ClusterUi { shape: Some(gpuwatch::screen::ui::cluster::Shape::Map), ..ui() };
+    let map = ClusterUi { shape: Some(cluster_ui::Shape::Map), ..ui() };
     let mut help = ui();
     help.base.help = true;
     for overview in [Overview::default(), machines(1), machines(70), hostile()] {
@@ -264,6 +264,6 @@ fn an_empty_list_shows_why() {
     it.base.filter.text = "nothing".to_owned();
     assert!(shown(&machines(5), &it, (80, 24)).contains("no machine matches the filter"));
     assert!(shown(&machines(16), &it, (80, 24)).contains("no rank matches the filter"));
-    it = ClusterUi { shape: Some(gpuwatch::screen::ui::cluster::Shape::Map), ..ui() };
+    it = ClusterUi { shape: Some(cluster_ui::Shape::Map), ..ui() };
     assert!(shown(&Overview::default(), &it, (80, 24)).contains("no rank yet"));
 }

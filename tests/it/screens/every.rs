@@ -14,7 +14,7 @@ use gpuwatch::{
         ui::{
             Chart, Command, Focus, Motion, Scope, Screen, Ui,
             mouse::Target,
-            preset::{Preset, Row},
+            preset::{Preset, PresetRow},
             tree::Listing,
         },
         view,
@@ -40,7 +40,7 @@ fn screens() -> [(&'static str, Ui); 7] {
 
 /// The same, and the overview in the other presets.
 fn with_presets() -> impl Iterator<Item = (&'static str, Ui)> {
-    let preset = |row: &Row| {
+    let preset = |row: &PresetRow| {
         let listing = if row.preset == Preset::Compact { Listing::Tree } else { Listing::Rows };
         let mut ui = Ui { listing, ..Ui::default() };
         ui.show_preset(row.preset);

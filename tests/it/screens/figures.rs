@@ -10,7 +10,7 @@ use gpuwatch::{
     screen::{
         ui::{
             order::{By, Order},
-            rows::Row,
+            rows::ProcessRow,
         },
         view,
     },
@@ -93,7 +93,7 @@ fn the_list_is_sorted_and_filtered_by_figures_and_shows_them_then() {
     story.add(Fact::Process(ProcessInfo { place: Some("slurm 77".into()), environment, ..info }));
     let session = story.session();
     let all = Ui { scope: Scope::All, focus: super::Focus::Processes, ..Ui::default() };
-    let pids = |ui: &Ui| ui.rows(&session).iter().filter_map(Row::pid).collect::<Vec<_>>();
+    let pids = |ui: &Ui| ui.rows(&session).iter().filter_map(ProcessRow::pid).collect::<Vec<_>>();
     let sorted = |order| Ui { order, ..all.clone() };
     assert_eq!(pids(&sorted(by(By::Figure(Figure::SmPercent)))), [4243, 4242, 977]);
     assert_eq!(pids(&sorted(by(By::Figure(Figure::Threads)))), [4242, 4243, 977]);

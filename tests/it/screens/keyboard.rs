@@ -8,8 +8,10 @@ use gpuwatch::{
         keys,
         theme::Theme,
         ui::{
-            Command, Edit, Focus, Motion, Request, Scope, Screen, Signal, Start, Subject, Ui, alerts::Allowing,
-            rows::RowId, signal::Dialog, start::Starting,
+            Command, Edit, Focus, Motion, Request, Scope, Screen, Signal, Start, Subject, Ui,
+            alert_list::Allowing,
+            process_actions::{Dialog, Starting},
+            rows::{self, RowId},
         },
     },
 };
@@ -39,7 +41,7 @@ fn typed(ui: &mut Ui, session: &Session, letters: &str) {
 }
 
 fn pids(ui: &Ui, session: &Session) -> Vec<u32> {
-    ui.rows(session).iter().filter_map(gpuwatch::screen::ui::rows::Row::pid).collect()
+    ui.rows(session).iter().filter_map(rows::ProcessRow::pid).collect()
 }
 
 fn shown(ui: &Ui, session: &Session) -> String {
@@ -418,7 +420,7 @@ fn the_help_is_grouped_and_shows_what_is_unavailable_and_why() {
     for group in keys::Group::HELP {
         assert!(all.contains(group.name()), "{group:?}: {all}");
     }
-    for section in keys::sheet::sections() {
+    for section in keys::sections() {
         let is_shown = keys::Group::HELP.iter().any(|it| it.name() == section.title);
         assert!(!is_shown || section.keys.iter().all(|it| all.contains(it.1)), "{}: {all}", section.title);
     }

@@ -9,7 +9,7 @@ use gpuwatch::{
             Command, Focus, Motion, Scope, Screen, Ui,
             mouse::{Mouse, Target},
             order::By,
-            signal::Dialog,
+            process_actions::Dialog,
         },
         view::{self, Drawn},
     },

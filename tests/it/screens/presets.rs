@@ -19,7 +19,7 @@ use gpuwatch::{
         ui::{
             Chart, Command, Focus, Motion, Screen, Ui,
             preset::{Part, Preset},
-            rows::Row,
+            rows::ProcessRow,
             tree::Listing,
         },
         view,
@@ -250,7 +250,7 @@ fn processes_stand_below_their_ancestors_in_the_tree() {
     let session = working().session();
     let mut ui = with(Preset::Compact);
     ui.focus = Focus::Processes;
-    let pids = |ui: &Ui| ui.rows(&session).iter().filter_map(Row::pid).collect::<Vec<_>>();
+    let pids = |ui: &Ui| ui.rows(&session).iter().filter_map(ProcessRow::pid).collect::<Vec<_>>();
     assert_eq!(pids(&ui), [4242, 4243, 977]);
     ui.update(Command::Order, &session);
     ui.update(Command::Order, &session);

@@ -22,7 +22,7 @@ use gpuwatch::{
         ui::{
             Chart, Command, Motion, Request,
             mouse::{Mouse, Regions, Target},
-            snapshot::{Order, Page, SnapshotCommand, SnapshotUi},
+            snapshot_ui::{Order, Page, SnapshotCommand, SnapshotUi},
         },
         view,
     },

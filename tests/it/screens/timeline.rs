@@ -13,7 +13,7 @@ use gpuwatch::{
     model::session::{Session, timeline::Level},
     screen::{
         theme::ColorDepth,
-        ui::{Chart, Command, Motion, Screen, Ui, timeline::XAxis},
+        ui::{Chart, Command, Motion, Screen, Ui, timeline_range::XAxis},
     },
 };
 

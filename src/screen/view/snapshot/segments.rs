@@ -1,16 +1,23 @@
 //! The segments of a device: all of them as one map, a row for each, and what holds the selected one.
 
-use super::{Scene, fits, map, stacks};
 use crate::{
     facts::units::{Bytes, counted},
     model::{
+        analysis::ladder::Gap,
         snapshot::{Device, Matches, Piece, kind},
-        trace::StackId,
+        trace::{Fit, StackId},
     },
     screen::{
         theme::Role,
-        ui::{mouse::Target, snapshot::Order},
-        view::{cells, put, scroll::select, table, take, title},
+        ui::{mouse::Target, snapshot_ui::Order},
+        view::{
+            cells, columns,
+            ladder::glyph,
+            put,
+            scroll::select,
+            snapshot::{Scene, stacks},
+            take, title,
+        },
     },
 };
 use ratatui::{
@@ -45,14 +52,14 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
         vec![Span::styled(right, scene.context.style(Role::Text))],
         &scene.context,
     );
-    put(buffer, take(&mut rest, 1), 0, &fits::line(scene, area.width));
+    put(buffer, take(&mut rest, 1), 0, &fits_line(scene, area.width));
     if let Some(matches) = &scene.ui.matches {
         put(buffer, take(&mut rest, 1), 0, &filtered(matches, all.len(), scene));
     }
     let rows = usize::from(area.height / 9).clamp(1, 6);
     if all.len() > 1 && area.height >= 9 {
         let place = take(&mut rest, rows);
-        let lines = map::lines(&all, usize::from(place.width), rows, scene);
+        let lines = map_lines(&all, usize::from(place.width), rows, scene);
         lines.iter().enumerate().for_each(|(row, line)| put(buffer, place, row, line));
         if area.height >= 14 {
             scale(buffer, take(&mut rest, 1), &all, rows, scene);
@@ -117,9 +124,9 @@ fn list(buffer: &mut Buffer, area: Rect, pieces: &[&Piece], scene: &Scene) {
     let titles: Vec<String> = columns.iter().map(|it| cells::right(it.0, it.1)).collect();
     put(buffer, area, 0, &Line::styled(format!(" {}   blocks", titles.join(" ")), scene.context.style(Role::Dim)));
     let rows = usize::from(area.height).saturating_sub(1);
-    let first = table::first_row(scene.ui.segment, pieces.len(), rows);
-    let serving = fits::serving(scene);
-    for (place, (at, piece)) in table::places(area).zip(pieces.iter().enumerate().skip(first)) {
+    let first = columns::first_row(scene.ui.segment, pieces.len(), rows);
+    let serving = serving(scene);
+    for (place, (at, piece)) in columns::places(area).zip(pieces.iter().enumerate().skip(first)) {
         let mut spans: Vec<Span> = columns
             .iter()
             .map(|it| (it.3(piece), it.1))
@@ -137,7 +144,7 @@ fn list(buffer: &mut Buffer, area: Rect, pieces: &[&Piece], scene: &Scene) {
             select(buffer, place, &scene.context);
         }
         let bar = Rect { width: u16::try_from(room).unwrap_or(0), ..bar }.intersection(place);
-        put(buffer, bar, 0, &map::line(&[*piece], room, scene));
+        put(buffer, bar, 0, &map_line(&[*piece], room, scene));
     }
 }
 
@@ -173,4 +180,114 @@ fn selected(buffer: &mut Buffer, area: Rect, piece: &Piece, scene: &Scene) {
         put(buffer, take(&mut rest, 1), 0, &Line::styled(taken_for, scene.context.style(Role::Dim)));
     }
     stacks::draw(buffer, rest, &shares, it.allocated, 0, scene);
+}
+
+/// `Would 512.0 MiB fit now?  yes: stream 0 has a free block of 600.0 MiB`, with as much of the reason as has room.
+pub(super) fn fits_line(scene: &Scene, width: u16) -> Line<'static> {
+    let Some(device) = scene.device() else { return Line::default() };
+    let request = Bytes(scene.ui.request());
+    let (role, answer, why) = match scene.snapshot.fit(device, request.0) {
+        None => (Role::Dim, "–", vec![": the allocator holds nothing".to_owned()]),
+        Some(Fit::Block { size }) => {
+            (Role::Good, "yes", vec![format!(": stream {} has a free block of {}", stream(scene), Bytes(size))])
+        }
+        Some(Fit::Segment { size, largest }) => {
+            let (size, largest) = (Bytes(size), Bytes(largest));
+            let free = format!(": largest free block {largest}");
+            let asks = format!("{free}, so the allocator asks the driver for {size}");
+            let back = Bytes(device.totals.releasable.saturating_add(device.totals.cached));
+            let up_to = if device.totals.cached > 0 { "up to " } else { "" };
+            let mut why = vec![
+                format!("{asks}; it can give back {up_to}{back}"),
+                format!("{free}; it can give back {up_to}{back}"),
+            ];
+            if back.0 == 0 {
+                why = vec![asks];
+            }
+            why.push(free);
+            (Role::Warning, "no", why)
+        }
+    };
+    let style = |role| scene.context.style(role);
+    let asked = format!(" Would {request} fit now?  ");
+    let room = usize::from(width).saturating_sub(asked.len() + answer.len());
+    let why = why.into_iter().find(|it| it.len() <= room).unwrap_or_default();
+    Line::from(vec![
+        Span::styled(asked, style(Role::Text)),
+        Span::styled(answer.to_owned(), style(role)),
+        Span::styled(why, style(Role::Dim)),
+    ])
+}
+
+/// The free block that would serve the request, by its bytes.
+pub(super) fn serving(scene: &Scene) -> Option<u64> {
+    match scene.snapshot.fit(scene.device()?, scene.ui.request())? {
+        Fit::Block { size } => Some(size),
+        Fit::Segment { .. } => None,
+    }
+}
+
+fn stream(scene: &Scene) -> u64 {
+    scene.device().and_then(|it| it.stream).unwrap_or(0)
+}
+
+/// Draws segments, one behind the other, in so many cells.
+pub(super) fn map_line(pieces: &[&Piece], cells: usize, scene: &Scene) -> Line<'static> {
+    spans(&gaps(pieces, cells, scene), scene)
+}
+
+/// The same in rows of a width.
+pub(super) fn map_lines(pieces: &[&Piece], width: usize, rows: usize, scene: &Scene) -> Vec<Line<'static>> {
+    let gaps = gaps(pieces, width * rows, scene);
+    gaps.chunks(width.max(1)).map(|row| spans(row, scene)).collect()
+}
+
+fn spans(gaps: &[Option<Gap>], scene: &Scene) -> Line<'static> {
+    let runs = gaps.chunk_by(|a, b| a == b);
+    let span = |run: &[Option<Gap>]| match run.first().copied().flatten() {
+        Some(gap) => {
+            let sign = glyph(gap, &scene.context).to_string();
+            Span::styled(sign.repeat(run.len()), scene.context.style(Role::Gap(gap)))
+        }
+        None => Span::styled("·".repeat(run.len()), scene.context.style(Role::Dim)),
+    };
+    runs.map(span).collect()
+}
+
+/// The gap of each cell; `None` where no block is known, or none matches the filter.
+fn gaps(pieces: &[&Piece], cells: usize, scene: &Scene) -> Vec<Option<Gap>> {
+    let whole: u128 = pieces.iter().map(|it| u128::from(it.totals.reserved)).sum();
+    if whole == 0 || cells == 0 {
+        return Vec::new();
+    }
+    let mut sums: Vec<[u128; Gap::ALL.len()]> = vec![[0; Gap::ALL.len()]; cells];
+    let mut begin = 0_u128;
+    for piece in pieces {
+        let Some(segment) = scene.snapshot.segment(piece) else { continue };
+        for (place, block) in scene.snapshot.trace.blocks_of(segment).iter().enumerate() {
+            if scene.ui.matches.as_ref().is_some_and(|it| !it.has_block(segment, place)) {
+                continue;
+            }
+            let gap = scene.snapshot.gap(piece, block.state) as usize;
+            let offset = u128::from(block.address.saturating_sub(segment.address).min(segment.size));
+            let end = (offset + u128::from(block.size)).min(u128::from(segment.size));
+            // In parts of a byte, of which every cell has as many as there are bytes in all.
+            let (from, to) = ((begin + offset) * cells as u128, (begin + end) * cells as u128);
+            let mut at = from;
+            while at < to {
+                let cell = at / whole;
+                let next = ((cell + 1) * whole).min(to);
+                if let Some(sum) = usize::try_from(cell).ok().and_then(|cell| sums.get_mut(cell)) {
+                    sum[gap] += next - at;
+                }
+                at = next;
+            }
+        }
+        begin += u128::from(segment.size);
+    }
+    let most = |sums: &[u128; Gap::ALL.len()]| {
+        let (gap, bytes) = Gap::ALL.into_iter().zip(sums).max_by_key(|it| it.1)?;
+        (*bytes > 0).then_some(gap)
+    };
+    sums.iter().map(most).collect()
 }

@@ -14,14 +14,14 @@ use crate::{
         theme::Role,
         ui::{
             mouse::Target,
-            timeline::{Span, XAxis},
+            timeline_range::{VisibleRange, XAxis},
         },
         view::{
             RenderContext, cells,
             course::{self, Bars},
             growth::CUT,
             ladder::glyph,
-            pace, put,
+            put, step_times,
         },
     },
 };
@@ -29,7 +29,7 @@ use ratatui::{
     buffer::Buffer,
     layout::Rect,
     style::{Color, Style},
-    text::{Line, Span as Words},
+    text::{Line, Span},
 };
 
 /// Heights that a cell can show.
@@ -50,7 +50,7 @@ const STRETCHES: u64 = 3;
 pub(super) struct Chart {
     /// The cells of the rungs.
     area: Rect,
-    span: Span,
+    span: VisibleRange,
     bottom: u64,
     top: u64,
     scale: u16,
@@ -58,7 +58,7 @@ pub(super) struct Chart {
 
 impl Chart {
     /// Creates a chart of the visible part of a run; the scale is at the left of the area.
-    pub(super) fn new(area: Rect, span: &Span, on: &OnDevice, context: &RenderContext) -> Self {
+    pub(super) fn new(area: Rect, span: &VisibleRange, on: &OnDevice, context: &RenderContext) -> Self {
         let scale = if area.width >= LEAST { SCALE } else { 0 };
         let plot = Rect { x: area.x + scale, width: area.width - scale, ..area };
         let (bottom, top) = range(span, on, context);
@@ -166,8 +166,8 @@ impl Chart {
             XAxis::Time => it.at.0,
         };
         let column = |it: &Stretch| self.column(place(it)).map(usize::from);
-        let means = pace::means(on.pace.stretches(), usize::from(self.area.width), column);
-        let bars = pace::bars(&means, &context.eighths());
+        let means = step_times::means(on.pace.stretches(), usize::from(self.area.width), column);
+        let bars = step_times::bars(&means, &context.eighths());
         self.labelled(buffer, row, &("step time", bars, Role::Spark), context);
     }
 
@@ -230,7 +230,7 @@ impl Chart {
             let before: String = signs.iter().take(cursor).collect();
             let after: String = signs.iter().skip(cursor + 1).collect();
             let (dim, here) = (context.style(Role::Dim), context.style(Role::Title));
-            line = Line::from(vec![Words::styled(before, dim), Words::styled("▲", here), Words::styled(after, dim)]);
+            line = Line::from(vec![Span::styled(before, dim), Span::styled("▲", here), Span::styled(after, dim)]);
         }
         put(buffer, row, 0, &line);
     }
@@ -311,7 +311,7 @@ fn shade(glyph: char, full: Color, context: &RenderContext) -> Option<Color> {
 
 /// Returns the lowest and the highest byte of the chart: those of the whole device, or of the allocator in this part.
 /// For a nearly empty device, the top is halved until memory fills a quarter of the chart.
-fn range(span: &Span, on: &OnDevice, context: &RenderContext) -> (u64, u64) {
+fn range(span: &VisibleRange, on: &OnDevice, context: &RenderContext) -> (u64, u64) {
     let (mut low, mut held, mut used) = (u64::MAX, 0, 0);
     for it in on.timeline.columns().filter(|it| (span.from..=span.to).contains(&span.axis.place(it))) {
         let of = |levels: &Levels, one, other| levels.get(one).or(levels.get(other));

@@ -4,7 +4,7 @@ use super::*;
 use gpuwatch::{
     model::cluster::answers::{Answers, Past},
     screen::{
-        ui::{Chart, cluster::Shape},
+        ui::{Chart, cluster_ui::Shape},
         view::cluster::paint_store,
     },
 };

@@ -13,7 +13,7 @@ use gpuwatch::{
     model::cluster::{answers::Answers, overview::figure::RankFigure},
     screen::{
         theme::Theme,
-        ui::{Ui, cluster::ClusterUi},
+        ui::{Ui, cluster_ui::ClusterUi},
         view::cluster::paint_store,
     },
 };
