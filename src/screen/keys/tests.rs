@@ -136,7 +136,7 @@ fn recordings_of_many_machines_have_a_replays_keys_where_the_screen_has_none() {
 
 #[test]
 fn the_past_of_a_rank_has_keys_of_its_own_and_one_sentence_for_those_of_one_machine() {
-    use crate::screen::ui::{Chart, cluster::ClusterCommand};
+    use crate::screen::ui::{Chart, cluster_ui::ClusterCommand};
 
     let ui = ui(Place::Past);
     let key = |code| command(KeyEvent::new(code, NONE), &ui);
