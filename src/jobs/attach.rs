@@ -2,7 +2,7 @@
 //!
 //! `inspect` reads the facts about a process, `plan` decides, `place` puts the probe's files where the job sees
 //! them, and `trace` or `remote` has its Python run a line of text (`script`). That line starts a thread in the job,
-//! which does everything else (`probes/python/gpuwatch_probe/_join.py`) and answers in a file.
+//! which does everything else (`probes/python/gpuwatch_probe/_attach_script.py`) and answers in a file.
 //!
 //! # How gpuwatch's user stays unharmed
 //!

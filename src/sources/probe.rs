@@ -243,7 +243,7 @@ impl Scanner {
             }
         }
         for directory in &trusted {
-            gpuwatch_probe::spill::sweep(directory);
+            gpuwatch_probe::error_file::sweep(directory);
         }
     }
 
@@ -279,7 +279,7 @@ impl Scanner {
             return;
         }
         // Its socket delivers the same. A spill has the name of its probe, and is not read for it each time.
-        let name = found.path.file_name().and_then(OsStr::to_str).and_then(gpuwatch_probe::spill::instance);
+        let name = found.path.file_name().and_then(OsStr::to_str).and_then(gpuwatch_probe::error_file::instance);
         if name.and_then(|it| self.probes.named(it)).is_some_and(|it| self.probes.is_read(it.probe)) {
             return;
         }

@@ -3,10 +3,8 @@
 //! Every call returns 0 or an error, and catches panics. In a forked child, calls start from scratch.
 #![expect(unsafe_code, reason = "names without mangling, and pointers from C")]
 
-pub mod latest;
 pub mod oom;
 pub mod python;
-pub mod window;
 
 use crate::{
     log::Log,
@@ -14,11 +12,15 @@ use crate::{
     reading::{Reading, SLOTS},
     shared::Refusal,
     socket, sys,
-    wire::{Counters, Device, Edge, LINE_MAX},
+    wire::{Counters, Device, Edge, LINE_MAX, quoted},
 };
 use std::{
-    ffi::{CStr, c_char},
+    cell::RefCell,
+    ffi::{CStr, CString, c_char},
+    fmt::Write,
+    os::unix::ffi::OsStringExt,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
@@ -28,6 +30,17 @@ use std::{
 
 /// Most bytes of an answer to `sites`, so that it fits a line.
 const SITES_BYTES_MAX: usize = LINE_MAX - 1024;
+
+/// Most bytes of a path in the text.
+const PATH_MAX: usize = 4096;
+
+thread_local! {
+    /// The latest text that was returned to this thread.
+    static TEXT: RefCell<Option<CString>> = const { RefCell::new(None) };
+}
+
+/// The latest folder that was returned.
+static FOLDER: Mutex<Option<CString>> = Mutex::new(None);
 
 const OK: i32 = 0;
 const OFF: i32 = -1;
@@ -256,7 +269,7 @@ pub unsafe extern "C" fn gpuwatch_mark(name: *const c_char, value: i64, has_valu
 /// growth that a viewer saw; 0 without a request.
 #[unsafe(no_mangle)]
 pub extern "C" fn gpuwatch_sites_asked() -> u64 {
-    catch_unwind(|| local().probe().map_or(0, |it| it.sites_asked())).unwrap_or(0)
+    catch_unwind(|| local().probe().map_or(0, |it| it.sites_request())).unwrap_or(0)
 }
 
 /// Returns when the growth's rises are expected: their period in steps (24 bits), the remainder of a rise's step
@@ -281,6 +294,60 @@ pub unsafe extern "C" fn gpuwatch_sites(object: *const c_char, is_answer: i32) -
         let Some(fields) = fields.filter(|it| !it.is_empty()) else { return INVALID };
         local().with_probe(|probe| probe.sites_as_written(fields, is_answer != 0))
     })
+}
+
+/// Returns the open request for a window: steps in the low 20 bits, seconds in the next 10, in the high 32 the number
+/// that names its file; 0 without a request.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_window_asked() -> u64 {
+    catch_unwind(|| local().probe().map_or(0, |it| it.window_request())).unwrap_or(0)
+}
+
+/// Ends a request for a window, if it is still open.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_window_ended(request: u64) -> i32 {
+    guarded(|| {
+        let Some(probe) = local().probe() else { return OFF };
+        probe.window_ended(request);
+        OK
+    })
+}
+
+/// Returns the folder of the probe's socket, until the next call; null without a probe.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_folder() -> *const c_char {
+    let folder = || {
+        let folder = local().probe()?.socket().parent()?.as_os_str().to_owned();
+        let mut latest = FOLDER.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(latest.insert(CString::new(folder.into_vec()).ok()?).as_ptr())
+    };
+    catch_unwind(folder).ok().flatten().unwrap_or(ptr::null())
+}
+
+/// Returns the latest counters of a device as a JSON object, until the thread's next call; null without any. A negative
+/// number stands for the first device that has some.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_latest(device: i32) -> *const c_char {
+    let latest = || {
+        let probe = local().probe()?;
+        let reading = probe.latest(u32::try_from(device).ok())?;
+        let text = CString::new(latest_text(&reading, &probe.socket())).ok()?;
+        TEXT.with(|it| Some(it.borrow_mut().insert(text).as_ptr()))
+    };
+    catch_unwind(latest).ok().flatten().unwrap_or(ptr::null())
+}
+
+/// Formats counters; those that are unknown are `null`.
+fn latest_text(reading: &Reading, path: &Path) -> String {
+    let value = |known: Option<u64>| known.map_or_else(|| "null".to_owned(), |it| it.to_string());
+    let mut out = "{\"file\":".to_owned();
+    quoted(&path.with_extension(socket::FIGURES).to_string_lossy(), PATH_MAX, &mut out);
+    let _ = write!(out, ",\"device\":{},\"step\":{}", reading.device, value(reading.step()));
+    for (place, name) in Counters::NAMES.iter().enumerate() {
+        let _ = write!(out, ",\"{name}\":{}", value(reading.value(place)));
+    }
+    out.push('}');
+    out
 }
 
 /// Sends a bye and removes the socket.

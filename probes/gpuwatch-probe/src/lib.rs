@@ -9,24 +9,23 @@
 //! `examples/train.rs` is a job with a probe, `examples/cudarc.rs` one that allocates through `cudarc` (feature
 //! `cudarc`).
 
+pub mod error_file;
 #[cfg(feature = "cudarc")]
 pub mod pool;
 pub mod reading;
 pub mod secrets;
 pub mod socket;
-pub mod spill;
 pub mod wire;
 
 pub mod abi;
 mod history;
 mod identity;
-mod ledger;
 mod log;
 mod probe;
-mod queue;
 mod server;
 mod shared;
 mod sites;
+mod store;
 mod sys;
 mod window;
 

@@ -3,14 +3,14 @@
 use crate::{
     history::Note,
     identity,
-    ledger::Ledger,
     log::Log,
-    queue::{Entry, QUEUE},
     reading::Reading,
     server::{self, Endpoint, Server},
     shared::{DEVICES_MAX, Refusal, Shared, locked},
-    sites::Asked,
-    socket, sys,
+    sites::SitesRequest,
+    socket,
+    store::{Entry, QUEUE, Store},
+    sys,
     sys::Private,
     window,
     wire::{self, Device, Hello, Line},
@@ -73,8 +73,8 @@ impl Probe {
             socket::sweep(dir);
             Ok((dir.to_owned(), Endpoint::bind(dir, pid)?))
         })?;
-        let (bell, rung) = UnixStream::pair()?;
-        bell.set_nonblocking(true)?;
+        let (waker, rung) = UnixStream::pair()?;
+        waker.set_nonblocking(true)?;
         rung.set_nonblocking(true)?;
         let mut hello = description.hello;
         identity::complete(&mut hello);
@@ -85,9 +85,9 @@ impl Probe {
             version: AtomicU64::new(1),
             reason: Mutex::new(None),
             directories,
-            asked_sites: Asked::default(),
-            asked_window: window::Asked::default(),
-            ledger: Mutex::new(Ledger::new(entries)),
+            sites_request: SitesRequest::default(),
+            window_request: window::WindowRequest::default(),
+            store: Mutex::new(Store::new(entries)),
             path: Mutex::new(endpoint.path().to_owned()),
             queue,
             hello: Mutex::new(hello),
@@ -95,8 +95,8 @@ impl Probe {
             off: AtomicBool::new(false),
             complained: AtomicBool::new(false),
             cuda: OnceLock::new(),
-            asked: [const { AtomicU64::new(0) }; DEVICES_MAX],
-            bell: Private::new(bell),
+            queried_us: [const { AtomicU64::new(0) }; DEVICES_MAX],
+            waker: Private::new(waker),
             log: Log::new(log_path(description.log, &dir, pid)),
         });
         shared.find_cuda();
@@ -134,9 +134,9 @@ impl Probe {
         if !self.shared.is_here() {
             return None;
         }
-        let mut ledger = self.shared.ledger();
-        ledger.take_entries(&self.shared.dropped, sys::monotonic_us());
-        ledger.latest(device)
+        let mut store = self.shared.store();
+        store.take_entries(&self.shared.dropped, sys::monotonic_us());
+        store.latest(device)
     }
 
     /// Marks the current phase of the job, such as an epoch.
@@ -151,40 +151,40 @@ impl Probe {
         oom.at_us = sys::monotonic_us();
         oom.blocks.truncate(wire::GROUPS_MAX);
         oom.message = oom.message.map(|it| it.chars().take(MESSAGE_CHARS_MAX).collect());
-        self.note(Line::Oom(oom)).inspect(|()| self.shared.spill())
+        self.note(Line::Oom(oom)).inspect(|()| self.shared.write_error_file())
     }
 
     /// Answers `sites`. The probe sets sequence number and stamp.
     pub fn sites(&self, sites: wire::Sites) -> Result<(), Refusal> {
         let queued = self.note(Line::Sites(wire::Sites { at_us: sys::monotonic_us(), ..sites }));
         // An answer that the queue could not take does not count: the job captures again.
-        queued.inspect(|()| self.shared.asked_sites.answered())
+        queued.inspect(|()| self.shared.sites_request.answered())
     }
 
     /// The same with the fields of a JSON object.
     pub(crate) fn sites_as_written(&self, fields: &str, is_answer: bool) -> Result<(), Refusal> {
         let queued = self.note(Note::Sites { at_us: sys::monotonic_us(), fields: fields.into() });
-        if is_answer { queued.inspect(|()| self.shared.asked_sites.answered()) } else { queued }
+        if is_answer { queued.inspect(|()| self.shared.sites_request.answered()) } else { queued }
     }
 
     /// Returns the open request for sites (see the C header); 0 without one.
-    pub(crate) fn sites_asked(&self) -> u64 {
-        self.shared.asked_sites.word()
+    pub(crate) fn sites_request(&self) -> u64 {
+        self.shared.sites_request.bits()
     }
 
     /// Returns when rises are expected (see the C header); 0 if unknown.
     pub(crate) fn sites_rises(&self) -> u64 {
-        self.shared.asked_sites.rises()
+        self.shared.sites_request.rises()
     }
 
     /// Returns the open request for a window (see the C header); 0 without one.
-    pub(crate) fn window_asked(&self) -> u64 {
-        self.shared.asked_window.word()
+    pub(crate) fn window_request(&self) -> u64 {
+        self.shared.window_request.bits()
     }
 
     /// Ends a request for a window.
     pub(crate) fn window_ended(&self, request: u64) {
-        self.shared.asked_window.end(request);
+        self.shared.window_request.end(request);
     }
 
     /// Sends the framework's message about the latest failure on a device, if it is known only after the report.
@@ -192,7 +192,7 @@ impl Probe {
         let mut message: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
         message.shrink_to_fit();
         let line = wire::OomMessage { seq: None, at_us: sys::monotonic_us(), device, message };
-        self.note(Line::OomMessage(line)).inspect(|()| self.shared.spill())
+        self.note(Line::OomMessage(line)).inspect(|()| self.shared.write_error_file())
     }
 
     /// Adds a device, or updates it. Missing fields are queried from a loaded libcuda.
@@ -225,9 +225,9 @@ impl Probe {
         }
         *locked(&self.shared.reason) = Some(reason.to_owned());
         if !self.shared.stopping.swap(true, Ordering::AcqRel) {
-            // If the bell's buffer is full, it rings already.
-            if self.shared.bell.is_ours() {
-                let _ = sys::send_now(&*self.shared.bell, b"!");
+            // If the waker's buffer is full, the thread wakes already.
+            if self.shared.waker.is_ours() {
+                let _ = sys::send_now(&*self.shared.waker, b"!");
             }
             let _ = locked(&self.ended).recv_timeout(STOP_WAIT);
         }

@@ -17,7 +17,6 @@ mod scan;
 mod shapes;
 mod urls;
 mod values;
-mod words;
 
 use scan::Kind;
 use std::borrow::Cow;
@@ -134,7 +133,7 @@ fn spans_of_literals(text: &str, are_texts: bool) -> Vec<Span> {
 
 /// Returns the secrets of the commands in a text.
 fn spans_of_commands(text: &str, depth: usize) -> Vec<Span> {
-    let places = words::words(text);
+    let places = commands::words(text);
     if places.len() < 2 {
         return Vec::new();
     }

@@ -10,9 +10,10 @@ pub(crate) use endpoint::Endpoint;
 
 use crate::{
     identity,
-    queue::QUEUE,
     shared::Shared,
-    sites, sys,
+    sites,
+    store::QUEUE,
+    sys,
     sys::Private,
     window,
     wire::{self, Line},
@@ -60,10 +61,10 @@ const JOB_AT_DESCRIPTORS: Duration = Duration::from_millis(200);
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
     pub(crate) endpoint: Endpoint,
-    pub(crate) bell: Private<UnixStream>,
+    pub(crate) waker: Private<UnixStream>,
     pub(crate) user: u32,
-    sites: sites::Desk,
-    windows: window::Desk,
+    sites: sites::SitesLimit,
+    windows: window::WindowLimit,
     viewers: Vec<Viewer>,
     started_us: u64,
     second_us: u64,
@@ -75,15 +76,15 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(shared: Arc<Shared>, endpoint: Endpoint, bell: Private<UnixStream>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, endpoint: Endpoint, waker: Private<UnixStream>) -> Self {
         let user = sys::user();
         Self {
             shared,
             endpoint,
-            bell,
+            waker,
             user,
-            sites: sites::Desk::default(),
-            windows: window::Desk::default(),
+            sites: sites::SitesLimit::default(),
+            windows: window::WindowLimit::default(),
             viewers: Vec::new(),
             started_us: sys::monotonic_us(),
             second_us: 0,
@@ -97,7 +98,7 @@ impl Server {
     pub(crate) fn run(&mut self) {
         while !self.shared.stopping() {
             self.wait();
-            if !self.bell.is_ours() || !self.endpoint.is_intact() {
+            if !self.waker.is_ours() || !self.endpoint.is_intact() {
                 self.shared.switch_off();
                 self.endpoint.remove();
                 // The job is closing descriptors right now, and might close one that the probe opens for its log.
@@ -114,20 +115,20 @@ impl Server {
     fn wait(&mut self) {
         let eager = self.busy || self.viewers.iter().any(Viewer::is_eager);
         let timeout_ms = if self.viewers.is_empty() { ALONE_MS } else { WATCHED_MS };
-        let bell = self.bell.as_raw_fd();
+        let waker = self.waker.as_raw_fd();
         if eager || self.hurried {
-            sys::wait(&[bell], iter::empty(), EAGER_MS);
+            sys::wait(&[waker], iter::empty(), EAGER_MS);
         }
         self.hurried = false;
-        if !eager && self.bell.is_ours() && !self.shared.stopping() {
+        if !eager && self.waker.is_ours() && !self.shared.stopping() {
             // A connection that cannot be accepted now would end every wait.
-            let ready = if self.accepting { [bell, self.endpoint.fd()] } else { [bell; 2] };
+            let ready = if self.accepting { [waker, self.endpoint.fd()] } else { [waker; 2] };
             let before_us = sys::monotonic_us();
             sys::wait(&ready, self.viewers.iter().map(Viewer::fd), timeout_ms);
             self.hurried = sys::monotonic_us().saturating_sub(before_us) < EAGER_US;
         }
         let mut rung = [0_u8; 64];
-        while self.bell.is_ours() && matches!(sys::receive_now(&*self.bell, &mut rung), Ok(1..)) {}
+        while self.waker.is_ours() && matches!(sys::receive_now(&*self.waker, &mut rung), Ok(1..)) {}
     }
 
     fn turn(&mut self) {
@@ -144,7 +145,7 @@ impl Server {
     /// Does what is needed only once a second.
     fn second(&mut self) {
         let rss = identity::resident();
-        self.shared.ledger().rss = rss;
+        self.shared.store().rss = rss;
         self.shared.find_cuda();
         if !self.endpoint.is_there() {
             self.find_again();
@@ -164,7 +165,7 @@ impl Server {
     }
 
     fn take_entries(&mut self, now_us: u64) {
-        let taken = self.shared.ledger().take_entries(&self.shared.dropped, now_us);
+        let taken = self.shared.store().take_entries(&self.shared.dropped, now_us);
         self.busy = taken > QUEUE / 4;
     }
 
@@ -193,17 +194,17 @@ impl Server {
 
     fn serve(&mut self, now_us: u64) {
         let version = self.shared.version.load(Ordering::Acquire);
-        let ledger = self.shared.ledger();
+        let store = self.shared.store();
         if self.viewers.iter().any(|it| it.awaits_hello(version)) {
-            let hello = self.shared.hello_line(ledger.history.seq());
+            let hello = self.shared.hello_line(store.history.seq());
             self.viewers.iter_mut().filter(|it| it.awaits_hello(version)).for_each(|it| it.greet(version, &hello));
         }
-        let mut desks = Desks { sites: &mut self.sites, windows: &mut self.windows, shared: &self.shared };
+        let mut requests = RequestServer { sites: &mut self.sites, windows: &mut self.windows, shared: &self.shared };
         self.viewers.retain_mut(|viewer| {
-            let stays = viewer.turn(now_us, &ledger.history, &mut desks);
+            let stays = viewer.turn(now_us, &store.history, &mut requests);
             if let Some(window) = viewer.window().filter(|_| !stays) {
                 // Its reader is gone.
-                self.shared.asked_window.end(window);
+                self.shared.window_request.end(window);
             }
             stays
         });
@@ -216,7 +217,7 @@ impl Server {
         self.accept(start_us);
         let reason = self.shared.reason.lock().unwrap_or_else(PoisonError::into_inner).take();
         let reason = reason.unwrap_or_else(|| wire::EXIT.to_owned());
-        self.shared.ledger().history.note(Line::Bye(wire::Bye { seq: None, at_us: start_us, reason }));
+        self.shared.store().history.note(Line::Bye(wire::Bye { seq: None, at_us: start_us, reason }));
         self.endpoint.remove();
         let (mut sent, mut progress_us) = (0, start_us);
         loop {
@@ -242,30 +243,30 @@ impl Server {
     fn leave(&self, now_us: u64) {
         let is_short = now_us.saturating_sub(self.started_us) < SHORT_US;
         let is_received = self.viewers.iter().any(|it| it.is_served() && !it.has_missed());
-        let has_spilled = self.shared.ledger().has_spilled();
+        let has_error_file = self.shared.store().has_error_file();
         // A viewer that has everything need not be the recorder of the run.
-        if is_received && has_spilled && !is_short {
-            self.shared.ledger().drop_spill();
-        } else if has_spilled || (is_short && self.shared.is_of_a_run()) {
-            self.shared.spill();
+        if is_received && has_error_file && !is_short {
+            self.shared.store().remove_error_file();
+        } else if has_error_file || (is_short && self.shared.is_of_a_run()) {
+            self.shared.write_error_file();
         }
     }
 }
 
 /// Takes viewers' requests.
-struct Desks<'a> {
-    sites: &'a mut sites::Desk,
-    windows: &'a mut window::Desk,
+struct RequestServer<'a> {
+    sites: &'a mut sites::SitesLimit,
+    windows: &'a mut window::WindowLimit,
     shared: &'a Shared,
 }
 
-impl Requests for Desks<'_> {
+impl Requests for RequestServer<'_> {
     fn sites(&mut self, arguments: SplitAsciiWhitespace) -> Result<(), String> {
-        self.shared.with_hello(|hello| self.sites.ask(arguments, hello, &self.shared.asked_sites))
+        self.shared.with_hello(|hello| self.sites.ask(arguments, hello, &self.shared.sites_request))
     }
 
     fn window(&mut self, arguments: SplitAsciiWhitespace) -> Result<u64, String> {
-        self.windows.ask(arguments, &self.shared.asked_window)
+        self.windows.ask(arguments, &self.shared.window_request)
     }
 }
 

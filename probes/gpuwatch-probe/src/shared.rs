@@ -1,13 +1,12 @@
 //! State shared by the job's threads and the probe's thread.
 
 use crate::{
-    identity,
-    ledger::Ledger,
+    error_file, identity,
     log::Log,
-    queue::Entry,
     reading::{DEVICE_FREE, DEVICE_TOTAL, Reading},
-    sites::Asked,
-    spill, sys,
+    sites::SitesRequest,
+    store::{Entry, Store},
+    sys,
     sys::{Cuda, Private},
     window,
     wire::{Edge, Hello, Line, encode},
@@ -44,9 +43,9 @@ pub(crate) struct Shared {
     pub(crate) version: AtomicU64,
     pub(crate) reason: Mutex<Option<String>>,
     pub(crate) directories: Vec<PathBuf>,
-    pub(crate) asked_sites: Asked,
-    pub(crate) asked_window: window::Asked,
-    pub(crate) ledger: Mutex<Ledger>,
+    pub(crate) sites_request: SitesRequest,
+    pub(crate) window_request: window::WindowRequest,
+    pub(crate) store: Mutex<Store>,
     pub(crate) path: Mutex<PathBuf>,
     pub(crate) queue: SyncSender<Entry>,
     pub(crate) hello: Mutex<Hello>,
@@ -55,8 +54,8 @@ pub(crate) struct Shared {
     pub(crate) complained: AtomicBool,
     pub(crate) cuda: OnceLock<Cuda>,
     /// When each device's figures were last queried, in µs.
-    pub(crate) asked: [AtomicU64; DEVICES_MAX],
-    pub(crate) bell: Private<UnixStream>,
+    pub(crate) queried_us: [AtomicU64; DEVICES_MAX],
+    pub(crate) waker: Private<UnixStream>,
     pub(crate) log: Log,
 }
 
@@ -82,14 +81,14 @@ impl Shared {
 
     /// A call into the driver, so only once a second, and only where the job's own context is current.
     pub(crate) fn add_device_figures(&self, reading: &mut Reading) -> Result<(), Refusal> {
-        let slot = usize::try_from(reading.device).ok().and_then(|it| self.asked.get(it));
-        let asked = slot.ok_or(Refusal::Device)?;
+        let slot = usize::try_from(reading.device).ok().and_then(|it| self.queried_us.get(it));
+        let queried = slot.ok_or(Refusal::Device)?;
         let (Edge::Step | Edge::Call, Some(cuda)) = (reading.edge, self.cuda.get()) else { return Ok(()) };
-        let before = asked.load(Ordering::Relaxed);
+        let before = queried.load(Ordering::Relaxed);
         if before != 0 && reading.at_us.saturating_sub(before) < SECOND_US {
             return Ok(());
         }
-        asked.store(reading.at_us, Ordering::Relaxed);
+        queried.store(reading.at_us, Ordering::Relaxed);
         if let Some((free, total)) = cuda.free_and_total(reading.device) {
             reading.put(DEVICE_FREE, free);
             reading.put(DEVICE_TOTAL, total);
@@ -147,23 +146,23 @@ impl Shared {
         }
     }
 
-    pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {
-        locked(&self.ledger)
+    pub(crate) fn store(&self) -> MutexGuard<'_, Store> {
+        locked(&self.store)
     }
 
-    /// Returns whether the process was started for a run, in which case a recorder may read its spill.
+    /// Returns whether the process was started for a run, in which case a recorder may read its error file.
     pub(crate) fn is_of_a_run(&self) -> bool {
         self.with_hello(|it| it.run.is_some())
     }
 
     /// Writes everything reported so far to disk.
-    pub(crate) fn spill(&self) {
+    pub(crate) fn write_error_file(&self) {
         let path = locked(&self.path).clone();
         let Some(dir) = path.parent() else { return };
-        let name = self.with_hello(|it| spill::name(it.pid, it.instance.as_deref().unwrap_or_default()));
-        let mut ledger = self.ledger();
-        ledger.take_entries(&self.dropped, sys::monotonic_us());
-        if let Err(fault) = ledger.write_spill(dir, &name, |seq| self.hello_line(seq)) {
+        let name = self.with_hello(|it| error_file::name(it.pid, it.instance.as_deref().unwrap_or_default()));
+        let mut store = self.store();
+        store.take_entries(&self.dropped, sys::monotonic_us());
+        if let Err(fault) = store.write_error_file(dir, &name, |seq| self.hello_line(seq)) {
             self.log_once(&format!("an error could not be kept for readers that come later: {fault}"));
         }
     }

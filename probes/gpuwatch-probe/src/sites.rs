@@ -24,16 +24,16 @@ const SLACK_MAX: u64 = (1 << 16) - 1;
 
 /// The open request. The job reads it when it pushes a sample, and its answer goes to all viewers.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
-    /// Steps and two flags; 0 without a request.
-    word: AtomicU64,
+pub(crate) struct SitesRequest {
+    /// Steps in the low 32 bits, and two flags; 0 without a request.
+    bits: AtomicU64,
     /// When the next rises are expected; 0 if unknown.
     rises: AtomicU64,
 }
 
-impl Asked {
-    pub(crate) fn word(&self) -> u64 {
-        self.word.load(Ordering::Acquire)
+impl SitesRequest {
+    pub(crate) fn bits(&self) -> u64 {
+        self.bits.load(Ordering::Acquire)
     }
 
     /// Returns the period of rises in steps (24 bits), the remainder of a rise's step divided by it (24), and by how
@@ -43,41 +43,41 @@ impl Asked {
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.word() != 0
+        self.bits() != 0
     }
 
     pub(crate) fn answered(&self) {
-        self.word.store(0, Ordering::Relaxed);
+        self.bits.store(0, Ordering::Relaxed);
     }
 }
 
 /// Limits how often captures run.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct SitesLimit {
     /// The last capture that no user requested.
     captured_us: Option<u64>,
 }
 
-impl Desk {
+impl SitesLimit {
     /// Parses `sites [steps=N] [every=N rise=N [slack=N]] [collect=1] [why=growth]`. A request during a capture joins
     /// it; but a user does not wait for rises that a viewer waits for.
     pub(crate) fn ask<'a>(
         &mut self,
         arguments: impl Iterator<Item = &'a str>,
         hello: &Hello,
-        asked: &Asked,
+        request: &SitesRequest,
     ) -> Result<(), String> {
-        let (word, rises) = words(arguments)?;
+        let (bits, rises) = parsed(arguments)?;
         match hello.sites.as_deref() {
             Some(READY) => {}
             Some(why) => return Err(why.to_owned()),
             None => return Err("this probe keeps no sites".to_owned()),
         }
-        let waits = asked.word() & GROWTH != 0 && asked.rises() != 0;
-        if asked.is_open() && (word & GROWTH != 0 || !waits) {
+        let waits = request.bits() & GROWTH != 0 && request.rises() != 0;
+        if request.is_open() && (bits & GROWTH != 0 || !waits) {
             return Ok(());
         }
-        if word & GROWTH != 0 {
+        if bits & GROWTH != 0 {
             let now_us = sys::monotonic_us();
             if let Some(ago) = self.captured_us.map(|it| now_us.saturating_sub(it)).filter(|it| *it < BETWEEN_US) {
                 return Err(format!(
@@ -87,15 +87,15 @@ impl Desk {
             }
             self.captured_us = Some(now_us);
         }
-        asked.rises.store(rises, Ordering::Relaxed);
-        asked.word.store(word, Ordering::Release);
+        request.rises.store(rises, Ordering::Relaxed);
+        request.bits.store(bits, Ordering::Release);
         Ok(())
     }
 }
 
-/// Encodes a request in two values.
-fn words<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, u64), String> {
-    let mut word = STEPS;
+/// Encodes a request in two integers: the bits of the request, and when rises are expected.
+fn parsed<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, u64), String> {
+    let mut bits = STEPS;
     let (mut every, mut rise, mut slack) = (0, None, 0);
     let number = |name: &str, text: &str, from: u64, to: u64| match text.parse() {
         Ok(number) if (from..=to).contains(&number) => Ok(number),
@@ -103,76 +103,76 @@ fn words<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, u64), Str
     };
     for argument in arguments {
         match argument.split_once('=') {
-            Some(("steps", it)) => word = word & !u64::from(u32::MAX) | number("steps", it, 1, STEPS_MAX)?,
+            Some(("steps", it)) => bits = bits & !u64::from(u32::MAX) | number("steps", it, 1, STEPS_MAX)?,
             Some(("every", it)) => every = number("every", it, 1, EVERY_MAX)?,
             Some(("rise", it)) => rise = Some(number("rise", it, 0, u64::MAX)?),
             Some(("slack", it)) => slack = number("slack", it, 0, SLACK_MAX)?,
-            Some(("collect", "1")) => word |= COLLECT,
-            Some(("why", "growth")) => word |= GROWTH,
+            Some(("collect", "1")) => bits |= COLLECT,
+            Some(("why", "growth")) => bits |= GROWTH,
             _ => return Err("sites takes steps=N, every=N, rise=N, slack=N, collect=1 and why=growth".to_owned()),
         }
     }
     let rises = rise.filter(|_| every > 0).map_or(0, |it| every << 40 | (it % every) << 16 | slack);
-    Ok((word, rises))
+    Ok((bits, rises))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn ask(desk: &mut Desk, line: &str, asked: &Asked) -> Result<(), String> {
+    fn ask(limit: &mut SitesLimit, line: &str, request: &SitesRequest) -> Result<(), String> {
         let hello = Hello { sites: Some(READY.to_owned()), ..Hello::default() };
-        desk.ask(line.split_ascii_whitespace(), &hello, asked)
+        limit.ask(line.split_ascii_whitespace(), &hello, request)
     }
 
     #[test]
     fn a_request_fits_into_one_integer() {
-        let (mut desk, asked) = (Desk::default(), Asked::default());
-        assert!(!asked.is_open());
-        ask(&mut desk, "collect=1 steps=20", &asked).unwrap();
-        assert_eq!(asked.word(), 20 + COLLECT);
+        let (mut limit, request) = (SitesLimit::default(), SitesRequest::default());
+        assert!(!request.is_open());
+        ask(&mut limit, "collect=1 steps=20", &request).unwrap();
+        assert_eq!(request.bits(), 20 + COLLECT);
         // A request during the capture joins it.
-        ask(&mut desk, "", &asked).unwrap();
-        assert_eq!(asked.word(), 20 + COLLECT);
-        asked.answered();
-        ask(&mut desk, "", &asked).unwrap();
-        assert_eq!(asked.word(), STEPS);
+        ask(&mut limit, "", &request).unwrap();
+        assert_eq!(request.bits(), 20 + COLLECT);
+        request.answered();
+        ask(&mut limit, "", &request).unwrap();
+        assert_eq!(request.bits(), STEPS);
     }
 
     #[test]
     fn within_ten_minutes_only_a_person_starts_a_second_capture() {
-        let (mut desk, asked) = (Desk::default(), Asked::default());
-        ask(&mut desk, "why=growth", &asked).unwrap();
-        assert_eq!(asked.word(), STEPS + GROWTH);
-        ask(&mut desk, "why=growth", &asked).expect("the same capture");
-        asked.answered();
-        assert!(ask(&mut desk, "why=growth", &asked).unwrap_err().contains("ten minutes"));
-        assert!(!asked.is_open());
-        ask(&mut desk, "", &asked).unwrap();
+        let (mut limit, request) = (SitesLimit::default(), SitesRequest::default());
+        ask(&mut limit, "why=growth", &request).unwrap();
+        assert_eq!(request.bits(), STEPS + GROWTH);
+        ask(&mut limit, "why=growth", &request).expect("the same capture");
+        request.answered();
+        assert!(ask(&mut limit, "why=growth", &request).unwrap_err().contains("ten minutes"));
+        assert!(!request.is_open());
+        ask(&mut limit, "", &request).unwrap();
     }
 
     #[test]
     fn a_person_does_not_wait_for_the_rises_that_a_viewer_waits_for() {
-        let (mut desk, asked) = (Desk::default(), Asked::default());
-        ask(&mut desk, "why=growth every=5000 rise=15003 slack=2", &asked).unwrap();
-        assert_eq!((asked.word(), asked.rises()), (STEPS + GROWTH, 5000 << 40 | 3 << 16 | 2));
-        ask(&mut desk, "steps=20", &asked).unwrap();
-        assert_eq!((asked.word(), asked.rises()), (20, 0));
-        ask(&mut desk, "steps=30", &asked).unwrap();
-        assert_eq!(asked.word(), 20, "what a person asked serves others as well");
+        let (mut limit, request) = (SitesLimit::default(), SitesRequest::default());
+        ask(&mut limit, "why=growth every=5000 rise=15003 slack=2", &request).unwrap();
+        assert_eq!((request.bits(), request.rises()), (STEPS + GROWTH, 5000 << 40 | 3 << 16 | 2));
+        ask(&mut limit, "steps=20", &request).unwrap();
+        assert_eq!((request.bits(), request.rises()), (20, 0));
+        ask(&mut limit, "steps=30", &request).unwrap();
+        assert_eq!(request.bits(), 20, "what a person asked serves others as well");
     }
 
     #[test]
     fn an_invalid_request_is_refused_with_the_reason() {
-        let (mut desk, asked) = (Desk::default(), Asked::default());
+        let (mut limit, request) = (SitesLimit::default(), SitesRequest::default());
         for line in
             ["steps=0", "steps=10001", "steps=x", "steps", "collect=2", "why=fun", "every=0", "slack=65536", "more"]
         {
-            ask(&mut desk, line, &asked).unwrap_err();
+            ask(&mut limit, line, &request).unwrap_err();
         }
-        assert_eq!(desk.ask([].into_iter(), &Hello::default(), &asked), Err("this probe keeps no sites".to_owned()));
+        assert_eq!(limit.ask([].into_iter(), &Hello::default(), &request), Err("this probe keeps no sites".to_owned()));
         let forbidden = Hello { sites: Some("forbidden".to_owned()), ..Hello::default() };
-        assert_eq!(desk.ask([].into_iter(), &forbidden, &asked), Err("forbidden".to_owned()));
-        assert!(!asked.is_open());
+        assert_eq!(limit.ask([].into_iter(), &forbidden, &request), Err("forbidden".to_owned()));
+        assert!(!request.is_open());
     }
 }

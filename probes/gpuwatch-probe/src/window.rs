@@ -17,38 +17,42 @@ const BETWEEN_US: u64 = 600 * 1_000_000;
 
 /// The open request.
 #[derive(Debug, Default)]
-pub(crate) struct Asked {
+pub(crate) struct WindowRequest {
     /// Steps in 20 bits, seconds in 10, and the request's own number in 32; 0 without a request.
-    word: AtomicU64,
+    bits: AtomicU64,
     /// Whether the job takes requests at all.
     is_served: AtomicBool,
 }
 
-impl Asked {
+impl WindowRequest {
     /// Returns the open request, 0 without one: for the job, which takes requests by calling this.
-    pub(crate) fn word(&self) -> u64 {
+    pub(crate) fn bits(&self) -> u64 {
         self.is_served.store(true, Ordering::Relaxed);
-        self.word.load(Ordering::Acquire)
+        self.bits.load(Ordering::Acquire)
     }
 
     /// Ends a request, unless another has taken its place.
-    pub(crate) fn end(&self, word: u64) {
-        let _ = self.word.compare_exchange(word, 0, Ordering::AcqRel, Ordering::Relaxed);
+    pub(crate) fn end(&self, bits: u64) {
+        let _ = self.bits.compare_exchange(bits, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
 /// Limits how often windows are traced.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct WindowLimit {
     /// The last window that no user requested.
     traced_us: Option<u64>,
 }
 
-impl Desk {
-    /// Parses `window id=N [steps=N] [seconds=N] [why=alert]` and opens the request; returns its word.
-    pub(crate) fn ask<'a>(&mut self, arguments: impl Iterator<Item = &'a str>, asked: &Asked) -> Result<u64, String> {
-        let (word, is_of_alert) = parsed(arguments)?;
-        if !asked.is_served.load(Ordering::Relaxed) {
+impl WindowLimit {
+    /// Parses `window id=N [steps=N] [seconds=N] [why=alert]` and opens the request; returns its bits.
+    pub(crate) fn ask<'a>(
+        &mut self,
+        arguments: impl Iterator<Item = &'a str>,
+        request: &WindowRequest,
+    ) -> Result<u64, String> {
+        let (bits, is_of_alert) = parsed(arguments)?;
+        if !request.is_served.load(Ordering::Relaxed) {
             return Err("this probe traces no allocations: the one of PyTorch jobs does".to_owned());
         }
         let now_us = sys::monotonic_us();
@@ -57,13 +61,13 @@ impl Desk {
             let seconds = ago / 1_000_000;
             return Err(format!("it was traced {seconds} s ago: once in ten minutes, unless a person asks"));
         }
-        if asked.word.compare_exchange(0, word, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if request.bits.compare_exchange(0, bits, Ordering::AcqRel, Ordering::Relaxed).is_err() {
             return Err("its allocations are being traced for another viewer: ask again in a minute".to_owned());
         }
         if is_of_alert {
             self.traced_us = Some(now_us);
         }
-        Ok(word)
+        Ok(bits)
     }
 }
 
@@ -91,41 +95,41 @@ fn parsed<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, bool), S
 mod tests {
     use super::*;
 
-    fn ask(desk: &mut Desk, line: &str, asked: &Asked) -> Result<u64, String> {
-        desk.ask(line.split_ascii_whitespace(), asked)
+    fn ask(limit: &mut WindowLimit, line: &str, request: &WindowRequest) -> Result<u64, String> {
+        limit.ask(line.split_ascii_whitespace(), request)
     }
 
     #[test]
     fn a_request_is_open_until_the_job_or_its_viewer_ends_it() {
-        let (mut desk, asked) = (Desk::default(), Asked::default());
-        assert!(ask(&mut desk, "id=7", &asked).unwrap_err().contains("traces no allocations"));
-        assert_eq!(asked.word(), 0);
-        let word = ask(&mut desk, "id=7 steps=5 seconds=9", &asked).unwrap();
-        assert_eq!((word, asked.word()), (7 << 32 | 9 << 20 | 5, word));
-        assert!(ask(&mut desk, "id=8", &asked).unwrap_err().contains("another viewer"));
-        asked.end(word + 1);
-        assert_eq!(asked.word(), word, "another request's end");
-        asked.end(word);
-        assert_eq!(asked.word(), 0);
+        let (mut limit, request) = (WindowLimit::default(), WindowRequest::default());
+        assert!(ask(&mut limit, "id=7", &request).unwrap_err().contains("traces no allocations"));
+        assert_eq!(request.bits(), 0);
+        let bits = ask(&mut limit, "id=7 steps=5 seconds=9", &request).unwrap();
+        assert_eq!((bits, request.bits()), (7 << 32 | 9 << 20 | 5, bits));
+        assert!(ask(&mut limit, "id=8", &request).unwrap_err().contains("another viewer"));
+        request.end(bits + 1);
+        assert_eq!(request.bits(), bits, "another request's end");
+        request.end(bits);
+        assert_eq!(request.bits(), 0);
     }
 
     #[test]
     fn alerts_request_one_window_in_ten_minutes() {
-        let (mut desk, asked) = (Desk::default(), Asked::default());
-        assert_eq!(asked.word(), 0);
-        let word = ask(&mut desk, "id=1 why=alert", &asked).unwrap();
-        asked.end(word);
-        assert!(ask(&mut desk, "id=2 why=alert", &asked).unwrap_err().contains("ten minutes"));
-        ask(&mut desk, "id=3", &asked).expect("a person may");
+        let (mut limit, request) = (WindowLimit::default(), WindowRequest::default());
+        assert_eq!(request.bits(), 0);
+        let bits = ask(&mut limit, "id=1 why=alert", &request).unwrap();
+        request.end(bits);
+        assert!(ask(&mut limit, "id=2 why=alert", &request).unwrap_err().contains("ten minutes"));
+        ask(&mut limit, "id=3", &request).expect("a person may");
     }
 
     #[test]
     fn an_invalid_request_is_refused_with_the_reason() {
-        let (mut desk, asked) = (Desk::default(), Asked::default());
-        assert_eq!(asked.word(), 0);
+        let (mut limit, request) = (WindowLimit::default(), WindowRequest::default());
+        assert_eq!(request.bits(), 0);
         for line in ["", "id=0", "id=4294967296", "id=1 steps=0", "id=1 seconds=601", "id=1 why=fun", "id=1 more"] {
-            ask(&mut desk, line, &asked).unwrap_err();
+            ask(&mut limit, line, &request).unwrap_err();
         }
-        assert_eq!(asked.word(), 0);
+        assert_eq!(request.bits(), 0);
     }
 }

@@ -3,7 +3,7 @@
 `GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the
 process ends (without it: the third, or a later one as long as the peak still rises). With `GPUWATCH_FIT_TRACE` the
 allocator records its events, for a snapshot beside the file. `GPUWATCH_FIT_SECONDS` is the time after which the process
-ends in any case, `GPUWATCH_FIT_VALUES` how reads of values are answered (`_values.py`).
+ends in any case, `GPUWATCH_FIT_VALUES` how reads of values are answered (`_fit_values.py`).
 """
 
 import atexit
@@ -15,10 +15,10 @@ import threading
 import time
 import weakref
 
+from ._fit_unknowns import Unknowns
 from ._loops import Places
 from ._process import at_end_of_multiprocessing_child, is_data_worker
 from ._steps import Steps, hooks
-from ._unknowns import Unknowns
 
 _LEAST, _MOST = 3, 12
 _EVENTS = 4_000_000
@@ -28,7 +28,7 @@ _PATIENCE = 30.0
 
 
 class Fit:
-    """This process's account, which is written after each step and at the end."""
+    """This process's report, which is written after each step and at the end."""
 
     def __init__(self, torch, folder):
         self._torch = torch
@@ -339,7 +339,7 @@ class Fit:
                         "peaks": peaks,
                     }
                 )
-        account = {
+        report = {
             "pid": os.getpid(),
             "torch": self._torch.__version__,
             "steps": self._number,
@@ -352,10 +352,10 @@ class Fit:
             **self._unknowns.lists(),
             "facts": {**self._unknowns.facts, **self._facts},
         }
-        account.update(more)
+        report.update(more)
         beside = self._file + ".new"
         with open(beside, "w") as file:
-            json.dump(account, file)
+            json.dump(report, file)
         os.replace(beside, self._file)
 
     def _wait_for_others(self):
@@ -382,7 +382,7 @@ class Fit:
 
 
 def attach(torch):
-    """Begins the account of this process, where `gpuwatch fit` has started it."""
+    """Begins the report of this process, where `gpuwatch fit` has started it."""
     folder = os.environ.get("GPUWATCH_FIT")
     if not folder or not hasattr(torch._C, "_cuda_memoryStats"):
         return None

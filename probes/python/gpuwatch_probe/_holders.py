@@ -2,11 +2,12 @@
 
 Python has no cheap way from an object to its holders: one `gc.get_referrers` searches the whole heap. So the young
 generations, which are small however large the heap is, show whether anything in Python owns the latest blocks
-(`_young`), and walks go down from variables, the most promising first (`_walk`). A walk stops after `WALK_S` of CPU
-time, the whole search after `TOTAL_S`. If the time ends before a holder is found, the answer has none.
+(`_young_generations`), and walks go down from variables, the most promising first (`_heap_walk`). A
+walk stops after `WALK_S` of CPU time, the whole search after `TOTAL_S`. If the time ends before a holder is found, the
+answer has none.
 
 Blocks that nothing in Python owns belong to a graph; if the graph of one tensor goes back over many steps, the answer
-names that tensor (`_graphs`). `_source` then searches the statement that keeps the tensor by name.
+names that tensor (`_autograd_graphs`). `_source` then searches the statement that keeps the tensor by name.
 
 Between two slices the search keeps numbers and strings only, no objects of the job. None of the job's code runs.
 """
@@ -16,14 +17,14 @@ import sys
 import time
 from types import ModuleType
 
-from ._edges import is_a, module_dict, step, text_in
+from ._autograd_graphs import growing
 from ._frames import running
-from ._graphs import growing
-from ._paths import CYCLE, ROOTED, elected, path, rooted
+from ._heap_walk import ENOUGH, Walk
+from ._holder_paths import CYCLE, ROOTED, elected, path, rooted
+from ._references import is_a, module_dict, step, text_in
 from ._stacks import LIBRARY, MACHINERY, OWN
-from ._tensors import Blocks
-from ._walk import ENOUGH, Walk
-from ._young import Young, collections, is_small
+from ._tensor_blocks import Blocks
+from ._young_generations import Young, collections, is_small
 
 # CPU seconds: of one walk, of describing its result, after which a slice begins no more walks, and of all slices.
 WALK_S, WORDS_S, BEGIN_S, TOTAL_S = 0.014, 0.008, 0.006, 0.12
@@ -149,25 +150,25 @@ class Search:
             end = until + WORDS_S
             is_whole = walk.run(until)
             self.objects += walk.objects
-            # Collect all trails first: naming an attribute creates a `__dict__` for some instances, which would join
-            # the trails.
-            trails = [
-                (group, trail)
+            # Collect all chains first: naming an attribute creates a `__dict__` for some instances, which would join
+            # the chains.
+            chains = [
+                (group, chain)
                 for group, tensors in enumerate(walk.found())
                 for at in _spread(tensors)
-                for trail in walk.trails(at)
+                for chain in walk.chains(at)
             ]
-            for group, (trail, named) in trails:
+            for group, (chain, named) in chains:
                 if time.thread_time() > end:
                     return False
-                kept = self._paths if len(trail) > 1 else self._direct
-                kept[group].append((rooted(trail, named), ROOTED))
+                kept = self._paths if len(chain) > 1 else self._direct
+                kept[group].append((rooted(chain, named), ROOTED))
                 self._held[group] = max(self._held[group], walk.held(group))
             if self._graph is None and not all(map(self._known, range(self._blocks.groups))):
                 found = growing(walk.attached, self._torch._C.TensorBase, end)
                 if found is not None:
                     tensor, nodes = found
-                    self._graph = [step("graph", kind="Tensor", count=nodes)] + rooted(*walk.trail(tensor))
+                    self._graph = [step("graph", kind="Tensor", count=nodes)] + rooted(*walk.chain(tensor))
         return is_whole
 
     def _frames(self):
@@ -209,7 +210,7 @@ class Search:
         - `owners`: its tensors by shape, dtype and whether they belong to a graph, the most frequent first
         - `autograd`: whether nothing in Python owns its blocks: they are what a graph saved, or buckets of DDP
         - `holders`: the path outwards, innermost first; empty where none was found. Of blocks without a tensor it
-          begins with the graph that keeps them, where one tensor's stands out (`_graphs.growing`), or with autocast,
+          begins with the graph that keeps them, where one tensor's stands out (`_autograd_graphs.growing`), or with autocast,
           whose cache keeps them where it lasts beyond the step and no tensor that grows has a graph
         """
         held = [self._group(it) for it in range(self._blocks.groups)]

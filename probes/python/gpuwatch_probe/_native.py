@@ -1,4 +1,7 @@
-"""Loads the compiled probe and passes samples to it; if loading fails, a line in a log file has the remedy."""
+"""Loads the compiled probe and passes samples to it; if loading fails, a line in a log file has the remedy.
+
+The library's table lists the counters of a sample and their places in PyTorch's dictionary.
+"""
 
 import ctypes
 import os
@@ -11,7 +14,7 @@ STEP, TICK, CALL = 0, 1, 2
 
 # Return codes: invalid arguments; a viewer requests sites; Python itself has to handle this optimizer step; reading the
 # counters has raised.
-INVALID, ASKED, NOT_ARMED, RAISED = -2, 1, 2, -1000
+INVALID, REQUESTED, NOT_ARMED, RAISED = -2, 1, 2, -1000
 
 
 # The library's path where gpuwatch itself has put it; and the library, which is loaded once.
@@ -173,3 +176,43 @@ def cure(error):
     if "No such file" in text or "cannot open" in text:
         return "it is not there: set GPUWATCH_PROBE_SO to it, or start the job with `gpuwatch run`"
     return "start the job with `gpuwatch run` of the same release"
+
+
+def taker(push, stats, host, mask, joined):
+    """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
+
+    `joined(device)` returns the bytes and blocks of parameters that joined an optimizer.
+
+    `mask` has a bit for each valid counter. `push` leaves out counters that this PyTorch does not have.
+    `take` returns true if a viewer requests sites.
+    """
+
+    def take(devices, step, edge, with_pinned=False):
+        code = 0
+        for device in devices:
+            if with_pinned:
+                code = push(stats(device), device, step, edge, mask, *pinned(host), *joined(device))
+            else:
+                code = push(stats(device), device, step, edge, mask)
+            if code == INVALID:
+                raise unknown_shape()
+        return code == REQUESTED
+
+    return take
+
+
+def unknown_shape():
+    """Returns the error for a row that could not be read."""
+    return ValueError("this PyTorch's counters are of a shape that this probe does not know")
+
+
+def pinned(host):
+    """Pinned bytes in use and held; the keys were renamed in PyTorch 2.10, before 2.7 there is nothing."""
+    if host is None:
+        return None, None
+    now = host()
+    if "active_bytes" in now:
+        return now["active_bytes"]["current"], now["allocated_bytes"]["current"]
+    if "reserved_bytes" in now:
+        return now["allocated_bytes"]["current"], now["reserved_bytes"]["current"]
+    return None, None

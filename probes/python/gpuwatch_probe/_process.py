@@ -1,6 +1,10 @@
-"""Finds the role of a process in its program: a rank, a data worker, a child of `multiprocessing`."""
+"""The probe and its process: the process's role in its program, and starting and ending the probe while it runs."""
 
+import os
 import sys
+import time
+
+from . import _native
 
 
 def is_data_worker():
@@ -25,3 +29,51 @@ def at_end_of_multiprocessing_child(stop):
     process = sys.modules.get("multiprocessing.process")
     if util is not None and process is not None and process.parent_process() is not None:
         util.Finalize(None, stop, args=("exit",), exitpriority=-1000)
+
+
+def start(order):
+    """Starts the probe in a running job, for `gpuwatch attach`.
+
+    Returns `started`, or `refused` and the reason, or `idle` where CUDA is not used yet.
+    """
+    import gpuwatch_probe as package
+
+    torch = sys.modules.get("torch")
+    if torch is None or not hasattr(getattr(torch, "_C", None), "_cuda_memoryStats"):
+        return "refused has not imported a PyTorch with CUDA"
+    if "off" in os.environ.get("GPUWATCH", "").split(","):
+        return "refused has GPUWATCH=off in its environment: start the next job without it"
+    if torch.cuda._is_in_bad_fork() or is_data_worker():
+        parent = os.getppid()
+        return "refused is a worker of process %d: `gpuwatch attach %d`" % (parent, parent)
+    if not torch.cuda.is_initialized():
+        return "idle has not initialised CUDA: attach once it uses a GPU"
+    before = package._probe
+    if before is not None and not before.off:
+        return "refused has a probe already: gpuwatch shows it"
+    if before is not None:
+        before.leave()
+        package._probe = None
+    _native.LIBRARY = os.fsdecode(order["library"])
+    late = [("attached_us", int(time.time() * 1e6)), ("run", order["run"])]
+    late += [("directory", os.fsdecode(it)) for it in order["directories"]]
+    package._attach(torch, late)
+    probe = package._probe
+    if probe is not None and probe.native is not None and not probe.off:
+        return "started"
+    if probe is not None:
+        probe.leave()
+        package._probe = None
+    return "refused could not start its probe: %s" % (probe and probe.trouble or "its log says why")
+
+
+def stop():
+    """Ends the probe, for `gpuwatch detach`; returns `ended`, or `refused` and the reason."""
+    import gpuwatch_probe as package
+
+    probe = package._probe
+    if probe is None or probe.off:
+        return "refused has no probe"
+    probe.leave()
+    package._probe = None
+    return "ended"

@@ -8,14 +8,14 @@ this recording on for a limited number of steps, and never while the job records
 import _thread
 import time
 
-from ._answer import Answer, older, send
+from ._capture_plan import plan
 from ._captures import NOWHERE, Capture, Resting, before_rise, blocks_of, grown, risen, segments, was_there
-from ._history import History
-from ._live import bytes_of, sites as holding
-from ._plan import plan
+from ._memory_history import History
+from ._oom_blocks import bytes_of, sites as holding
+from ._sites_report import Answer, older, send
 from ._source import Sources
 from ._stacks import Stacks
-from ._young import collections
+from ._young_generations import collections
 
 # The bits of a request, as in gpuwatch_probe.h.
 _STEPS, _COLLECT, _GROWTH = (1 << 32) - 1, 1 << 32, 1 << 33
@@ -51,7 +51,7 @@ class Sites:
         self._clear()
 
     def _clear(self):
-        self._captures, self._plan, self._answer, self._word = [], None, None, 0
+        self._captures, self._plan, self._answer, self._request = [], None, None, 0
         # Microseconds of each pause of the job: by comparisons, and by parts of the search.
         self._held, self._searched, self._begun = [], [], 0.0
         self._steps, self._collections = [], []
@@ -152,10 +152,10 @@ class Sites:
             send(self._native, report, is_answer=0)
 
     def _turn(self, step, begun):
-        word = self._native.sites_asked()
-        if not word:
+        request = self._native.sites_asked()
+        if not request:
             return
-        if self._word and word != self._word:
+        if self._request and request != self._request:
             # A user asks while the plan waits for a rise.
             self._stop_recording()
             self._clear()
@@ -164,7 +164,7 @@ class Sites:
             # The plan continues meanwhile.
             self._passed += 1
         elif self._plan is None:
-            if self._begin(word, step):
+            if self._begin(request, step):
                 self._follow_plan(step, begun)
         elif self._history.was_taken:
             self._give_up("the job began to record its memory history itself")
@@ -172,15 +172,15 @@ class Sites:
             self._passed += 1
             self._follow_plan(step, begun)
 
-    def _begin(self, word, step):
+    def _begin(self, request, step):
         """Makes the plan; returns whether there is one."""
         self._clear()
         blocks = self._live_blocks()
         if blocks > _MOST_BLOCKS:
             self._give_up("%d live blocks are too many to be compared between two steps" % blocks)
             return False
-        self._word, self._begun = word, time.monotonic()
-        self._plan = plan(max(1, word & _STEPS), _rises(self._native.sites_rises()), step)
+        self._request, self._begun = request, time.monotonic()
+        self._plan = plan(max(1, request & _STEPS), _rises(self._native.sites_rises()), step)
         return True
 
     def _live_blocks(self):
@@ -242,14 +242,14 @@ class Sites:
 
     def _fell_on_a_collection(self):
         """Returns whether nothing of what a viewer saw grow did, because the collector freed it: once in a request."""
-        is_known = self._word & _GROWTH and not self._is_repeated
+        is_known = self._request & _GROWTH and not self._is_repeated
         return bool(is_known and self._collections[0] != self._collections[-1] and not grown(self._captures))
 
     def _repeat(self, step):
         """Begins the comparisons again; the recording continues."""
         self._is_repeated = True
         self._captures, self._steps, self._collections = [], [], []
-        self._plan, self._passed = plan(max(1, self._word & _STEPS), _rises(self._native.sites_rises()), step), 0
+        self._plan, self._passed = plan(max(1, self._request & _STEPS), _rises(self._native.sites_rises()), step), 0
 
     def _answer_of(self, held, step, begun):
         captures = self._captures
@@ -261,7 +261,7 @@ class Sites:
         if self._plan.is_rare:
             blocks = {group: self._earlier(group, of, recent, held) for group, of in blocks.items()}
         report = {
-            "why": _why(self._word),
+            "why": _why(self._request),
             "step": step,
             "steps": self._plan.steps or self._steps[-1] - self._steps[0],
             "sites": [],
@@ -271,7 +271,7 @@ class Sites:
         counts = captures[-1].groups
         ran = self._collections[-2]
         self._answer = Answer(self._torch, self._stacks, self._since, found, counts, blocks, recent, where, ran, report)
-        self._answer.collects = bool(self._word & _COLLECT)
+        self._answer.collects = bool(self._request & _COLLECT)
         if self._is_last:
             captures.clear()
         if not found:
@@ -300,9 +300,9 @@ class Sites:
                 raise
             why += "; the history could not be switched off: %r" % (error,)
         finally:
-            word = self._native.sites_asked()
+            request = self._native.sites_asked()
             self._clear()
-            send(self._native, {"why": _why(word), "steps": 0, "sites": [], "trouble": why}, is_answer=1)
+            send(self._native, {"why": _why(request), "steps": 0, "sites": [], "trouble": why}, is_answer=1)
 
     def _is_ours(self, error):
         """Whether this package or PyTorch raised it, not a handler of the job that ran meanwhile."""
@@ -312,13 +312,13 @@ class Sites:
         return trace.tb_frame.f_code.co_filename.startswith(self._stacks.machinery)
 
 
-def _why(word):
-    return "growth" if word & _GROWTH else "asked"
+def _why(request):
+    return "growth" if request & _GROWTH else "asked"
 
 
-def _rises(word):
+def _rises(packed):
     """Decodes `(every, phase, slack)` from the library's number; `None` if no rises are known."""
-    return (word >> 40, word >> 16 & 0xFFFFFF, word & 0xFFFF) if word else None
+    return (packed >> 40, packed >> 16 & 0xFFFFFF, packed & 0xFFFF) if packed else None
 
 
 def _us(begun):

@@ -1,4 +1,4 @@
-"""Classifies stack frames: the user's own, a library's, PyTorch's and Python's, native."""
+"""Classifies stack frames: the user's own, a library's, PyTorch's and Python's, native; and names notebook cells."""
 
 import os
 import re
@@ -19,6 +19,9 @@ _GENERATED = "/torchinductor_"
 
 # Code typed interactively.
 _TYPED = ("<stdin>", "<ipython-input-")
+
+# IPython's file name of a cell's code in a terminal; before release 8, everywhere.
+_CELL = re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>$")
 
 OWN, LIBRARY, MACHINERY, NATIVE = range(4)
 
@@ -117,3 +120,30 @@ def _program(scripts):
         return script, None
     is_package = os.path.basename(home).startswith("__init__.")
     return script, os.path.dirname(home) + "/" if is_package else home
+
+
+def cell(file):
+    """Returns `In [2]`, as IPython shows it, for the code of a notebook cell; `None` for any other file."""
+    plain = _CELL.match(file)
+    number = int(plain.group(1)) if plain else _cell_numbers().get(file)
+    return "In [%d]" % number if type(number) is int else None
+
+
+def named(answer):
+    """Replaces the file names of cells in a report by the cells' own names."""
+    if isinstance(answer, list):
+        return [named(it) for it in answer]
+    if not isinstance(answer, dict):
+        return answer
+    return {
+        name: (cell(it) or it) if name == "file" and isinstance(it, str) else named(it) for name, it in answer.items()
+    }
+
+
+def _cell_numbers():
+    """Returns the cell numbers by file name, from IPython's compiler, without running the job's code."""
+    module = sys.modules.get("IPython.core.interactiveshell")
+    shell = getattr(getattr(module, "InteractiveShell", None), "__dict__", {}).get("_instance")
+    compiler = getattr(shell, "__dict__", {}).get("compile")
+    numbers = getattr(compiler, "__dict__", {}).get("_filename_map")
+    return numbers if type(numbers) is dict else {}

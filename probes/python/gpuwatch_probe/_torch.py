@@ -11,21 +11,34 @@ import os
 import signal
 import sys
 
-from ._errors import Errors, is_ours
-from ._history import refusal
 from ._captures import Resting
-from ._joined import Joined
 from ._loops import Places
-from ._native import ASKED, CALL, INVALID, NOT_ARMED, RAISED, STEP, TICK, cure, loaded, log, path, utf8
+from ._memory_history import refusal
+from ._native import (
+    CALL,
+    INVALID,
+    NOT_ARMED,
+    RAISED,
+    REQUESTED,
+    STEP,
+    TICK,
+    cure,
+    loaded,
+    log,
+    path,
+    taker,
+    unknown_shape,
+    utf8,
+)
+from ._oom import Errors, is_ours
+from ._oom_message import OomMessage
+from ._optimizers import Joined, address_of_first_parameter, steps_of
 from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
-from ._rows import taker, unknown_shape
 from ._sites import Sites
-from ._optimizers import address_of_first_parameter, steps_of
+from ._step_watch import Watch
 from ._steps import Steps
 from ._trace import traced
-from ._watch import Watch
-from ._window import Windows
-from ._words import Words
+from ._trace_window import Windows
 
 # The first steps, at which the probe searches for devices; after them, the timer does so once a second.
 _FIRST = 4
@@ -60,7 +73,7 @@ class Probe(Errors):
         self._wake = _thread.allocate_lock()
         self._due = True
         self._burst = None
-        self._words = None
+        self._oom_message = None
         self._trace = None
         self._windows = None
         self._joined = Joined(torch)
@@ -150,8 +163,8 @@ class Probe(Errors):
             self.devices = ()
             # Nothing of the allocator's is switched here: a lock of its may have been held.
             self._sites = None
-            if self._words is not None:
-                self._words.forked()
+            if self._oom_message is not None:
+                self._oom_message.forked()
             for it in (self._trace, self._windows):
                 if it is not None:
                     it.forked()
@@ -163,8 +176,8 @@ class Probe(Errors):
         for handle in self._handles:
             handle.remove()
         self._handles = []
-        if self._words is not None:
-            self._words.stop()
+        if self._oom_message is not None:
+            self._oom_message.stop()
         if self._sites is not None:
             self._sites.end()
         if self._trace is not None:
@@ -235,8 +248,8 @@ class Probe(Errors):
             return
         self._sites = Sites(torch, native)
         self._windows = Windows(torch, backend, native, self.number, self._note, self._sites, self._is_traced)
-        on_words = self._on_words if backend == "native" else self._on_words_alone
-        self._words = Words(torch.cuda.OutOfMemoryError, on_words)
+        on_oom_message = self._on_oom_message if backend == "native" else self._on_oom_message_alone
+        self._oom_message = OomMessage(torch.cuda.OutOfMemoryError, on_oom_message)
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
@@ -250,7 +263,7 @@ class Probe(Errors):
                 _standing.add("observer")
                 torch._C._cuda_attach_out_of_memory_observer(_on_oom)
         elif backend == "cudaMallocAsync":
-            self._words.listen_alone()
+            self._oom_message.listen_alone()
         self._start_timer()
         if "end" not in _standing:
             _standing.add("end")
@@ -274,7 +287,7 @@ class Probe(Errors):
         """Handles an optimizer's step that `end_step` did not end, or after which a request waits."""
         if self.off:
             return
-        if answer == ASKED:
+        if answer == REQUESTED:
             self._sites.turn(self.number())
         elif answer == RAISED:
             # The same again, to know what it raises.
@@ -366,7 +379,7 @@ class Probe(Errors):
                     if self._row(self.devices, number, TICK, True):
                         self._sites.tick(number)
                 seen = number
-                self._words.second(number)
+                self._oom_message.second(number)
                 self._windows.second()
             except Exception as error:
                 self._fail(error)

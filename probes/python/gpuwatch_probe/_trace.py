@@ -8,17 +8,18 @@ A trace has no call stacks: stacks of Python can be written only with the GIL he
 """
 
 import _thread
+import ctypes
 import json
 import os
+import pickle
 import signal
 import sys
 import time
 import zlib
 
-from ._history import SWITCHES, parameters
-from ._captures import is_recorded
+from ._captures import Resting, is_recorded
+from ._memory_history import SWITCHES, parameters
 from ._native import log
-from ._pickled import in_python, native
 
 # Events in the ring: PyTorch copies 20,000 in about 5 ms. With the GIL held, a piece must be smaller.
 RING, SMALL_RING = 20_000, 2_500
@@ -28,6 +29,10 @@ _PACE, _PATIENCE = 0.02, 30
 
 # Seconds until the history is switched on; without it the job continues untraced.
 _START = 5
+
+# `std::string torch::cuda::_memory_snapshot_pickled()`. Wheels of the old ABI of C++ have another name for it, and
+# return another structure.
+NATIVE_DUMP = "_ZN5torch4cuda24_memory_snapshot_pickledB5cxx11Ev"
 
 # gzip's format, and its fastest level.
 _GZIP, _FAST = 31, 1
@@ -86,9 +91,9 @@ class Trace:
         self._is_on = self._is_ending = self._is_over = self._is_urgent = False
         self._pid = os.getpid()
         self._skips = "skip_actions" in parameters(torch)
-        self._take, self._ring = native(torch), ring
+        self._take, self._ring = _native_dump(torch), ring
         if self._take is None:
-            self._take, self._ring = in_python(torch), SMALL_RING
+            self._take, self._ring = _python_dump(torch), SMALL_RING
         # A block causes an allocation and a free, and in some releases a third event.
         self._enough = self._ring * (3 if self._skips else 2) // 5
 
@@ -135,7 +140,7 @@ class Trace:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         self._ready.acquire(True, _START)
 
-    def hurry(self):
+    def write_now(self):
         """Has the thread write what there is at once: memory ran out, and the job may end."""
         self._is_urgent = True
 
@@ -314,3 +319,45 @@ class Trace:
         inner = self._torch._C
         devices = [it for it in range(inner._cuda_getDeviceCount()) if inner._cuda_hasPrimaryContext(it)]
         return sum(inner._cuda_memoryStats(it)[of]["all"][which] for it in devices)
+
+
+class _String(ctypes.Structure):
+    """A `std::string` of the new ABI."""
+
+    _fields_ = [("at", ctypes.c_void_p), ("length", ctypes.c_size_t), ("rest", ctypes.c_char * 16)]
+
+
+def _native_dump(torch):
+    """Returns what writes a snapshot without the GIL and hands its bytes to a function, whose result it returns.
+
+    `None` where this PyTorch has no such function. With Python stacks in the history it must not be called.
+    """
+    path = os.path.join(os.path.dirname(torch.__file__), "lib", "libtorch_cuda.so")
+    try:
+        library = ctypes.CDLL(path)
+        snapshot, delete = library[NATIVE_DUMP], library._ZdlPv
+    except (OSError, AttributeError):
+        return None
+    snapshot.restype, snapshot.argtypes = _String, ()
+    delete.restype, delete.argtypes = None, (ctypes.c_void_p,)
+
+    def take(use):
+        string = snapshot()
+        try:
+            return use((ctypes.c_char * string.length).from_address(string.at))
+        finally:
+            # Shorter strings would lie within the structure, and no snapshot is as short.
+            delete(string.at)
+
+    return take
+
+
+def _python_dump(torch):
+    """Returns the same with the GIL held."""
+
+    def take(use):
+        with Resting():
+            held = torch.cuda.memory._snapshot()
+        return use(pickle.dumps(held, 4))
+
+    return take

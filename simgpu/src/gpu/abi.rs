@@ -82,11 +82,11 @@ impl<T: Copy> Out<T> {
 
 impl Out<c_char> {
     /// A string with its zero byte, cut to the room there is (at least one byte, or nothing is written).
-    pub(super) fn put_text(self, text: &str, room: usize) {
-        if self.0.is_null() || room == 0 {
+    pub(super) fn put_text(self, text: &str, capacity: usize) {
+        if self.0.is_null() || capacity == 0 {
             return;
         }
-        let len = text.len().min(room - 1);
+        let len = text.len().min(capacity - 1);
         super::sys::copy(self.0 as usize, text.as_ptr() as usize, len);
         super::sys::fill(self.0 as usize + len, 0, 1);
     }

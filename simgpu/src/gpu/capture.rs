@@ -3,7 +3,7 @@
 
 use super::{
     abi::{Answer, Fault},
-    captures::{Capture, Graph, Node, Place, Work},
+    capture_state::{Capture, Graph, Node, Place, Work},
     process::{Process, current, process},
     queues::{is_legacy, key},
 };
@@ -122,11 +122,11 @@ impl Process {
             return Err(Fault::InvalidValue);
         }
         let (id, graph) = (self.queues.handle(), self.queues.handle());
-        let asked = self.queues.stream(stream, device)?;
-        if asked.place.is_some() {
+        let request = self.queues.stream(stream, device)?;
+        if request.place.is_some() {
             return Err(Fault::IllegalState);
         }
-        asked.place = Some(Place { capture: id, after: Vec::new() });
+        request.place = Some(Place { capture: id, after: Vec::new() });
         let origin = key(stream, device);
         let (thread, returned) = (thread::current().id(), Vec::new());
         self.captures.graphs.insert(graph, Graph::default());

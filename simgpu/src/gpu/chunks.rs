@@ -23,21 +23,21 @@ pub(super) struct Chunks {
 impl Chunks {
     /// Returns an address for so many bytes, of which nothing else makes use.
     pub(super) fn place(&mut self, size: usize) -> Result<usize, Fault> {
-        let fitting = self.free.iter().find(|(_, room)| **room >= size).map(|(at, room)| (*at, *room));
-        let (at, room) = fitting.map_or_else(|| self.reserve(size), Ok)?;
+        let fitting = self.free.iter().find(|(_, capacity)| **capacity >= size).map(|(at, capacity)| (*at, *capacity));
+        let (at, capacity) = fitting.map_or_else(|| self.reserve(size), Ok)?;
         self.free.remove(&at);
-        if room > size {
-            self.free.insert(at + size, room - size);
+        if capacity > size {
+            self.free.insert(at + size, capacity - size);
         }
         Ok(at)
     }
 
     /// Reserves a chunk for so many bytes.
     fn reserve(&mut self, size: usize) -> Result<(usize, usize), Fault> {
-        let room = size.checked_next_multiple_of(CHUNK).ok_or(Fault::OutOfMemory)?;
-        let at = addresses(room, CHUNK)?;
-        self.reserved.insert(at, room);
-        Ok((at, room))
+        let capacity = size.checked_next_multiple_of(CHUNK).ok_or(Fault::OutOfMemory)?;
+        let at = addresses(capacity, CHUNK)?;
+        self.reserved.insert(at, capacity);
+        Ok((at, capacity))
     }
 
     /// Takes back what was placed at an address; false if that is in none of the chunks.
@@ -45,15 +45,16 @@ impl Chunks {
         let Some((&begin, &len)) = self.reserved.range(..=at).next_back().filter(|(it, len)| at - **it < **len) else {
             return false;
         };
-        if let Some((&before, &room)) = self.free.range(begin..at).next_back().filter(|(it, room)| **it + **room == at)
+        if let Some((&before, &capacity)) =
+            self.free.range(begin..at).next_back().filter(|(it, capacity)| **it + **capacity == at)
         {
             self.free.remove(&before);
-            (at, size) = (before, size + room);
+            (at, size) = (before, size + capacity);
         }
         if at + size < begin + len
-            && let Some(room) = self.free.remove(&(at + size))
+            && let Some(capacity) = self.free.remove(&(at + size))
         {
-            size += room;
+            size += capacity;
         }
         if size == len {
             self.reserved.remove(&begin);

@@ -5,7 +5,7 @@
 use super::{
     abi::{In, Out},
     capture,
-    captures::Work,
+    capture_state::Work,
     convolution::{self, Tensor},
     model::Model,
     process::{current, process},
@@ -174,7 +174,7 @@ fn tensors(operations: &[u8]) -> u64 {
 
 const PLAN: &[u8] = b"{\"simulated\":1}\0";
 
-fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out: usize) -> i32 {
+fn read(descriptor: usize, name: i32, kind: i32, capacity: i64, count: Out<i64>, out: usize) -> i32 {
     use attribute::{
         CONFIGURATION_ENGINE, CONFIGURATION_SHARED_MEMORY, CONFIGURATION_WORKSPACE, ENGINE_NOTES, GRAPH_ENGINES,
         HEURISTICS_RESULTS, PLAN_CONFIGURATION, PLAN_JSON, PLAN_WORKSPACE,
@@ -188,7 +188,9 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
         // The caller made the descriptors that these would fill; as they are they will do.
         HEURISTICS_RESULTS | CONFIGURATION_ENGINE => {
             count.put(1);
-            if let Some(it) = In::<usize>::from_address(out).get().filter(|_| name == HEURISTICS_RESULTS && room > 0) {
+            if let Some(it) =
+                In::<usize>::from_address(out).get().filter(|_| name == HEURISTICS_RESULTS && capacity > 0)
+            {
                 configure(descriptor, it);
             }
             return 0;
@@ -207,7 +209,7 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
         }
         PLAN_JSON => {
             count.put(i64::try_from(PLAN.len()).unwrap_or(0));
-            let len = PLAN.len().min(usize::try_from(room).unwrap_or(0));
+            let len = PLAN.len().min(usize::try_from(capacity).unwrap_or(0));
             if out != 0 {
                 sys::copy(out, PLAN.as_ptr() as usize, len);
             }
@@ -219,7 +221,7 @@ fn read(descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out
         let set = it.get(&name)?;
         count.put(set.count);
         if out != 0 {
-            sys::copy(out, set.bytes.as_ptr() as usize, set.bytes.len().min(length(room, kind)));
+            sys::copy(out, set.bytes.as_ptr() as usize, set.bytes.len().min(length(capacity, kind)));
         }
         Some(())
     });
@@ -278,8 +280,8 @@ entry_points! {
         0
     }
 
-    fn cudnnGetLastErrorString(out: Out<c_char>, room: usize) -> () {
-        out.put_text("", room);
+    fn cudnnGetLastErrorString(out: Out<c_char>, capacity: usize) -> () {
+        out.put_text("", capacity);
     }
 
     fn cudnnBackendCreateDescriptor(_kind: i32, out: Out<usize>) -> i32 {
@@ -305,9 +307,9 @@ entry_points! {
     }
 
     fn cudnnBackendGetAttribute(
-        descriptor: usize, name: i32, kind: i32, room: i64, count: Out<i64>, out: usize,
+        descriptor: usize, name: i32, kind: i32, capacity: i64, count: Out<i64>, out: usize,
     ) -> i32 {
-        read(descriptor, name, kind, room, count, out)
+        read(descriptor, name, kind, capacity, count, out)
     }
 
     fn cudnnBackendFinalize(descriptor: usize) -> i32 {

@@ -4,7 +4,7 @@ use super::{
     abi::{Answer, Fault, In, Out, code},
     calls::{FIRST_CONTEXT, current_context, in_context, make_current, memory_info, ordinal},
     capture,
-    captures::Work,
+    capture_state::Work,
     copies,
     faults::words,
     kernels::launch,
@@ -76,9 +76,9 @@ entry_points! {
         code(ordinal(device).and_then(|it| process().index(it)).map(|_| out.put(device)))
     }
 
-    fn cuDeviceGetName(out: Out<c_char>, room: i32, device: i32) -> i32 {
-        let room = usize::try_from(room).unwrap_or(0);
-        code(ordinal(device).and_then(|it| process().card(it, |card| out.put_text(card.name(), room))))
+    fn cuDeviceGetName(out: Out<c_char>, capacity: i32, device: i32) -> i32 {
+        let capacity = usize::try_from(capacity).unwrap_or(0);
+        code(ordinal(device).and_then(|it| process().card(it, |card| out.put_text(card.name(), capacity))))
     }
 
     fn cuDeviceGetUuid_v2(out: Out<[u8; 16]>, device: i32) -> i32 {
@@ -110,10 +110,10 @@ entry_points! {
         }))
     }
 
-    fn cuDeviceGetPCIBusId(out: Out<c_char>, room: i32, device: i32) -> i32 {
-        let room = usize::try_from(room).unwrap_or(0);
+    fn cuDeviceGetPCIBusId(out: Out<c_char>, capacity: i32, device: i32) -> i32 {
+        let capacity = usize::try_from(capacity).unwrap_or(0);
         let index = ordinal(device).and_then(|it| process().index(it));
-        code(index.map(|it| out.put_text(&format!("0000:{:02X}:00.0", it + 1), room)))
+        code(index.map(|it| out.put_text(&format!("0000:{:02X}:00.0", it + 1), capacity)))
     }
 
     fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) -> i32 {

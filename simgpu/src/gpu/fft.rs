@@ -3,7 +3,7 @@
 use super::{
     abi::{In, Out},
     capture,
-    captures::Work,
+    capture_state::Work,
 };
 use std::{
     collections::BTreeMap,

@@ -3,8 +3,8 @@
 
 use super::{
     abi::{Answer, Fault, In, Out},
-    accounts::{Figures, Piece, STEP},
     calls::{answer, ordinal},
+    charges::{Figures, Piece, STEP},
     process::{Process, process},
     ranges::{Kind, Range, addresses},
 };

@@ -5,7 +5,7 @@ use super::{
     abi::{Answer, Fault, In, Out},
     calls::{answer, with_context},
     capture::{self, Info, exchange_mode},
-    captures::{Graph, Node, Work},
+    capture_state::{Graph, Node, Work},
     process::{current, process},
     wheel::Wheel,
 };
@@ -57,12 +57,12 @@ fn list(handles: &[usize], out: Out<usize>, count: Out<usize>) -> Answer {
         count.put(handles.len());
         return Ok(());
     }
-    let room = count.held().ok_or(Fault::InvalidValue)?;
-    for at in 0..room {
+    let capacity = count.held().ok_or(Fault::InvalidValue)?;
+    for at in 0..capacity {
         // Spare elements are null, as documented.
         out.put_at(at, handles.get(at).copied().unwrap_or(0));
     }
-    count.put(room.min(handles.len()));
+    count.put(capacity.min(handles.len()));
     Ok(())
 }
 

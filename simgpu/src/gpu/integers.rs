@@ -8,7 +8,7 @@
 use super::{
     abi::{Answer, In},
     capture,
-    captures::Work,
+    capture_state::Work,
     copies,
     process::{current, process},
 };

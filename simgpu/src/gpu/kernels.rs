@@ -4,7 +4,7 @@ use super::{
     abi::{Answer, Fault, In, Out, trace},
     calls::{answer, with_context},
     capture,
-    captures::Work,
+    capture_state::Work,
     integers,
     model::{Model, attribute},
     process::{current, process},

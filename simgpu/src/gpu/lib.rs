@@ -1,17 +1,16 @@
 //! The simulated device, compiled twice: as one shared object that CUDA programs load, and as a module of the library,
 //! which reads and writes the same shared state.
 //!
-//! Only `std` is used, so that one `rustc` call compiles it. Paths between the rooms go through `super`, because the
+//! Only `std` is used, so that one `rustc` call compiles it. Paths between the modules go through `super`, because the
 //! crate's root is another one in each of the two.
 
 #[macro_use]
 mod abi;
 
-mod accounts;
-mod blas;
 mod calls;
 mod capture;
-mod captures;
+mod capture_state;
+mod charges;
 mod chunks;
 mod contents;
 mod convolution;
@@ -21,13 +20,12 @@ mod driver;
 mod faults;
 mod fft;
 pub(crate) mod forms;
-mod fresh;
 mod graph_memory;
 mod graphs;
 mod integers;
 mod ipc;
-mod jump;
 mod kernels;
+mod matrices;
 mod memory;
 pub(crate) mod model;
 mod nccl;
@@ -36,9 +34,7 @@ mod nvml_board;
 mod nvml_events;
 mod nvml_faults;
 mod nvml_metrics;
-mod nvml_number;
 mod nvml_processes;
-mod nvml_status;
 mod pools;
 mod process;
 mod properties;
@@ -48,7 +44,6 @@ mod recurrent;
 mod runtime;
 mod sensors;
 mod spans;
-mod sparse;
 pub(crate) mod state;
 mod streams;
 mod stubs;

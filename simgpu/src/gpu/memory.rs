@@ -1,4 +1,4 @@
-//! Allocation: device memory is addresses of its own, charged to the device's account; `contents` has what is stored
+//! Allocation: device memory is addresses of its own, charged to the device; `contents` has what is stored
 //! there.
 
 use super::{

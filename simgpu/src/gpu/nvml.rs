@@ -3,7 +3,6 @@
 use super::{
     abi::{In, Out},
     nvml_faults::Faults,
-    nvml_status as status,
     process::process,
     state::Card,
 };
@@ -12,6 +11,23 @@ use std::{
     fs,
     sync::atomic::{AtomicUsize, Ordering},
 };
+
+/// The documented results.
+pub(super) mod status {
+    pub(in super::super) const UNINITIALIZED: i32 = 1;
+    pub(in super::super) const INVALID_ARGUMENT: i32 = 2;
+    pub(in super::super) const NOT_SUPPORTED: i32 = 3;
+    pub(in super::super) const NO_PERMISSION: i32 = 4;
+    pub(in super::super) const NOT_FOUND: i32 = 6;
+    pub(in super::super) const INSUFFICIENT_SIZE: i32 = 7;
+    pub(in super::super) const DRIVER_NOT_LOADED: i32 = 9;
+    pub(in super::super) const TIMEOUT: i32 = 10;
+    pub(in super::super) const FUNCTION_NOT_FOUND: i32 = 13;
+    pub(in super::super) const GPU_IS_LOST: i32 = 15;
+    pub(in super::super) const LIBRARY_MISMATCH: i32 = 18;
+    pub(in super::super) const VERSION_MISMATCH: i32 = 25;
+    pub(in super::super) const UNKNOWN: i32 = 999;
+}
 
 static USERS: AtomicUsize = AtomicUsize::new(0);
 
@@ -94,15 +110,15 @@ fn begin() -> i32 {
 }
 
 /// Writes a text the way NVML does: whole, or not at all.
-pub(super) fn put(out: Out<c_char>, room: u32, text: &str) -> i32 {
-    let room = usize::try_from(room).unwrap_or(0);
+pub(super) fn put(out: Out<c_char>, capacity: u32, text: &str) -> i32 {
+    let capacity = usize::try_from(capacity).unwrap_or(0);
     if out.is_null() {
         return status::INVALID_ARGUMENT;
     }
-    if text.len() >= room {
+    if text.len() >= capacity {
         return status::INSUFFICIENT_SIZE;
     }
-    out.put_text(text, room);
+    out.put_text(text, capacity);
     0
 }
 
@@ -144,12 +160,12 @@ const NOT_AVAILABLE: u64 = u64::MAX;
 
 /// The processes on a device, or how many there are where the caller has no room for them.
 fn processes(call: &str, device: Device, count: Out<u32>, put: impl Fn(usize, u32, u64)) -> i32 {
-    let Some(room) = count.held() else { return status::INVALID_ARGUMENT };
+    let Some(capacity) = count.held() else { return status::INVALID_ARGUMENT };
     let hidden = place(device).is_some_and(|it| Faults::now().has("no-process-memory", call, it.0));
     about(call, device, |card, _| {
         let tenants = card.tenants();
         count.put(u32::try_from(tenants.len()).unwrap_or(0));
-        if tenants.len() > usize::try_from(room).unwrap_or(0) {
+        if tenants.len() > usize::try_from(capacity).unwrap_or(0) {
             return status::INSUFFICIENT_SIZE;
         }
         for (index, tenant) in tenants.iter().enumerate() {
@@ -169,6 +185,51 @@ fn no_processes(call: &str, device: Device, count: Out<u32>) -> i32 {
 fn command_of(pid: u32) -> Option<String> {
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
     Some(String::from_utf8_lossy(bytes.split(|it| *it == 0).next()?).into_owned())
+}
+
+/// A question with a structure for an answer.
+pub(super) fn figure<T>(call: &str, device: Device, out: Out<T>, value: impl FnOnce(&Card, usize) -> T) -> i32 {
+    about(call, device, |card, index| {
+        if out.is_null() {
+            return status::INVALID_ARGUMENT;
+        }
+        out.put(value(card, index));
+        0
+    })
+}
+
+/// A question with a number for an answer, which a test may set.
+pub(super) fn number<T: TryFrom<u64>>(
+    call: &str,
+    device: Device,
+    out: Out<T>,
+    value: impl FnOnce(&Card, usize) -> T,
+) -> i32 {
+    figure(call, device, out, |card, index| set(call, index).unwrap_or_else(|| value(card, index)))
+}
+
+/// A question that has no answer unless a test sets one.
+pub(super) fn no_number<T: TryFrom<u64>>(call: &str, device: Device, out: Out<T>) -> i32 {
+    about(call, device, |_, index| {
+        let Some(value) = set(call, index) else { return status::NOT_SUPPORTED };
+        out.put(value);
+        0
+    })
+}
+
+/// A question with two numbers for an answer.
+pub(super) fn numbers<T>(call: &str, device: Device, out: [Out<T>; 2], values: impl FnOnce(&Card) -> [T; 2]) -> i32 {
+    about(call, device, |card, _| {
+        for (out, value) in out.into_iter().zip(values(card)) {
+            out.put(value);
+        }
+        0
+    })
+}
+
+/// The number that a test has set for a call.
+pub(super) fn set<T: TryFrom<u64>>(call: &str, index: usize) -> Option<T> {
+    Faults::now().answer(call, index).and_then(|it| T::try_from(it).ok())
 }
 
 entry_points! {
@@ -193,12 +254,12 @@ entry_points! {
         error_text(status).as_ptr()
     }
 
-    fn nvmlSystemGetDriverVersion(out: Out<c_char>, room: u32) -> i32 {
-        put(out, room, "595.00.sim")
+    fn nvmlSystemGetDriverVersion(out: Out<c_char>, capacity: u32) -> i32 {
+        put(out, capacity, "595.00.sim")
     }
 
-    fn nvmlSystemGetNVMLVersion(out: Out<c_char>, room: u32) -> i32 {
-        put(out, room, "13.595.00")
+    fn nvmlSystemGetNVMLVersion(out: Out<c_char>, capacity: u32) -> i32 {
+        put(out, capacity, "13.595.00")
     }
 
     fn nvmlSystemGetCudaDriverVersion(out: Out<i32>) -> i32 {
@@ -211,9 +272,9 @@ entry_points! {
         0
     }
 
-    fn nvmlSystemGetProcessName(pid: u32, out: Out<c_char>, room: u32) -> i32 {
+    fn nvmlSystemGetProcessName(pid: u32, out: Out<c_char>, capacity: u32) -> i32 {
         let Some(name) = command_of(pid) else { return status::NOT_FOUND };
-        out.put_text(&name, usize::try_from(room).unwrap_or(0));
+        out.put_text(&name, usize::try_from(capacity).unwrap_or(0));
         0
     }
 

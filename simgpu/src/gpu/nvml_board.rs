@@ -3,9 +3,9 @@
 use super::{
     abi::Out,
     model::Model,
+    nvml::status,
     nvml::{Device, about, put},
-    nvml_number::{figure, number, numbers, set},
-    nvml_status as status,
+    nvml::{figure, number, numbers, set},
     sensors::Sensors,
 };
 use std::ffi::c_char;
@@ -78,12 +78,12 @@ fn pci(index: usize) -> Pci {
 }
 
 entry_points! {
-    fn nvmlDeviceGetName(device: Device, out: Out<c_char>, room: u32) -> i32 {
-        about("nvmlDeviceGetName", device, |card, _| put(out, room, card.name()))
+    fn nvmlDeviceGetName(device: Device, out: Out<c_char>, capacity: u32) -> i32 {
+        about("nvmlDeviceGetName", device, |card, _| put(out, capacity, card.name()))
     }
 
-    fn nvmlDeviceGetUUID(device: Device, out: Out<c_char>, room: u32) -> i32 {
-        about("nvmlDeviceGetUUID", device, |card, _| put(out, room, card.uuid()))
+    fn nvmlDeviceGetUUID(device: Device, out: Out<c_char>, capacity: u32) -> i32 {
+        about("nvmlDeviceGetUUID", device, |card, _| put(out, capacity, card.uuid()))
     }
 
     fn nvmlDeviceGetIndex(device: Device, out: Out<u32>) -> i32 {
@@ -107,13 +107,13 @@ entry_points! {
 
     fn nvmlDeviceGetMemoryInfo_v2(device: Device, out: Out<Memory2>) -> i32 {
         about("nvmlDeviceGetMemoryInfo_v2", device, |card, _| {
-            let Some(asked) = out.held() else { return status::INVALID_ARGUMENT };
-            if usize::try_from(asked.version & 0x00ff_ffff) != Ok(size_of::<Memory2>()) {
+            let Some(request) = out.held() else { return status::INVALID_ARGUMENT };
+            if usize::try_from(request.version & 0x00ff_ffff) != Ok(size_of::<Memory2>()) {
                 return status::VERSION_MISMATCH;
             }
             let used = card.used();
             let free = card.capacity().saturating_sub(used);
-            out.put(Memory2 { version: asked.version, total: card.total, reserved: card.reserved, free, used });
+            out.put(Memory2 { version: request.version, total: card.total, reserved: card.reserved, free, used });
             0
         })
     }
@@ -140,8 +140,8 @@ entry_points! {
     // A board that is on no fabric of several nodes.
     fn nvmlDeviceGetGpuFabricInfoV(device: Device, out: Out<Fabric>) -> i32 {
         about("nvmlDeviceGetGpuFabricInfoV", device, |_, _| {
-            let Some(asked) = out.held() else { return status::INVALID_ARGUMENT };
-            out.put(Fabric { version: asked.version, cluster: [0; 16], status: 0, clique: 0, state: 0, health: 0 });
+            let Some(request) = out.held() else { return status::INVALID_ARGUMENT };
+            out.put(Fabric { version: request.version, cluster: [0; 16], status: 0, clique: 0, state: 0, health: 0 });
             0
         })
     }

@@ -2,9 +2,9 @@
 
 use super::{
     abi::Out,
+    nvml::status,
     nvml::{Device, about, part_of},
     nvml_faults::{Faults, PARTS_MAX},
-    nvml_status as status,
 };
 use std::{
     collections::{BTreeMap, BTreeSet},

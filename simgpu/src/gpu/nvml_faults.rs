@@ -6,7 +6,7 @@
 //!
 //! `answer` sets the number that a call returns; `log` appends each call, as `CALL [DEVICE]`, to the file `calls`.
 
-use super::{nvml_status as status, process::DEFAULT_DIR};
+use super::{nvml::status, process::DEFAULT_DIR};
 use std::{env, fs, io::Write, path::PathBuf, thread, time::Duration};
 
 /// Most MIG devices of one device.

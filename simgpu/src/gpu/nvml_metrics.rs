@@ -2,10 +2,10 @@
 
 use super::{
     abi::Out,
+    nvml::status,
     nvml::{Device, about},
+    nvml::{figure, no_number, number, numbers},
     nvml_faults::Faults,
-    nvml_number::{figure, no_number, number, numbers},
-    nvml_status as status,
     sensors::{MEMORY_MHZ, POWER_LIMIT_MW, SM_MHZ, Sensors, now_us},
     state::Card,
 };
@@ -143,9 +143,9 @@ entry_points! {
 
     fn nvmlDeviceGetTemperatureV(device: Device, out: Out<Temperature>) -> i32 {
         about("nvmlDeviceGetTemperatureV", device, |card, index| {
-            let Some(asked) = out.held() else { return status::INVALID_ARGUMENT };
+            let Some(request) = out.held() else { return status::INVALID_ARGUMENT };
             let celsius = i32::try_from(Sensors::now(card, index).celsius()).unwrap_or(0);
-            out.put(Temperature { celsius, ..asked });
+            out.put(Temperature { celsius, ..request });
             0
         })
     }
@@ -302,8 +302,8 @@ entry_points! {
             return found;
         }
         for index in 0..usize::try_from(count).unwrap_or(0) {
-            let Some(asked) = values.held_at(index) else { return status::INVALID_ARGUMENT };
-            values.put_at(index, field(device, asked));
+            let Some(request) = values.held_at(index) else { return status::INVALID_ARGUMENT };
+            values.put_at(index, field(device, request));
         }
         0
     }

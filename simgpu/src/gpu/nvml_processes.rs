@@ -2,9 +2,9 @@
 
 use super::{
     abi::Out,
+    nvml::status,
     nvml::{Device, about},
     nvml_faults::Faults,
-    nvml_status as status,
     sensors::{Sensors, period_us},
     state::Card,
 };
@@ -47,7 +47,7 @@ fn samples(card: &Card, index: usize) -> Vec<Sample> {
 
 entry_points! {
     fn nvmlDeviceGetProcessUtilization(device: Device, out: Out<Sample>, count: Out<u32>, since_us: u64) -> i32 {
-        let Some(room) = count.held() else { return status::INVALID_ARGUMENT };
+        let Some(capacity) = count.held() else { return status::INVALID_ARGUMENT };
         about(CALL, device, |card, index| {
             let mut samples = samples(card, index);
             samples.retain(|it| it.at_us > since_us);
@@ -55,7 +55,7 @@ entry_points! {
             if samples.is_empty() {
                 return status::NOT_FOUND;
             }
-            if out.is_null() || samples.len() > usize::try_from(room).unwrap_or(0) {
+            if out.is_null() || samples.len() > usize::try_from(capacity).unwrap_or(0) {
                 return status::INSUFFICIENT_SIZE;
             }
             for (place, it) in samples.into_iter().enumerate() {

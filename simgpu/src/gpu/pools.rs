@@ -3,9 +3,9 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, code},
-    accounts::STEP,
     calls::{answer, in_context, ordinal, with_context},
-    captures::Work,
+    capture_state::Work,
+    charges::STEP,
     process::{Process, current, process},
     ranges::{Kind, Range, addresses},
 };

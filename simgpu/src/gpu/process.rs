@@ -2,13 +2,13 @@
 
 use super::{
     abi::{Answer, Fault},
-    accounts::{GraphMemory, Mappings, Pools},
-    captures::Captures,
+    capture_state::Captures,
+    charges::{GraphMemory, Mappings, Pools},
     chunks::Chunks,
     contents::Contents,
-    fresh::Copies,
     queues::Queues,
     ranges::Ranges,
+    spans::Copies,
     state::{Book, Card, MAX_CARDS},
     sys,
 };

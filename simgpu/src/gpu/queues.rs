@@ -1,7 +1,7 @@
 //! Streams and events as queues of time: work takes `SIMGPU_KERNEL_US` on its stream, by default none at all, so that
 //! events can be late as on a device and blocks that another stream uses come back later.
 
-use super::{abi::Fault, captures::Place};
+use super::{abi::Fault, capture_state::Place};
 use std::{
     collections::HashMap,
     env,

@@ -226,13 +226,13 @@ entry_points! {
     }
 
     fn cudnnGetTensorNdDescriptor(
-        tensor: usize, room: i32, data: Out<i32>, count: Out<i32>, sides: Out<i32>, strides: Out<i32>,
+        tensor: usize, capacity: i32, data: Out<i32>, count: Out<i32>, sides: Out<i32>, strides: Out<i32>,
     ) -> i32 {
         let Some((kind, [a, b, c])) = known().tensors.get(&tensor).copied() else { return BAD_PARAM };
         data.put(kind);
         count.put(if a == 0 { 0 } else { 3 });
         let strided = [(a, b * c), (b, c), (c, 1)];
-        for (at, (side, stride)) in strided.into_iter().enumerate().take(size(room).unwrap_or(0)) {
+        for (at, (side, stride)) in strided.into_iter().enumerate().take(size(capacity).unwrap_or(0)) {
             sides.put_at(at, side);
             strides.put_at(at, stride);
         }

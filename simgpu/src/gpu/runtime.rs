@@ -4,7 +4,7 @@ use super::{
     abi::{Fault, In, Out},
     calls::{answer, last_error, memory_info, ordinal, take_last_error, with_context},
     capture,
-    captures::Work,
+    capture_state::Work,
     copies,
     faults::words,
     model::attribute,
@@ -77,10 +77,10 @@ entry_points! {
         }))
     }
 
-    fn cudaDeviceGetPCIBusId(out: Out<c_char>, room: i32, device: i32) -> i32 {
+    fn cudaDeviceGetPCIBusId(out: Out<c_char>, capacity: i32, device: i32) -> i32 {
         answer(ordinal(device).and_then(|device| {
             let index = process().index(device)?;
-            out.put_text(&format!("0000:{:02X}:00.0", index + 1), usize::try_from(room).unwrap_or(0));
+            out.put_text(&format!("0000:{:02X}:00.0", index + 1), usize::try_from(capacity).unwrap_or(0));
             Ok(())
         }))
     }

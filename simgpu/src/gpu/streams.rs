@@ -4,7 +4,7 @@ use super::{
     abi::{Answer, Fault, Out, code},
     calls::{answer, in_context, with_context},
     capture,
-    captures::Work,
+    capture_state::Work,
     pools,
     process::{current, process},
     queues,

@@ -3,7 +3,7 @@
 
 use super::{
     abi::{Answer, Fault, In, Out, code},
-    accounts::Physical,
+    charges::Physical,
     process::{current, process},
     ranges::{GRANULE, Kind, Range, addresses},
 };
@@ -50,8 +50,8 @@ fn release(handle: usize) -> Answer {
 
 fn map(at: usize, size: usize, offset: usize, handle: usize) -> Answer {
     let mut process = process();
-    let room = process.ranges.find(at).filter(|it| it.kind == Kind::Reserved).ok_or(Fault::InvalidValue)?;
-    let end = at.checked_add(size).filter(|it| *it <= room.base + room.size).ok_or(Fault::InvalidValue)?;
+    let capacity = process.ranges.find(at).filter(|it| it.kind == Kind::Reserved).ok_or(Fault::InvalidValue)?;
+    let end = at.checked_add(size).filter(|it| *it <= capacity.base + capacity.size).ok_or(Fault::InvalidValue)?;
     if process.mappings.overlap(at, end) {
         return Err(Fault::InvalidValue);
     }

@@ -8,7 +8,7 @@ use super::{
 use gpuwatch_probe::{
     Description, Probe,
     reading::Reading,
-    spill,
+    error_file,
     wire::{Counters, Device, Edge, Hello, Oom},
 };
 use std::{
@@ -137,7 +137,7 @@ fn remove_spills(directory: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if name.to_str().is_some_and(|it| it.starts_with(&own) && spill::is_name(it)) {
+        if name.to_str().is_some_and(|it| it.starts_with(&own) && error_file::is_name(it)) {
             let _ = fs::remove_file(entry.path());
         }
     }

@@ -71,7 +71,7 @@ pub(super) fn text(order: &Order, page: u64) -> String {
     let known = format!(
         "'do':'{wish}','pid':{own_pid},'join':{},'folder':{},'library':{},'place':{},'begun':b'{begun}',\
          'answer':b'{answer}','directories':[{}],'run':{run},'remove':{},'page':{page}",
-        literal(&order.folder.join("gpuwatch_probe/_join.py")),
+        literal(&order.folder.join("gpuwatch_probe/_attach_script.py")),
         literal(&order.folder),
         literal(&order.library),
         literal(&order.place),
@@ -111,7 +111,7 @@ mod tests {
         let folder = home.path().join("a 'b' \"c\" \\ ü\n");
         std::fs::create_dir_all(folder.join("gpuwatch_probe")).unwrap();
         let join = "reply(str(sorted(order)))\n1/0\n";
-        std::fs::write(folder.join("gpuwatch_probe/_join.py"), join).unwrap();
+        std::fs::write(folder.join("gpuwatch_probe/_attach_script.py"), join).unwrap();
         let order = Order {
             wish: Wish::Start,
             own_pid: 0,

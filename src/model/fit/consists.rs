@@ -184,7 +184,7 @@ mod tests {
         };
         let [own, optim] = ["/job/train.py", "/venv/torch/optim/adamw.py"].map(&mut stack);
         let none = StackId::default();
-        let operation = stack("/run/gpuwatch_probe/_values.py");
+        let operation = stack("/run/gpuwatch_probe/_fit_values.py");
         for (address, size, stack) in
             [(1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, operation)]
         {

@@ -7,7 +7,7 @@ use super::{
     known::Probes,
 };
 use crate::facts::event::Replayed;
-use gpuwatch_probe::spill::KEPT;
+use gpuwatch_probe::error_file::KEPT;
 use std::{
     collections::{HashMap, HashSet},
     fs,

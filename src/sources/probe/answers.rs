@@ -4,7 +4,7 @@
 use crate::facts::event::{Replayed, wire::Hello};
 use gpuwatch_probe::{
     socket,
-    spill::{is_name, name, open},
+    error_file::{is_name, name, open},
 };
 use rustix::fs::OFlags;
 use std::{

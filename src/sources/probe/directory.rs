@@ -4,7 +4,7 @@ use super::answers;
 use crate::facts::text::Foreign;
 use gpuwatch_probe::{
     socket::{Reason, check},
-    spill::is_name,
+    error_file::is_name,
 };
 use std::{
     collections::HashSet,

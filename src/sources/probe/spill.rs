@@ -13,7 +13,7 @@ use crate::{
     sources::{EventSender, system},
 };
 use gpuwatch_probe::{
-    spill::{BYTES_MAX, name, open},
+    error_file::{BYTES_MAX, name, open},
     wire::Hello,
 };
 use std::{fs, io::Read, path::Path};

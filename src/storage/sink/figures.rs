@@ -7,7 +7,7 @@ use crate::{
     model::{findings::Findings, session::Session, tracker},
     storage::output,
 };
-use gpuwatch_probe::{socket, spill};
+use gpuwatch_probe::{socket, error_file};
 use std::path::Path;
 
 /// Writes the figures of every running process that has asked for them.
@@ -15,7 +15,7 @@ pub fn write(session: &Session, findings: &Findings) {
     for process in session.processes.iter().filter(|it| it.is_alive()) {
         let path = Path::new(process.socket.raw()).with_extension(socket::FIGURES);
         // The file and its folder are this user's alone.
-        let is_asked = spill::open(&path).is_ok() && path.parent().is_some_and(|it| socket::check(it).is_ok());
+        let is_asked = error_file::open(&path).is_ok() && path.parent().is_some_and(|it| socket::check(it).is_ok());
         if is_asked {
             let text = tracker::figures(session, findings, process).to_string();
             // Without it the process has its own counters.

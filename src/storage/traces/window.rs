@@ -1,7 +1,7 @@
 //! Windows: traces of some steps, which a probe writes next to its socket at a viewer's request.
 
 use super::{Line, PIECE_MAX, line};
-use gpuwatch_probe::spill;
+use gpuwatch_probe::error_file;
 use std::{
     io::{self, BufReader, Seek, SeekFrom},
     path::Path,
@@ -45,7 +45,7 @@ pub fn name(pid: u32, id: u32) -> String {
 /// # Errors
 /// Fails if the file cannot be read, or is not a regular file of this user.
 pub fn state(path: &Path) -> io::Result<Option<State>> {
-    let file = match spill::open(path) {
+    let file = match error_file::open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };

@@ -392,7 +392,7 @@ fn a_spill_on_a_used_inode_is_read_too() {
             r#"{{"type":"hello","protocol":1,"probe":"fake/1","pid":4194301,"seq":0,"monotonic_us":1,"instance":"{instance}"}}"#
         );
         let text = lines(&[&hello, r#"{"type":"oom","seq":1,"at_us":5,"device":0,"requested":64}"#]);
-        (dir.path().join(gpuwatch_probe::spill::name(4_194_301, &instance)), text)
+        (dir.path().join(gpuwatch_probe::error_file::name(4_194_301, &instance)), text)
     };
     let [(first, one), (second, other)] = ['a', 'b'].map(spill);
     assert_eq!(one.len(), other.len());

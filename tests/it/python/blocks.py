@@ -1,7 +1,7 @@
 """Groups live blocks by size, without torch; and an account that fails takes nothing else with it."""
 
 from gpuwatch_probe import _torch
-from gpuwatch_probe._blocks import GROUPS, grouped, snapshot
+from gpuwatch_probe._oom_blocks import GROUPS, grouped, snapshot
 
 
 def segment(device, *sizes):
@@ -62,7 +62,7 @@ class NoSites:
 
 calls = []
 probe = _torch.Probe(Torch(1))
-probe._sites, probe._words = NoSites(), _torch.Words(Torch.OutOfMemoryError, probe._on_words)
+probe._sites, probe._oom_message = NoSites(), _torch.OomMessage(Torch.OutOfMemoryError, probe._on_oom_message)
 probe.native = probe
 probe._row = lambda *_: None
 probe._request = lambda again: again

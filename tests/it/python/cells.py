@@ -3,7 +3,7 @@
 import sys
 import types
 
-from gpuwatch_probe._cells import cell, named
+from gpuwatch_probe._stacks import cell, named
 from gpuwatch_probe._stacks import Stacks
 
 KERNEL = "/tmp/ipykernel_77/3041183371.py"

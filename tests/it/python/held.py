@@ -7,7 +7,7 @@ import json
 import sys
 
 from gpuwatch_probe._holders import Search
-from gpuwatch_probe._young import collections
+from gpuwatch_probe._young_generations import collections
 
 if "standin" in sys.argv:
     import standin as torch

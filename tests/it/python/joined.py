@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from gpuwatch_probe._joined import Joined
+from gpuwatch_probe._optimizers import Joined
 
 MIB = 1 << 20
 

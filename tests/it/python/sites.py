@@ -7,11 +7,11 @@ import sys
 import sysconfig
 import types
 
-from gpuwatch_probe import _answer, _sites
-from gpuwatch_probe._history import refusal
+from gpuwatch_probe import _sites_report, _sites
+from gpuwatch_probe._memory_history import refusal
 from gpuwatch_probe._captures import NOWHERE, Capture, Resting, before_rise, blocks_of, grown, risen, was_there
 from gpuwatch_probe._native import INVALID
-from gpuwatch_probe._plan import plan
+from gpuwatch_probe._capture_plan import plan
 from gpuwatch_probe._sites import Sites
 from gpuwatch_probe._stacks import Stacks
 
@@ -191,7 +191,7 @@ class Library:
 
 def answered(sites, longest):
     library = Library(longest)
-    _answer.send(library, {"sites": sites}, is_answer=1)
+    _sites_report.send(library, {"sites": sites}, is_answer=1)
     (line,) = library.lines
     return line["sites"]
 
@@ -250,7 +250,7 @@ assert "it failed" in stuck.answers[0]["trouble"] and "could not be switched off
 
 # Texts keep to a length; the end of a path is more useful than its beginning.
 path = "/" + "deep/" * 100 + "train.py"
-short = _answer._shortened({"file": path, "text": ["x" * 999, 7]})
+short = _sites_report._shortened({"file": path, "text": ["x" * 999, 7]})
 assert len(short["file"]) == 240 and short["file"].endswith("/deep/train.py"), short
 assert short["text"] == ["x" * 240, 7]
 

@@ -5,7 +5,7 @@ import linecache
 import os
 import time
 
-from gpuwatch_probe._answer import excerpts
+from gpuwatch_probe._sites_report import excerpts
 from gpuwatch_probe._source import Sources, is_newer, kept_at, lines
 
 

@@ -4,7 +4,7 @@ import pickle
 import sys
 import threading
 
-from gpuwatch_probe._words import Words
+from gpuwatch_probe._oom_message import OomMessage
 
 
 class Fault(RuntimeError):
@@ -24,7 +24,7 @@ def members():
 
 
 before, received = members(), []
-words = Words(Fault, lambda *what: received.append(what))
+words = OomMessage(Fault, lambda *what: received.append(what))
 
 
 def reported():
@@ -163,7 +163,7 @@ class Failure(RuntimeError, metaclass=Interrupted):
     pass
 
 
-words = Words(Failure, lambda *what: received.append(what))
+words = OomMessage(Failure, lambda *what: received.append(what))
 other = threading.Thread(target=words.listen, args=(1, 7))
 words.listen(0, 7), words.second(8), words.second(8)
 other.join()

@@ -6,14 +6,14 @@
 //! and [`watch`] what calls it.
 
 mod builtins;
+mod containers;
 mod step;
 mod watch;
-mod young;
 
 pub use builtins::gpuwatch_python;
+pub use containers::gpuwatch_young;
 pub(super) use step::reset;
 use watch::Calls;
-pub use young::gpuwatch_young;
 
 use super::{INVALID, OK, local};
 use crate::{
@@ -53,7 +53,7 @@ struct Method {
 }
 
 /// The return value for a row if a viewer requests sites.
-const ASKED: i32 = 1;
+const REQUESTED: i32 = 1;
 
 /// Arguments come as an array.
 const METH_FASTCALL: c_int = 0x80;
@@ -311,7 +311,7 @@ impl Python {
         }
         let local = local();
         let code = local.with_probe(|probe| probe.push(&reading));
-        if code == OK && local.probe().is_some_and(|it| it.sites_asked() != 0) { ASKED } else { code }
+        if code == OK && local.probe().is_some_and(|it| it.sites_request() != 0) { REQUESTED } else { code }
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::reading::Reading;
 
 pub(super) struct Strided {
-    room: usize,
+    capacity: usize,
     lanes: Vec<Lane>,
 }
 
@@ -17,8 +17,8 @@ struct Lane {
 }
 
 impl Strided {
-    pub(super) fn new(room: usize) -> Self {
-        Self { room, lanes: Vec::new() }
+    pub(super) fn new(capacity: usize) -> Self {
+        Self { capacity, lanes: Vec::new() }
     }
 
     pub(super) fn push(&mut self, seq: u64, reading: Reading) {
@@ -27,7 +27,7 @@ impl Strided {
             let (device, last) = (reading.device, (seq, reading));
             self.lanes.push(Lane { device, stride: 1, seen: 0, kept: Vec::new(), last });
         }
-        let share = (self.room / self.lanes.len()).max(2);
+        let share = (self.capacity / self.lanes.len()).max(2);
         for lane in &mut self.lanes {
             if lane.device == reading.device {
                 lane.push(seq, reading, share);

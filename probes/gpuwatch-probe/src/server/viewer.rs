@@ -34,7 +34,7 @@ const GRACE_US: u64 = 100_000;
 pub(crate) trait Requests {
     /// Takes a request for sites.
     fn sites(&mut self, arguments: SplitAsciiWhitespace) -> Result<(), String>;
-    /// Takes a request for a window, and returns its word.
+    /// Takes a request for a window, and returns its bits.
     fn window(&mut self, arguments: SplitAsciiWhitespace) -> Result<u64, String>;
 }
 
@@ -147,7 +147,7 @@ impl Viewer {
         self.out.is_empty() && !self.more
     }
 
-    /// Returns whether it has to look for errors in the spill.
+    /// Returns whether it has to look for errors in the error file.
     pub(crate) fn has_missed(&self) -> bool {
         self.cursor.as_ref().is_some_and(Cursor::has_missed)
     }
@@ -180,23 +180,23 @@ impl Viewer {
     }
 
     fn answer(&mut self, request: &str, history: &History, requests: &mut impl Requests) {
-        let mut words = request.split_ascii_whitespace();
-        match words.next() {
+        let mut parts = request.split_ascii_whitespace();
+        match parts.next() {
             None => {}
             Some("since") if self.cursor.is_none() => {
-                match (words.next().and_then(|it| it.strip_prefix("seq=")).map(str::parse), words.next()) {
+                match (parts.next().and_then(|it| it.strip_prefix("seq=")).map(str::parse), parts.next()) {
                     (Some(Ok(seq)), None) => self.cursor = Some(Cursor::new(seq, history)),
                     _ => self.refuse("since takes seq=N, a whole number"),
                 }
             }
             Some("since") => self.refuse("since is one line, `since seq=N`, and comes first"),
             Some("sites") => {
-                if let Err(why) = requests.sites(words) {
+                if let Err(why) = requests.sites(parts) {
                     self.refuse(&why);
                 }
             }
-            Some("window") => match requests.window(words) {
-                Ok(word) => self.window = Some(word),
+            Some("window") => match requests.window(parts) {
+                Ok(bits) => self.window = Some(bits),
                 Err(why) => self.refuse(&why),
             },
             _ => self.refuse("unknown verb"),

@@ -71,7 +71,7 @@ pub enum Torch {
     Stats(&'static str),
     /// The sum of this raw counter over all private pools.
     Pools(&'static str),
-    /// In `torch.cuda.host_memory_stats()`, whose names differ between releases (`_rows.py`).
+    /// In `torch.cuda.host_memory_stats()`, whose names differ between releases (`_native.py`).
     Host,
     /// Nowhere: the probe adds it itself.
     None,

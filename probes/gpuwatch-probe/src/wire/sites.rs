@@ -32,7 +32,7 @@ pub struct Sites {
     /// Steps from the first comparison to the last; 0 for the single one at an error.
     pub steps: u64,
     /// What grew, most first; at an error, what is live. Empty without growth.
-    #[cfg_attr(feature = "serde", serde(deserialize_with = "account"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "bounded"))]
     pub sites: Vec<Site>,
     /// Live blocks from before stacks were recorded, whose origin is unknown.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
@@ -210,7 +210,7 @@ pub struct Place {
 }
 
 #[cfg(feature = "serde")]
-fn account<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Site>, D::Error> {
+fn bounded<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<Site>, D::Error> {
     limits::weighed(from, SITES_MAX, Site::weight)
 }
 

@@ -8,5 +8,5 @@ mod header;
 mod secrets;
 mod server;
 mod sockets;
-mod spills;
+mod error_files;
 mod wire;

@@ -100,7 +100,7 @@ fn serve(events: &Receiver<(usize, Event)>, streams: &mut [UnixStream]) {
     let mut matching = Matching::new(streams.len());
     while let Ok((rank, event)) = events.recv() {
         let mut answers = match event {
-            Event::Asked(request) => matching.asked(rank, request),
+            Event::Asked(request) => matching.receive(rank, request),
             Event::Left => matching.left(rank),
         };
         // This process's own rank, which is mostly the first, comes last: it may end as soon as it is answered.

@@ -43,7 +43,7 @@ impl Matching {
     }
 
     /// A rank asks for something; gives what can be answered now.
-    pub(super) fn asked(&mut self, rank: usize, request: Request) -> Answers {
+    pub(super) fn receive(&mut self, rank: usize, request: Request) -> Answers {
         match request.kind {
             Kind::Join => {}
             Kind::Leave => {
@@ -150,8 +150,8 @@ mod tests {
     /// Returns the result of two ranks with the same request.
     fn both(kind: Kind, root: usize, first: &[u8], second: &[u8]) -> [Option<Vec<u8>>; 2] {
         let mut matching = Matching::new(2);
-        assert!(matching.asked(1, request(kind, root, Some(second))).is_empty(), "the other is missing");
-        let answers = matching.asked(0, request(kind, root, Some(first)));
+        assert!(matching.receive(1, request(kind, root, Some(second))).is_empty(), "the other is missing");
+        let answers = matching.receive(0, request(kind, root, Some(first)));
         assert!(answers.iter().map(|it| (it.0, it.1.status)).eq([(0, 0), (1, 0)]), "{answers:?}");
         [0, 1].map(|rank| answers[rank].1.parcel.bytes.clone())
     }
@@ -172,25 +172,25 @@ mod tests {
     #[test]
     fn a_collective_without_stored_bytes_has_no_result_and_still_ends() {
         let mut matching = Matching::new(2);
-        assert!(matching.asked(0, request(Kind::AllReduce, 0, None)).is_empty());
-        let answers = matching.asked(1, request(Kind::AllReduce, 0, Some(&[1])));
+        assert!(matching.receive(0, request(Kind::AllReduce, 0, None)).is_empty());
+        let answers = matching.receive(1, request(Kind::AllReduce, 0, Some(&[1])));
         assert!(answers.iter().all(|(_, it)| it.status == 0 && it.parcel.bytes.is_none()), "{answers:?}");
     }
 
     #[test]
     fn ranks_that_ask_for_different_things_are_refused() {
         let mut matching = Matching::new(2);
-        matching.asked(0, request(Kind::AllReduce, 0, Some(&[1])));
-        let answers = matching.asked(1, request(Kind::Broadcast, 0, Some(&[1])));
+        matching.receive(0, request(Kind::AllReduce, 0, Some(&[1])));
+        let answers = matching.receive(1, request(Kind::Broadcast, 0, Some(&[1])));
         assert!(answers.iter().map(|it| it.1.status).eq([INVALID_USAGE; 2]));
     }
 
     #[test]
     fn a_send_waits_for_its_receiver_and_the_sender_leaves_after() {
         let mut matching = Matching::new(2);
-        assert!(matching.asked(0, request(Kind::Send, 1, Some(&[5]))).is_empty());
-        assert!(matching.asked(0, request(Kind::Leave, 0, None)).is_empty(), "it has not arrived");
-        let answers = matching.asked(1, request(Kind::Receive, 0, None));
+        assert!(matching.receive(0, request(Kind::Send, 1, Some(&[5]))).is_empty());
+        assert!(matching.receive(0, request(Kind::Leave, 0, None)).is_empty(), "it has not arrived");
+        let answers = matching.receive(1, request(Kind::Receive, 0, None));
         assert!(answers.iter().map(|it| it.0).eq([1, 0]), "{answers:?}");
         assert_eq!(answers[0].1.parcel.bytes.as_deref(), Some([5].as_slice()));
     }
@@ -198,14 +198,14 @@ mod tests {
     #[test]
     fn nobody_waits_for_a_rank_that_is_gone() {
         let mut matching = Matching::new(3);
-        assert!(matching.asked(0, request(Kind::AllReduce, 0, Some(&[1]))).is_empty());
-        assert!(matching.asked(0, request(Kind::Receive, 2, None)).is_empty());
-        assert!(matching.asked(2, request(Kind::Send, 1, Some(&[9]))).is_empty());
+        assert!(matching.receive(0, request(Kind::AllReduce, 0, Some(&[1]))).is_empty());
+        assert!(matching.receive(0, request(Kind::Receive, 2, None)).is_empty());
+        assert!(matching.receive(2, request(Kind::Send, 1, Some(&[9]))).is_empty());
         let answers = matching.left(2);
         assert!(answers.iter().map(|it| (it.0, it.1.status)).eq([(0, REMOTE_ERROR); 2]), "{answers:?}");
-        let late = matching.asked(1, request(Kind::AllReduce, 0, Some(&[1])));
+        let late = matching.receive(1, request(Kind::AllReduce, 0, Some(&[1])));
         assert!(late.iter().map(|it| (it.0, it.1.status)).eq([(1, REMOTE_ERROR)]));
-        let mail = matching.asked(1, request(Kind::Receive, 2, None));
+        let mail = matching.receive(1, request(Kind::Receive, 2, None));
         assert_eq!(mail[0].1.parcel.bytes.as_deref(), Some([9].as_slice()), "what it sent before arrives");
         assert!(!matching.is_over());
         matching.left(0);

@@ -3,7 +3,7 @@
 //! An operation is over when its call returns: the ranks wait for each other there, and not on their devices.
 
 use super::{
-    super::{capture, captures::Work, copies, process::process},
+    super::{capture, capture_state::Work, copies, process::process},
     communicator::{CUDA_ERROR, Communicator, Result, on_device},
     wire::{Kind, Parcel, Request},
 };
@@ -86,8 +86,8 @@ fn submit(operations: Vec<Operation>) -> Result<()> {
 /// Asks for everything before it waits for anything: several operations of one thread may need each other. What fails
 /// is noted by the communicator.
 fn perform(operations: &[Operation]) {
-    let asked: Vec<Result<u64>> = operations.iter().map(ask).collect();
-    for (operation, ticket) in operations.iter().zip(asked) {
+    let request: Vec<Result<u64>> = operations.iter().map(ask).collect();
+    for (operation, ticket) in operations.iter().zip(request) {
         let (communicator, Ok(ticket)) = (&operation.communicator, ticket) else { continue };
         if operation.request.kind != Kind::Send
             && let (Ok(parcel), Some((to, len))) = (communicator.wait(ticket), operation.to)

@@ -9,7 +9,7 @@ import torch
 
 import gpuwatch_probe
 from gpuwatch_probe._trace import RING, Trace
-from gpuwatch_probe._window import RING as WINDOW
+from gpuwatch_probe._trace_window import RING as WINDOW
 
 rounds, steps = int(sys.argv[1]), int(sys.argv[2])
 gpuwatch_probe.stop()

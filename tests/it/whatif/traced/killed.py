@@ -19,6 +19,6 @@ for number in range(1, 4):
     for size in range(100):
         kept = kept[-20:] + [torch.empty((1 + size % 7) << 20, dtype=torch.uint8, device="cuda")]
     while pieces() < number:
-        gpuwatch_probe._probe._trace.hurry()
+        gpuwatch_probe._probe._trace.write_now()
         time.sleep(0.002)
 os.kill(os.getpid(), signal.SIGKILL)

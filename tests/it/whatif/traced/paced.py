@@ -9,9 +9,9 @@ import torch
 
 if sys.argv[1] == "in-python":
     # A PyTorch whose native function has another name.
-    import gpuwatch_probe._pickled as pickled
+    import gpuwatch_probe._trace as trace
 
-    pickled.NAME = "no_such_function"
+    trace.NATIVE_DUMP = "no_such_function"
 
 folder = os.environ["GPUWATCH_TRACE"].partition(":")[2]
 made, kept = 0, []
@@ -29,7 +29,7 @@ for step in range(40):
     for at in range(700):
         kept = kept[-(at % 40) :] + [torch.empty((1 + at * step % 11) << 18, dtype=torch.uint8, device="cuda")]
         made += 1
-    gpuwatch_probe._probe._trace.hurry()
+    gpuwatch_probe._probe._trace.write_now()
     while written() < made:
         time.sleep(0.002)
 if sys.argv[1] == "own":

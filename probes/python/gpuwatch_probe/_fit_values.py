@@ -3,7 +3,7 @@
 Operations on truth values and constants are followed through PyTorch's dispatcher, below autograd, so that a NaN check
 finds none and a mask that is full of ones stays so. A number is finite. Where the size of a result depends on values,
 it is the largest one (`GPUWATCH_FIT_VALUES=least`: the smallest). All other reads get answers with which the program
-continues (`_branches.py`), and other ones once the same line has read many times between two steps.
+continues (`_fit_branches.py`), and other ones once the same line has read many times between two steps.
 """
 
 import math
@@ -12,7 +12,7 @@ import sys
 import threading
 import weakref
 
-from ._branches import Branches
+from ._fit_branches import Branches
 
 # The answer to reads within operations whose results depend on values in size.
 SIZE = object()
@@ -269,15 +269,15 @@ class Values:
         if getattr(here, "sizes", None):
             return _host(self._torch, self_)
         frame = _caller()
-        here.answer, here.frame, here.is_asked = self._answer(self_, frame), frame, False
+        here.answer, here.frame, here.is_used = self._answer(self_, frame), frame, False
         try:
             host = _host(self._torch, self_)
         finally:
-            answer, is_asked = here.answer, here.is_asked
+            answer, is_used = here.answer, here.is_used
             here.answer = here.frame = None
-        return answer.value if is_asked else host
+        return answer.value if is_used else host
 
-    def asked(self):
+    def read(self):
         """Answers a read of a few bytes whose value was not computed: (a whole number, the read's frame, its answer).
 
         Within an operation whose result has a size that depends on values, the answer is that size, and `SIZE`.
@@ -286,7 +286,7 @@ class Values:
         if getattr(here, "sizes", None):
             return here.sizes[-1] + (SIZE,)
         if getattr(here, "answer", None) is not None:
-            here.is_asked = True
+            here.is_used = True
             return 0, here.frame, here.answer
         return 0, None, None
 

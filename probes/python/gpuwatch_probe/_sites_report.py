@@ -4,13 +4,11 @@ import json
 import os
 import time
 
-from ._cells import named
-from ._holders import Search, collect
 from ._captures import NOWHERE
+from ._holders import Search, collect
 from ._native import INVALID
 from ._source import Sources, is_newer, kept_at, lines
-from ._stacks import OWN
-from ._stacks import wire_frame
+from ._stacks import OWN, named, wire_frame
 
 _SITES = 16
 _SIZES = 8

@@ -10,8 +10,8 @@ import sys
 
 from types import ModuleType
 
-from ._edges import is_a, items, module_dict
 from ._native import young
+from ._references import is_a, items, module_dict
 
 # The most young objects to search, the latest first: each takes some microseconds. Where the job rarely runs the collector,
 # there are many more; then only the library lists the latest of them.

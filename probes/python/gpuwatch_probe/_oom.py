@@ -1,4 +1,4 @@
-"""The account of an out-of-memory error: counters, live blocks and PyTorch's message.
+"""The report of an out-of-memory error: counters, live blocks and PyTorch's message.
 
 What runs here runs within the job's failing allocation. It must not raise, allocate on the device, or take long.
 """
@@ -7,35 +7,34 @@ import ctypes
 import os
 import time
 
-from ._blocks import grouped, snapshot
-from ._cells import cell
-from ._live import bytes_of, groups
-from ._native import TICK, Frame, FailedRequest, utf8
-from ._request import Request, keeps_tensors
+from ._native import TICK, FailedRequest, Frame, utf8
+from ._oom_blocks import bytes_of, grouped, groups, snapshot
+from ._oom_request import Request, keeps_tensors
+from ._stacks import cell
 
-# Seconds from the account of one burst of errors to the next.
+# Seconds from the report of one burst of errors to the next.
 _BETWEEN_ACCOUNTS = 10
 
-# Accounts of one burst: that of the first error, of the first retry, and of the first retry within an `except` block.
+# Reports of one burst: that of the first error, of the first retry, and of the first retry within an `except` block.
 _IN_A_BURST = 3
 
-# Blocks to remember from one account to the next: how large at least, and how many.
+# Blocks to remember from one report to the next: how large at least, and how many.
 _LARGE, _MOST = 1 << 16, 20_000
 
 
 class Burst:
-    """The accounts of a burst of errors: when it began, how many there are, and whether an error was handled then.
+    """The reports of a burst of errors: when it began, how many there are, and whether an error was handled then.
 
-    `live` are the large blocks at the latest account, by device.
+    `live` are the large blocks at the latest report, by device.
     """
 
     def __init__(self, now, live):
         self.begun, self.live = now, live
-        self.accounts, self.was_handled = 0, False
+        self.reports, self.was_handled = 0, False
 
 
 class Errors:
-    """The part of `Probe` that accounts for errors, with the probe's own fields."""
+    """The part of `Probe` that reports errors, with the probe's own fields."""
 
     def _on_oom(self, device, tried, limit, free):
         """Called by the allocator before it raises; what is raised here would replace its error."""
@@ -43,19 +42,19 @@ class Errors:
             if self.native is None or self.off:
                 return
             self._row((device,), self.number(), TICK)
-            account, live, again = self._account(device)
+            report, live, again = self._report(device)
             request = self._request(again)
-            self.native.oom_of(device, self.number(), tried, free, limit, None, account, request)
+            self.native.oom_of(device, self.number(), tried, free, limit, None, report, request)
             if self._tracing() is not None:
-                self._tracing().hurry()
+                self._tracing().write_now()
             elif live:
                 self._sites.at_oom(device, self.number(), live)
-            self._words.listen(device, self.number())
+            self._oom_message.listen(device, self.number())
         except Exception as error:
             if not self._fault(error):
                 raise
 
-    def _on_words(self, device, message):
+    def _on_oom_message(self, device, message):
         """Called as PyTorch makes the error; what is raised here would replace it."""
         try:
             if not self.off:
@@ -64,7 +63,7 @@ class Errors:
             if not self._fault(error):
                 raise
 
-    def _on_words_alone(self, device, message):
+    def _on_oom_message_alone(self, device, message):
         """The same where no allocator has called `_on_oom` before."""
         try:
             if self.native is None or self.off:
@@ -83,7 +82,7 @@ class Errors:
             if not self._fault(error):
                 raise
 
-    def _account(self, device):
+    def _report(self, device):
         """Returns live blocks by size, and by group for the search of their holders, for the first errors of a burst:
         jobs that retry run into one after the other. Also returns the bytes of blocks that were live at the error before
         as well, if the job keeps an error that keeps tensors; 0 without one."""
@@ -91,10 +90,10 @@ class Errors:
         if burst is None or now - burst.begun >= _BETWEEN_ACCOUNTS:
             burst = self._burst = Burst(now, {} if burst is None else burst.live)
         try:
-            handled = burst.accounts < _IN_A_BURST and keeps_tensors(self.torch, self._words.alive())
-            if burst.accounts >= _IN_A_BURST - 1 and (burst.was_handled or not handled):
+            handled = burst.reports < _IN_A_BURST and keeps_tensors(self.torch, self._oom_message.alive())
+            if burst.reports >= _IN_A_BURST - 1 and (burst.was_handled or not handled):
                 return None, None, 0
-            burst.accounts += 1
+            burst.reports += 1
             burst.was_handled |= handled
             held = snapshot(self.torch, device, self._sites.is_recording or self._tracing() is not None)
             if held is None:

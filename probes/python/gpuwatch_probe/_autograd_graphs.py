@@ -3,7 +3,7 @@
 from time import thread_time
 from types import BuiltinFunctionType
 
-from ._edges import namespaces, type_name
+from ._references import namespaces, type_name
 
 # Limits for the tensors whose graphs are examined, per kind and in total, and for graph nodes: a node takes a
 # microsecond.
@@ -28,7 +28,7 @@ def growing(tensors, base, until):
     function = base.__dict__["grad_fn"].__get__
     sized, left = [], _MOST_IN_ALL
     for it in _some(tensors, base):
-        size, passes = _size(asked(function, it), min(left, _MOST_NODES))
+        size, passes = _size(read_attribute(function, it), min(left, _MOST_NODES))
         left -= size
         sized.append((size, passes, it))
         if left <= 0 or thread_time() > until:
@@ -73,7 +73,7 @@ def _size(function, most):
     return len(order), min(passes.values(), default=0)
 
 
-def asked(get, tensor):
+def read_attribute(get, tensor):
     """Reads an attribute of a tensor's graph; `None` if PyTorch raises, as for some views whose base was modified."""
     try:
         return get(tensor)

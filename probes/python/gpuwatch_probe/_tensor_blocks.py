@@ -2,8 +2,8 @@
 
 from bisect import bisect_right
 
-from ._edges import name_of
-from ._graphs import asked, shape_of
+from ._autograd_graphs import read_attribute, shape_of
+from ._references import name_of
 
 # Reading the address of one of these raises a warning.
 _WITHOUT_MEMORY = ("FakeTensor", "FunctionalTensor")
@@ -59,7 +59,7 @@ class Blocks:
         size = shape_of(tensor, self._base)
         kinds = self.kinds.setdefault(at, set())
         if size is not None:
-            kind = size, str(self._dtype(tensor)).rpartition(".")[2], asked(self._leaf, tensor) is False
+            kind = size, str(self._dtype(tensor)).rpartition(".")[2], read_attribute(self._leaf, tensor) is False
             kinds.add(kind)
 
     def group(self, at):

@@ -4,7 +4,7 @@ It leaves the job's search path, modules and signals as they are, and answers in
 """
 
 
-def _join(order, reply):
+def _attach_or_detach(order, reply):
     import os
     import signal
     import sys
@@ -14,13 +14,13 @@ def _join(order, reply):
     place = os.fsdecode(order["place"])
     os.close(os.open(os.path.join(place, os.fsdecode(order["begun"])), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     try:
-        words = _obey(order, os, sys)
+        answer = _carry_out(order, os, sys)
     except BaseException as error:
-        words = "refused could not load the probe: %r" % (error,)
+        answer = "refused could not load the probe: %r" % (error,)
     if order["remove"]:
         _remove(order, os)
     if _is_waited_for(place, os):
-        reply(words.replace("\n", " "))
+        reply(answer.replace("\n", " "))
     else:
         _clear(place, os)
     if order["page"]:
@@ -51,13 +51,13 @@ def _clear(place, os):
     os.rmdir(place)
 
 
-def _obey(order, os, sys):
+def _carry_out(order, os, sys):
     package = _package(order, os, sys)
     if package is None:
         return "refused has no probe"
-    from gpuwatch_probe import _late
+    from gpuwatch_probe import _process
 
-    return _late.start(order) if order["do"] == "start" else _late.stop()
+    return _process.start(order) if order["do"] == "start" else _process.stop()
 
 
 def _package(order, os, sys):
@@ -89,7 +89,7 @@ def _load(folder, os, sys):
         spec.loader.exec_module(package)
         for name in sorted(os.listdir(folder)):
             stem, ending = os.path.splitext(name)
-            if ending == ".py" and stem not in ("__init__", "_join"):
+            if ending == ".py" and stem not in ("__init__", "_attach_script"):
                 importlib.import_module("gpuwatch_probe." + stem)
     except BaseException:
         for name in [it for it in list(sys.modules) if it.partition(".")[0] == "gpuwatch_probe"]:
@@ -117,4 +117,4 @@ def _give_back(page):
     unmap(page, 4096)
 
 
-_join(order, reply)  # noqa: F821
+_attach_or_detach(order, reply)  # noqa: F821

@@ -5,8 +5,8 @@ import os
 import re
 import sys
 
+from ._fit_values import SIZE, Values, outside
 from ._stacks import LIBRARY, OWN, Stacks
-from ._values import SIZE, Values, outside
 
 # Kinds of what `simgpu_watch` reports.
 _READ, _REFUSED, _CONVOLUTION, _MODULE = 1, 2, 3, 4
@@ -37,7 +37,7 @@ class Unknowns:
         self.facts = {"convolutions": False, "convolution": 0}
 
     def lists(self):
-        """Returns what the account lists."""
+        """Returns what the report lists."""
         keys = "file", "line", "kind", "text", "own", "answer", "known"
         return {
             "reads": [dict(zip(keys, it)) for it in self._reads.values()],
@@ -64,7 +64,7 @@ class Unknowns:
                     self.facts["convolution"] = max(self.facts["convolution"], int(name))
                 elif what == _READ:
                     is_few = int(name) <= _FEW
-                    number, frame, answer = self.values.asked() if is_few else (0, None, None)
+                    number, frame, answer = self.values.read() if is_few else (0, None, None)
                     if not self.is_over:
                         self._read(frame or sys._getframe(1), answer, is_few)
                 elif not self.is_over:

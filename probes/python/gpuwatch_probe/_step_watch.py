@@ -11,7 +11,7 @@ step is one graph there no more, because Dynamo cannot compile the hooks.
 import functools
 import sys
 
-from ._edges import namespaces
+from ._references import namespaces
 from ._steps import hooks
 
 # Decorators around a step. Dynamo puts one of them around those that it does not compile.

@@ -1,9 +1,12 @@
-//! cuSPARSELt: how large a matrix of which half the values are zero is when it is compressed.
+//! cuSPARSELt: how large a matrix of which half the values are zero is when it is compressed. cuBLAS: the dot product, whose
+//! result's width depends on an argument. Stubs simulate everything else.
 
 use super::{
     abi::{In, Out},
     capture,
-    captures::Work,
+    capture_state::Work,
+    copies,
+    stubs::worked,
 };
 
 const INVALID_VALUE: i32 = 3;
@@ -68,6 +71,30 @@ entry_points! {
         workspace: usize, streams: In<usize>, count: i32,
     ) -> i32 {
         cusparseLtMatmul(handle, plan, alpha, a, b, beta, c, d, workspace, streams, count)
+    }
+}
+
+/// Bytes of one value of a `cudaDataType`; nothing for types that a dot product cannot have.
+fn dot_width(kind: i32) -> usize {
+    match kind {
+        2 | 14 => 2,
+        0 | 6 | 15 => 4,
+        1 | 4 => 8,
+        5 => 16,
+        _ => 0,
+    }
+}
+
+entry_points! {
+    fn cublasDotEx(
+        handle: usize, _n: i32, _x: usize, _x_kind: i32, _x_stride: i32, _y: usize, _y_kind: i32, _y_stride: i32,
+        result: usize, kind: i32, _computed: i32,
+    ) -> i32 {
+        worked(handle);
+        if result != 0 {
+            copies::fill(result, 0, dot_width(kind));
+        }
+        0
     }
 }
 

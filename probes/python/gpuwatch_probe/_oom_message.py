@@ -28,7 +28,7 @@ _ERRORS = 4
 _SECONDS, _MOST_SECONDS = 2, 60
 
 
-class Words:
+class OomMessage:
     """Reads the messages of errors of one class, and passes them to `report(device, text)`."""
 
     def __init__(self, kind, report):

@@ -1,11 +1,11 @@
-//! The spill of a probe, for readers that may come too late.
+//! The error file of a probe, for readers that may come too late.
 
 use crate::{
     client::{Client, field},
     server::{private_dir, push_all, start_in, started},
 };
 use gpuwatch_probe::{
-    Description, Probe, spill,
+    Description, Probe, error_file,
     wire::{Hello, Oom},
 };
 use std::{
@@ -15,9 +15,9 @@ use std::{
     time::SystemTime,
 };
 
-fn spills(dir: &Path) -> Vec<PathBuf> {
+fn error_files(dir: &Path) -> Vec<PathBuf> {
     let all = fs::read_dir(dir).unwrap().map(|it| it.unwrap());
-    all.filter(|it| spill::is_name(it.file_name().to_str().unwrap())).map(|it| it.path()).collect()
+    all.filter(|it| error_file::is_name(it.file_name().to_str().unwrap())).map(|it| it.path()).collect()
 }
 
 fn oom(message: &str) -> Oom {
@@ -28,9 +28,9 @@ fn oom(message: &str) -> Oom {
 fn an_error_is_on_disk_when_the_call_returns() {
     let (probe, dir) = started();
     push_all(&probe, 1..=5);
-    assert!(spills(dir.path()).is_empty(), "a probe that is well writes nothing");
+    assert!(error_files(dir.path()).is_empty(), "a probe that is well writes nothing");
     probe.oom(oom("first")).unwrap();
-    let [path] = &spills(dir.path())[..] else { panic!("one spill was expected") };
+    let [path] = &error_files(dir.path())[..] else { panic!("one error file was expected") };
     assert_eq!(fs::metadata(path).unwrap().mode() & 0o777, 0o600);
     let text = || fs::read_to_string(path).unwrap();
     let lines: Vec<String> = text().lines().map(str::to_owned).collect();
@@ -51,9 +51,9 @@ fn a_job_that_fails_for_ever_fills_no_disk() {
         // The queue may be full; the probe counts its losses.
         let _ = probe.oom(oom(&"x".repeat(1000)));
     }
-    let [path] = &spills(dir.path())[..] else { panic!("one spill was expected") };
+    let [path] = &error_files(dir.path())[..] else { panic!("one error file was expected") };
     let text = fs::read_to_string(path).unwrap();
-    assert!(text.len() <= spill::BYTES_MAX && text.len() > spill::BYTES_MAX / 2, "{}", text.len());
+    assert!(text.len() <= error_file::BYTES_MAX && text.len() > error_file::BYTES_MAX / 2, "{}", text.len());
     assert!(text.ends_with("}\n"), "of whole lines");
 }
 
@@ -71,7 +71,7 @@ fn a_short_life_is_kept_for_its_run() {
             viewer.until(|it| field(it, "step") == Some(3));
         }
         probe.stop("test");
-        let found = spills(dir.path());
+        let found = error_files(dir.path());
         assert_eq!(found.len(), kept, "{run:?} {has_viewer}");
         let is_whole = |it: &PathBuf| fs::read_to_string(it).is_ok_and(|text| text.contains("\"step\":3"));
         assert!(found.iter().all(is_whole));
@@ -82,20 +82,20 @@ fn a_short_life_is_kept_for_its_run() {
 fn old_spills_go_and_nothing_else() {
     let dir = private_dir();
     let at = |name: &str| dir.path().join(name);
-    let (old, fresh) = (spill::name(7, &"a".repeat(32)), spill::name(7, &"b".repeat(32)));
+    let (old, fresh) = (error_file::name(7, &"a".repeat(32)), error_file::name(7, &"b".repeat(32)));
     let others = ["notes.spill", "7.short.spill", &format!("x.{}.spill", "a".repeat(32))];
     for name in others.iter().copied().chain([&*old, &*fresh]) {
         fs::write(at(name), "").unwrap();
     }
     for name in others.iter().copied().chain([&*old]) {
         let file = fs::File::options().write(true).open(at(name)).unwrap();
-        file.set_modified(SystemTime::now() - 2 * spill::KEPT).unwrap();
+        file.set_modified(SystemTime::now() - 2 * error_file::KEPT).unwrap();
     }
-    let link = spill::name(8, &"c".repeat(32));
+    let link = error_file::name(8, &"c".repeat(32));
     symlink(at("notes.spill"), at(&link)).unwrap();
-    spill::sweep(dir.path());
+    error_file::sweep(dir.path());
     assert!(!at(&old).exists() && at(&fresh).exists());
     assert!(others.iter().all(|it| at(it).exists()) && at(&link).exists());
-    assert!(spill::open(&at(&link)).is_err(), "a link leads where somebody else chose");
+    assert!(error_file::open(&at(&link)).is_err(), "a link leads where somebody else chose");
     let _ = start_in(&[dir.path().to_owned()]);
 }

@@ -4,7 +4,7 @@ import gc
 import sys
 from types import CellType, FrameType, TracebackType
 
-from ._edges import hop, is_a, short, step, type_name
+from ._references import hop, is_a, short, step, type_name
 
 # Types that only stand for their owner: no cycle closes and no path ends at one of these.
 _PARTS = frozenset(map(id, (dict, tuple, CellType, FrameType, TracebackType)))
@@ -15,9 +15,9 @@ _PLACES = ("_parameters", "_buffers", "_modules")
 ROOTED, CYCLE, PARTIAL = 2, 1, 0
 
 
-def rooted(trail, end):
-    """Returns the steps of a trail that ends in a variable or a class."""
-    return _folded(_steps(trail) + ([end] if end else []))
+def rooted(chain, end):
+    """Returns the steps of a chain that ends in a variable or a class."""
+    return _folded(_steps(chain) + ([end] if end else []))
 
 
 def path(young, target):
@@ -25,8 +25,8 @@ def path(young, target):
     order, below = _upwards(young, target)
     if len(order) > 1 and _is_closed(young, order):
         return _cycle(young, order), CYCLE
-    trail = _trail(below, order[-1])
-    return _folded(_steps([young.nodes[it] for it in trail])), PARTIAL
+    chain = _chain(below, order[-1])
+    return _folded(_steps([young.nodes[it] for it in chain])), PARTIAL
 
 
 def elected(paths, rank):
@@ -101,12 +101,12 @@ def _upwards(search, target):
     return order, below
 
 
-def _trail(below, end):
+def _chain(below, end):
     """Returns the path from the tensor up to `end`."""
-    trail = [end]
-    while below[trail[-1]] is not None:
-        trail.append(below[trail[-1]])
-    return trail[::-1]
+    chain = [end]
+    while below[chain[-1]] is not None:
+        chain.append(below[chain[-1]])
+    return chain[::-1]
 
 
 def _steps(objects):
@@ -141,22 +141,22 @@ def _references(nodes, at):
 
 def _cycle(search, order):
     """Finds a path above a tensor that returns to itself."""
-    trail, seen = order[:1], set(order[:1])
-    while len(trail) < _LONGEST:
-        holders = search.up.get(trail[-1])
+    chain, seen = order[:1], set(order[:1])
+    while len(chain) < _LONGEST:
+        holders = search.up.get(chain[-1])
         if not holders:
             break
         # Prefer new objects, so that the cycle covers as much as possible.
         following = next((it for it in holders if it not in seen), holders[0])
-        trail.append(following)
+        chain.append(following)
         if following in seen and id(type(search.nodes[following])) not in _PARTS:
             break
         seen.add(following)
-    loop = _steps([search.nodes[it] for it in trail[trail.index(trail[-1]) :]])
+    loop = _steps([search.nodes[it] for it in chain[chain.index(chain[-1]) :]])
     names = ["%s.%s" % (it["type"], it["name"]) for it in loop if it["by"] in ("attribute", "slot") and it["name"]]
     size = sum(id(type(search.nodes[it])) not in _PARTS for it in order[1:])
-    closes = type_name(search.nodes[trail[-1]])
-    return _folded(_steps([search.nodes[it] for it in trail])) + [step("cycle", short(", ".join(names)), closes, size)]
+    closes = type_name(search.nodes[chain[-1]])
+    return _folded(_steps([search.nodes[it] for it in chain])) + [step("cycle", short(", ".join(names)), closes, size)]
 
 
 def _folded(steps):

@@ -14,9 +14,9 @@ from time import thread_time
 from types import FrameType, FunctionType, ModuleType
 from weakref import ref
 
-from ._edges import is_a, key_of, namespaces, of_global, of_local
+from ._autograd_graphs import read_attribute
 from ._frames import is_own, values
-from ._graphs import asked
+from ._references import is_a, key_of, namespaces, of_global, of_local
 
 # Objects expanded between two readings of the clock.
 _CHUNK = 128
@@ -249,7 +249,7 @@ class Walk:
         self._origin[at] = chunk
         self._queue.setdefault(cost + _TENSOR, []).append(tensor)
         self._claim(tensor, chunk)
-        leaf = asked(self._is_leaf, tensor)
+        leaf = read_attribute(self._is_leaf, tensor)
         if leaf is False:
             if len(self.attached) < _ATTACHED:
                 self.attached.append(tensor)
@@ -286,27 +286,27 @@ class Walk:
                 groups[self._blocks.group(block)].append(at)
         return groups
 
-    def trails(self, at):
-        """Returns the trails to a tensor: `(objects from the tensor outwards, the final step)`."""
+    def chains(self, at):
+        """Returns the chains to a tensor: `(objects from the tensor outwards, the final step)`."""
         tensor = self._claimed[at][1]
-        return [self._trail(tensor, chunk) for chunk in self._ways[at]]
+        return [self._chain(tensor, chunk) for chunk in self._ways[at]]
 
-    def trail(self, it):
-        """Returns the trail to any object that was met."""
-        return self._trail(it, self._origin[id(it)])
+    def chain(self, it):
+        """Returns the chain to any object that was met."""
+        return self._chain(it, self._origin[id(it)])
 
-    def _trail(self, it, chunk):
-        trail = [it]
+    def _chain(self, it, chunk):
+        chain = [it]
         while chunk is not None:
-            holder = _holder(trail[-1], self._chunks[chunk])
+            holder = _holder(chain[-1], self._chunks[chunk])
             if id(holder) in self._modules:
-                return trail, of_global(holder, key_of(holder, {id(trail[-1])})[1])
-            trail.append(holder)
+                return chain, of_global(holder, key_of(holder, {id(chain[-1])})[1])
+            chain.append(holder)
             if is_a(holder, type):
-                return trail, None
+                return chain, None
             chunk = self._origin[id(holder)]
-        frame, name = self._locals[id(trail[-1])]
-        return trail, of_local(frame, name)
+        frame, name = self._locals[id(chain[-1])]
+        return chain, of_local(frame, name)
 
 
 def _holder(child, holders):

@@ -1,13 +1,13 @@
-//! The contents of the queue after it is emptied: the history, and the spill for readers that may come too late.
+//! What the probe keeps: the history, the latest counters, and the error file for readers that may come too late. It
+//! takes them from the queue, into which the job's threads push.
 //!
 //! Two threads use it: the server's in each turn, and a thread of the job that ran out of memory.
 
 use crate::{
-    history::{BUDGET, History},
+    error_file::ErrorFile,
+    history::{BUDGET, History, Note},
     identity,
-    queue::{Entry, QUEUE},
     reading::{RSS, Reading},
-    spill::Spill,
     wire::{self, Line},
 };
 use std::{
@@ -20,19 +20,36 @@ use std::{
     },
 };
 
-pub(crate) struct Ledger {
+/// Capacity of the queue: 40,000 samples a second between two turns of an unwatched probe.
+pub(crate) const QUEUE: usize = 4096;
+
+/// An entry from the job.
+#[expect(clippy::large_enum_variant, reason = "a sample is the rule, and a box would allocate in the hot path")]
+pub(crate) enum Entry {
+    Sample(Reading),
+    Note(Box<Note>),
+}
+
+/// What the probe keeps of its job.
+pub(crate) struct Store {
     entries: Receiver<Entry>,
     pub(crate) history: History,
     /// Resident host memory, as of the latest second.
     pub(crate) rss: Option<u64>,
-    spill: Option<Spill>,
+    error_file: Option<ErrorFile>,
     /// The latest value of every counter, by device.
     latest: BTreeMap<u32, Reading>,
 }
 
-impl Ledger {
+impl Store {
     pub(crate) fn new(entries: Receiver<Entry>) -> Self {
-        Self { entries, history: History::new(BUDGET), rss: identity::resident(), spill: None, latest: BTreeMap::new() }
+        Self {
+            entries,
+            history: History::new(BUDGET),
+            rss: identity::resident(),
+            error_file: None,
+            latest: BTreeMap::new(),
+        }
     }
 
     /// Takes the queue's entries, and the number of those it could not take; returns how many entries there were.
@@ -71,24 +88,29 @@ impl Ledger {
         .copied()
     }
 
-    /// Returns whether something was spilled.
-    pub(crate) fn has_spilled(&self) -> bool {
-        self.spill.is_some()
+    /// Returns whether an error file was written.
+    pub(crate) fn has_error_file(&self) -> bool {
+        self.error_file.is_some()
     }
 
-    /// Removes the spill, because readers have all of it.
-    pub(crate) fn drop_spill(&mut self) {
-        if let Some(spill) = self.spill.take() {
-            spill.remove();
+    /// Removes the error_file, because readers have all of it.
+    pub(crate) fn remove_error_file(&mut self) {
+        if let Some(file) = self.error_file.take() {
+            file.remove();
         }
     }
 
-    /// Writes to the file with this name what the spill lacks. `hello` makes its first line when the file is created.
-    pub(crate) fn write_spill(&mut self, dir: &Path, name: &str, hello: impl FnOnce(u64) -> String) -> io::Result<()> {
-        if self.spill.as_ref().is_none_or(|it| !it.is_there()) {
+    /// Writes to the file with this name what the error file lacks. `hello` makes its first line when the file is created.
+    pub(crate) fn write_error_file(
+        &mut self,
+        dir: &Path,
+        name: &str,
+        hello: impl FnOnce(u64) -> String,
+    ) -> io::Result<()> {
+        if self.error_file.as_ref().is_none_or(|it| !it.is_there()) {
             let hello = hello(self.history.seq());
-            self.spill = Some(Spill::create(dir, name, hello, &self.history)?);
+            self.error_file = Some(ErrorFile::create(dir, name, hello, &self.history)?);
         }
-        self.spill.as_mut().map_or(Ok(()), |it| it.append(&self.history))
+        self.error_file.as_mut().map_or(Ok(()), |it| it.append(&self.history))
     }
 }

@@ -1,4 +1,4 @@
-//! The spill: a file next to the socket for lines that no reader may receive otherwise, above all an out-of-memory
+//! The error file: a file next to the socket for lines that no reader may receive otherwise, above all an out-of-memory
 //! error.
 //!
 //! A process can be gone microseconds after its error, before any reader receives it or exists. So the thread that ran
@@ -7,7 +7,7 @@
 //! was never connected; sequence numbers show which lines they have.
 //!
 //! Only its owner can read it, its size is bounded, and each write opens it by path, because a job may close any
-//! unknown descriptor. `gpuwatch run` removes the spills of its job; [`sweep`] removes others after [`KEPT`].
+//! unknown descriptor. `gpuwatch run` removes the error files of its job; [`sweep`] removes others after [`KEPT`].
 
 use crate::{
     history::{Cursor, History},
@@ -22,14 +22,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The largest spill, in bytes: about 1,500 errors with their messages. For a job that retries forever it keeps the
+/// The largest error_file, in bytes: about 1,500 errors with their messages. For a job that retries forever it keeps the
 /// first errors.
 pub const BYTES_MAX: usize = 2 << 20;
 
-/// How long an unread spill is kept.
+/// How long an unread error files is kept.
 pub const KEPT: Duration = Duration::from_secs(600);
 
-/// Most spills in one directory; beyond that, the oldest is removed.
+/// Most error files in one directory; beyond that, the oldest is removed.
 const FILES_MAX: usize = 256;
 
 const O_NONBLOCK: i32 = 0o4000;
@@ -37,7 +37,7 @@ const O_NONBLOCK: i32 = 0o4000;
 /// The lines before an error that are written with it: samples further back would take the room of later errors.
 const LINES_BEFORE: u64 = 256;
 
-pub(crate) struct Spill {
+pub(crate) struct ErrorFile {
     path: PathBuf,
     inode: u64,
     cursor: Cursor,
@@ -45,7 +45,7 @@ pub(crate) struct Spill {
     text: String,
 }
 
-impl Spill {
+impl ErrorFile {
     /// Creates the file in a checked directory; its first line is `hello`.
     pub(crate) fn create(dir: &Path, name: &str, hello: String, history: &History) -> io::Result<Self> {
         sweep(dir);
@@ -92,17 +92,17 @@ impl Spill {
     }
 }
 
-/// Returns the name of a probe's spill.
+/// Returns the name of a probe's error file.
 pub fn name(pid: u32, instance: &str) -> String {
     format!("{pid}.{instance}.spill")
 }
 
-/// Returns whether a spill may have this name.
+/// Returns whether an error file may have this name.
 pub fn is_name(name: &str) -> bool {
     instance(name).is_some()
 }
 
-/// Returns the probe whose spill would have this name; `None` if no spill has such a name.
+/// Returns the probe whose error file would have this name; `None` if no error file has such a name.
 pub fn instance(name: &str) -> Option<&str> {
     let (pid, rest) = name.split_once('.')?;
     let instance = rest.strip_suffix(".spill")?;
@@ -110,7 +110,7 @@ pub fn instance(name: &str) -> Option<&str> {
     (pid.parse::<u32>().is_ok() && is_instance).then_some(instance)
 }
 
-/// Opens a spill for reading: a regular file that this user owns.
+/// Opens an error file for reading: a regular file that this user owns.
 ///
 /// # Errors
 /// Fails if it is not one, or is gone.
@@ -122,23 +122,23 @@ pub fn open(path: &Path) -> io::Result<File> {
     if found.is_file() && own && found.mode() & 0o777 == 0o600 {
         Ok(file)
     } else {
-        Err(io::Error::other("it is no spill of this user's"))
+        Err(io::Error::other("it is no error file of this user's"))
     }
 }
 
-/// Removes unread spills, and the oldest if there are too many, from a checked directory.
+/// Removes unread error files, and the oldest if there are too many, from a checked directory.
 pub fn sweep(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     let now = SystemTime::now();
-    let spill = |entry: fs::DirEntry| {
+    let error_file = |entry: fs::DirEntry| {
         let found = entry.metadata().ok()?;
         let is_ours = entry.file_name().to_str().is_some_and(is_name) && found.is_file() && found.uid() == sys::user();
         is_ours.then_some((found.modified().ok()?, entry.path()))
     };
-    let mut spills: Vec<_> = entries.flatten().filter_map(spill).collect();
-    spills.sort();
-    let surplus = (spills.len() + 1).saturating_sub(FILES_MAX);
-    for (at, (modified, path)) in spills.iter().enumerate() {
+    let mut files: Vec<_> = entries.flatten().filter_map(error_file).collect();
+    files.sort();
+    let surplus = (files.len() + 1).saturating_sub(FILES_MAX);
+    for (at, (modified, path)) in files.iter().enumerate() {
         let is_old = now.duration_since(*modified).is_ok_and(|it| it > KEPT);
         if is_old || at < surplus {
             // Another process may have removed it meanwhile.
