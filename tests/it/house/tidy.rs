@@ -2,6 +2,8 @@
 
 /// No circles among modules.
 mod cycles;
+/// What the documents for developers name.
+mod mentioned;
 /// Nested closures.
 mod nested;
 
