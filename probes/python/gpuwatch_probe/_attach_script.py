@@ -55,9 +55,21 @@ def _carry_out(order, os, sys):
     package = _package(order, os, sys)
     if package is None:
         return "refused has no probe"
+    if order["do"] != "start":
+        return _stop(package)
     from gpuwatch_probe import _process
 
-    return _process.start(order) if order["do"] == "start" else _process.stop()
+    return _process.start(order)
+
+
+def _stop(package):
+    """Ends the probe; returns `ended`, or `refused` and the reason."""
+    probe = package._probe
+    if probe is None or probe.off:
+        return "refused has no probe"
+    probe.leave()
+    package._probe = None
+    return "ended"
 
 
 def _package(order, os, sys):

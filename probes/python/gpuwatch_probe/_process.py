@@ -1,4 +1,4 @@
-"""The probe and its process: the process's role in its program, and starting and ending the probe while it runs."""
+"""The probe and its process: the process's role in its program, and starting the probe while it runs."""
 
 import os
 import sys
@@ -65,15 +65,3 @@ def start(order):
         probe.leave()
         package._probe = None
     return "refused could not start its probe: %s" % (probe and probe.trouble or "its log says why")
-
-
-def stop():
-    """Ends the probe, for `gpuwatch detach`; returns `ended`, or `refused` and the reason."""
-    import gpuwatch_probe as package
-
-    probe = package._probe
-    if probe is None or probe.off:
-        return "refused has no probe"
-    probe.leave()
-    package._probe = None
-    return "ended"
