@@ -85,7 +85,7 @@ pub(super) enum Command {
     /// Watch four simulated ranks: no GPU and no Python needed.
     #[command(after_help = "Example:\n  gpuwatch demo --seed 7")]
     Demo {
-        /// Same seed, same jobs.
+        /// The same seed gives the same jobs.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         #[command(flatten)]
