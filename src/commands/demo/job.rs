@@ -6,9 +6,8 @@ use super::{
     outputs,
 };
 use gpuwatch_probe::{
-    Description, Probe,
+    Description, Probe, error_file,
     reading::Reading,
-    error_file,
     wire::{Counters, Device, Edge, Hello, Oom},
 };
 use std::{

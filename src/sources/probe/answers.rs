@@ -3,8 +3,8 @@
 
 use crate::facts::event::{Replayed, wire::Hello};
 use gpuwatch_probe::{
-    socket,
     error_file::{is_name, name, open},
+    socket,
 };
 use rustix::fs::OFlags;
 use std::{

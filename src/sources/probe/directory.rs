@@ -3,8 +3,8 @@
 use super::answers;
 use crate::facts::text::Foreign;
 use gpuwatch_probe::{
-    socket::{Reason, check},
     error_file::is_name,
+    socket::{Reason, check},
 };
 use std::{
     collections::HashSet,

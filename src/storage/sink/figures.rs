@@ -7,7 +7,7 @@ use crate::{
     model::{findings::Findings, session::Session, tracker},
     storage::output,
 };
-use gpuwatch_probe::{socket, error_file};
+use gpuwatch_probe::{error_file, socket};
 use std::path::Path;
 
 /// Writes the figures of every running process that has asked for them.

@@ -4,9 +4,9 @@
 
 mod abi;
 mod client;
+mod error_files;
 mod header;
 mod secrets;
 mod server;
 mod sockets;
-mod error_files;
 mod wire;
