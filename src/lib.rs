@@ -37,8 +37,8 @@ pub mod screen;
 /// What gpuwatch does with a job.
 pub mod jobs;
 
+/// What several subcommands share: flags, inputs, outputs.
+pub mod cli;
+
 /// The subcommands. Each is thin: the modules above analyse and draw.
 pub mod commands;
-
-/// The command line.
-pub mod cli;

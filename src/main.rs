@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ExitCode::from(gpuwatch::cli::main())
+    ExitCode::from(gpuwatch::commands::main())
 }

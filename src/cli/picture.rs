@@ -1,18 +1,14 @@
-//! Writes a screenshot to a file.
+//! Screenshots, written to a file.
 
-use super::{
-    progress,
-    screen_options::{OverviewOptions, ScreenOptions},
-    shot::{OfSnapshot, Which},
-};
+use super::screen_flags::{OfSnapshot, OverviewOptions, ScreenOptions, Which};
 use crate::{
-    commands::{self, demo, once},
     facts::text::Foreign,
     hosts::prometheus::Store,
     model::{
         alerts::Policy,
         cluster::{Cluster, answers::Answers, overview::Overview},
         session::Session,
+        snapshot::Snapshot,
     },
     screen::{
         picture,
@@ -24,51 +20,15 @@ use crate::{
         },
         view,
     },
-    sources::{self, Sources},
-    storage::{
-        output,
-        replay::{Progress, Replay, nodes::Recorded, recording_set::RecordingSet, together::Together},
-    },
+    storage::{output, replay::Progress},
 };
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use ratatui::{buffer::Buffer, layout::Rect};
 use std::path::Path;
 
-/// Draws the demo at one moment: the same seed gives the same picture.
-pub(super) fn of_demo(seed: u64, options: &OverviewOptions, file: &Path) -> Result<u8> {
-    write(&demo::still::still(seed), &Policy::default(), None, options, file)
-}
-
-/// Draws a recording at its end.
-pub(super) fn of_recordings(
-    recordings: RecordingSet,
-    policy: &Policy,
-    options: &OverviewOptions,
-    file: &Path,
-) -> Result<u8> {
-    let replay = Replay::load(recordings, None, |_, _| {});
-    write(replay.shown(), policy, Some(&Progress::At(replay.position())), options, file)
-}
-
-/// Draws the current state.
-pub(super) async fn of_now(
-    sources: sources::Options,
-    policy: &Policy,
-    options: &OverviewOptions,
-    file: &Path,
-) -> Result<u8> {
-    let session = once::collect(&mut Sources::start(sources).events, 0).await;
-    write(&session, policy, None, options, file)
-}
-
-/// Draws many machines.
-pub(super) fn of_cluster(cluster: &Cluster, policy: &Policy, options: &OverviewOptions, file: &Path) -> Result<u8> {
-    write_cluster(cluster, policy, None, options, file)
-}
-
 /// Draws the ranks that a store knows.
-pub(super) fn of_store(store: &Store, overview: &Overview, options: &OverviewOptions, file: &Path) -> Result<u8> {
+pub(crate) fn of_store(store: &Store, overview: &Overview, options: &OverviewOptions, file: &Path) -> Result<u8> {
     let answers = Answers { store: Foreign::new(store.to_string()), age_us: Some(0), ..Answers::default() };
     let ui = of_many(ClusterUi::of_store(Ui::default()), options);
     drawn(options, file, |buffer, theme| {
@@ -76,14 +36,11 @@ pub(super) fn of_store(store: &Store, overview: &Overview, options: &OverviewOpt
     })
 }
 
-/// Draws the recordings of many machines at their end.
-pub(super) fn of_nodes(recorded: Recorded, policy: &Policy, options: &OverviewOptions, file: &Path) -> Result<u8> {
-    let mut together = Together::load(recorded, None, |_| {});
-    let progress = Progress::At(together.position(None));
-    write_cluster(together.cluster(), policy, Some(&progress), options, file)
-}
-
-fn write_cluster(
+/// Draws the screen of several hosts; `progress` is that of their recordings.
+///
+/// # Errors
+/// As [`of_session`].
+pub(crate) fn of_cluster(
     cluster: &Cluster,
     policy: &Policy,
     progress: Option<&Progress>,
@@ -99,32 +56,34 @@ fn write_cluster(
     })
 }
 
-/// Returns the state of the screen of many machines for the picture that the flags name.
+/// Returns the state of the screen of several hosts for the picture that the flags name.
 fn of_many(mut ui: ClusterUi, options: &OverviewOptions) -> ClusterUi {
     ui.base.help = matches!(options.shot.screen, Which::Help);
     ui.shape = matches!(options.shot.screen, Which::Ranks).then_some(Shape::Map);
     ui
 }
 
-/// A snapshot.
-pub(super) fn of_snapshot(
-    snapshot: &Path,
+/// Draws a snapshot, which was read from a file of this name.
+pub(crate) fn of_snapshot(
+    snapshot: &Snapshot,
+    name: Foreign,
     request: Option<u64>,
     options: &ScreenOptions<OfSnapshot>,
     file: &Path,
 ) -> Result<u8> {
-    let name = snapshot.file_name().unwrap_or(snapshot.as_os_str()).to_string_lossy();
-    let mut ui = SnapshotUi::new(Foreign::new(name), None, request);
+    let mut ui = SnapshotUi::new(name, None, request);
     (ui.page, ui.base.help) = (options.shot.screen.page(), matches!(options.shot.screen, OfSnapshot::Help));
-    let shown = progress::reading(snapshot, |it| commands::snapshot::whole(snapshot, it))
-        .with_context(|| format!("cannot read {}", Foreign::new(snapshot.to_string_lossy())))?;
-    ui.refresh(&shown);
+    ui.refresh(snapshot);
     drawn(options, file, |buffer, theme| {
-        view::snapshot::paint(buffer, &shown, &ui, theme);
+        view::snapshot::paint(buffer, snapshot, &ui, theme);
     })
 }
 
-fn write(
+/// Draws a session; `progress` is that of its recording.
+///
+/// # Errors
+/// Fails if the file exists, does not end in .svg, or cannot be written.
+pub(crate) fn of_session(
     session: &Session,
     policy: &Policy,
     progress: Option<&Progress>,

@@ -8,7 +8,9 @@ mod text;
 
 pub use limits::{FailOn, Limits, Peak, share};
 
+use super::{Invocation, Subcommand};
 use crate::{
+    cli::inputs,
     facts::{
         event::{failure, wire::limits::grouped},
         text as foreign,
@@ -22,6 +24,7 @@ use crate::{
         session::process::Life,
     },
     storage::{
+        output,
         recording::Fault,
         replay::{
             self,
@@ -31,10 +34,85 @@ use crate::{
         traces,
     },
 };
-use std::path::Path;
+use anyhow::Result;
+use std::{
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
 
 /// Most bytes of a path that are shown.
 const PATH_MAX: usize = 4096;
+
+/// The arguments of `gpuwatch check`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gpuwatch run -- python train.py; gpuwatch check --max-growth 1MiB/step\n\n\
+                            A run whose end is not recorded is judged up to the last recorded step, and the verdict \
+                            says so; with --require-end it does not pass. A run that gpuwatch could not watch in \
+                            full is not judged.\n\n\
+                            Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
+                            of a directory, the newest run is taken.")]
+pub(super) struct CheckArgs {
+    /// Recordings of one run, by path or short name (or lines of a probe; - reads standard input), or one directory
+    /// of recordings.
+    #[arg(value_name = "FILE|DIR")]
+    files: Vec<PathBuf>,
+    /// As JSON (schema 1); the same as --format json.
+    #[arg(long)]
+    json: bool,
+    /// The format of the verdict.
+    #[arg(long, value_enum, default_value_t)]
+    format: VerdictFormat,
+    #[command(flatten)]
+    limits: Limits,
+}
+
+/// The format of a verdict.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum VerdictFormat {
+    #[default]
+    Text,
+    Json,
+}
+
+impl Subcommand for CheckArgs {
+    fn failure_code(&self) -> u8 {
+        2
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<u8> {
+        let json = self.json || self.format == VerdictFormat::Json;
+        Ok(print_verdict(&self.files, json, &self.limits, &invocation.policy))
+    }
+}
+
+/// Prints the verdict, and returns its exit code.
+fn print_verdict(files: &[PathBuf], json: bool, limits: &Limits, policy: &Policy) -> u8 {
+    let (text, outcome) = match inputs::recordings_of_hosts(files) {
+        Ok(Some(recorded)) => {
+            let verdicts = nodes::judge(&recorded, limits, policy);
+            (if json { verdicts.json() } else { verdicts.text() }, verdicts.outcome())
+        }
+        other => {
+            let verdict = match other.and_then(|_| inputs::recordings(files)) {
+                Ok(found) => {
+                    found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
+                    check(&found.recordings, limits, policy)
+                }
+                Err(e) => unreadable(format!("{e:#}")),
+            };
+            (if json { verdict.json() } else { verdict.text() }, verdict.outcome())
+        }
+    };
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // A reader that is gone gets the result from the exit code.
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
+            output::message(format_args!("cannot write the verdict: {e}"));
+            Outcome::Unjudged.code()
+        }
+        _ => outcome.code(),
+    }
+}
 
 /// The judgement of a run.
 #[derive(Debug, Default)]

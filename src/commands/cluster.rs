@@ -5,8 +5,8 @@ pub mod fleet;
 /// The screens, which links or recordings feed.
 pub mod screens;
 
-use super::alert_outputs::AlertOutputs;
 use crate::{
+    cli::alert_outputs::AlertOutputs,
     facts::text::Foreign,
     hosts::link::Links,
     model::{

@@ -9,10 +9,20 @@ mod outputs;
 mod past;
 pub mod still;
 
+use super::{ConfigUse, Invocation, Subcommand, live, once};
 use crate::{
+    cli::{
+        alert_outputs::AlertOutputs,
+        picture, runtime,
+        screen_flags::{OverviewOptions, exit_code},
+    },
     facts::event::{DriverState, Event, Fact},
+    model::alerts::Policy,
+    screen::{effects::Options as ScreenActions, term},
     sources::{Feed, Options, Sources, probe},
+    storage::output,
 };
+use anyhow::{Context, Result};
 use driver::Driver;
 use job::Kind;
 use std::{
@@ -31,6 +41,57 @@ use tokio::{
     },
     time::Instant,
 };
+
+/// The arguments of `gpuwatch demo`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gpuwatch demo --seed 7")]
+pub(super) struct DemoArgs {
+    /// The same seed gives the same jobs.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    screen: OverviewOptions,
+}
+
+impl Subcommand for DemoArgs {
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        let screen = &self.screen;
+        if let Some(file) = &screen.shot.screenshot {
+            return picture::of_session(&still::still(self.seed), &Policy::default(), None, screen, file);
+        }
+        let theme = screen.theme()?;
+        runtime()?.block_on(async {
+            let mut demo = Demo::start(self.seed).context("cannot start the demo")?;
+            if !term::is_screen() {
+                output::message(format_args!(
+                    "no terminal for the live view (stdin, stdout or TERM): the demo as text"
+                ));
+                once::print(&mut demo.events, RANKS.len(), once::Form::Text).await?;
+                return Ok(0);
+            }
+            // Simulated alerts are not sent.
+            let no_signals = Some("the demo's jobs are its own: no signals are sent to them from here");
+            let (preset, pace) = (screen.preset, demo.pace.take());
+            let options = ScreenActions { preset, no_signals, pace, ..screen.options(theme) };
+            Ok(exit_code(live::watch(demo.feed(), options, Policy::default(), &mut AlertOutputs::default()).await?))
+        })
+    }
+}
+
+impl Subcommand for job::Job {
+    fn config_use(&self) -> ConfigUse {
+        ConfigUse::Unused
+    }
+
+    fn answers(&self) -> bool {
+        false
+    }
+
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        job::run(self)?;
+        Ok(0)
+    }
+}
 
 /// Steps that a job has completed when the view begins.
 const HEAD_START: u64 = 240;

@@ -5,19 +5,123 @@ mod page;
 /// Two memory snapshots.
 mod snapshots;
 
+use super::{
+    Invocation, Subcommand,
+    check::{Limits, Verdict, judged, share},
+};
 use crate::{
-    commands::check::{Limits, Verdict, judged},
+    cli::{inputs, is_json, write_text},
     facts::{
         event::wire::{Edge, Sample},
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
     model::{alerts::Policy, peaks::DevicePeaks},
-    storage::replay::{recording_set::RecordingSet, run},
+    storage::{
+        output, pickle,
+        replay::{recording_set::RecordingSet, run},
+    },
 };
+use anyhow::{Result, bail};
 use serde_json::{Value, json};
 pub use snapshots::{Snapshots, snapshots};
-use std::{collections::BTreeMap, fmt::Write};
+use std::{
+    collections::BTreeMap,
+    fmt::Write,
+    path::{Path, PathBuf},
+};
+
+/// The arguments of `gpuwatch diff`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  gpuwatch diff main.jsonl.zst branch.jsonl.zst --tolerance 2%\n  gpuwatch \
+                            diff 3 last -o diff.html")]
+pub(super) struct DiffArgs {
+    /// A recording, by path or short name, or a directory of recordings, of which the newest run is taken. Or a
+    /// memory snapshot of PyTorch.
+    #[arg(value_name = "FIRST")]
+    first: PathBuf,
+    /// The run to compare with it.
+    #[arg(value_name = "SECOND")]
+    second: PathBuf,
+    /// By how much the second may exceed the first.
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = share)]
+    tolerance: f64,
+    /// The file to make in place of text on standard output: JSON where it ends in .json, else a page; it must not
+    /// be there yet (- is standard output).
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// As JSON (schema 1), whatever the file's name.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Subcommand for DiffArgs {
+    fn failure_code(&self) -> u8 {
+        2
+    }
+
+    fn answers(&self) -> bool {
+        self.output.as_deref().is_none_or(output::is_stdout)
+    }
+
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        let names = [&self.first, &self.second].map(|it| Foreign::new(it.to_string_lossy()));
+        if let Some(both) = both_snapshots(&self.first, &self.second)? {
+            let (diff, code) = diff_snapshots(both, self.tolerance)?;
+            self.write(|| diff.text(), || diff.json(), || diff.html(&names))?;
+            return Ok(code);
+        }
+        let open = |it: &Path| inputs::recordings(&[it.to_owned()]);
+        let both = open(&self.first).and_then(|first| Ok((first, open(&self.second)?)));
+        let compared = both.map(|(first, second)| {
+            first.notes.iter().chain(&second.notes).for_each(|it| output::message(format_args!("{it}")));
+            diff(&first.recordings, &second.recordings, self.tolerance)
+        });
+        let diff = compared.unwrap_or_else(|e| unreadable(format!("{e:#}")));
+        self.write(|| diff.text(), || diff.json(), || diff.html(&names))?;
+        Ok(diff.code())
+    }
+}
+
+impl DiffArgs {
+    /// Writes the answer: text or JSON to standard output, a page or JSON into a file.
+    fn write(
+        &self,
+        text: impl FnOnce() -> String,
+        json: impl FnOnce() -> String,
+        page: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let output = self.output.as_deref();
+        let answer = match output {
+            Some(file) if !self.json && !is_json(file) => page(),
+            None if !self.json => text(),
+            _ => json(),
+        };
+        write_text(output, &answer)
+    }
+}
+
+/// Returns the two snapshots to compare; `None` if neither is one.
+///
+/// # Errors
+/// Fails if only one of them is.
+fn both_snapshots<'a>(first: &'a Path, second: &'a Path) -> Result<Option<[&'a Path; 2]>> {
+    match [first, second].map(pickle::is_one) {
+        [true, true] => Ok(Some([first, second])),
+        [false, false] => Ok(None),
+        _ => bail!("one is a memory snapshot and the other is not: compare two snapshots, or two recordings"),
+    }
+}
+
+/// Compares two snapshots; returns the exit code as well.
+fn diff_snapshots(both: [&Path; 2], tolerance: f64) -> Result<(Snapshots, u8)> {
+    let [first, second] = both.map(inputs::snapshot);
+    let (first, second) = (first?, second?);
+    let diff = snapshots(&first.trace, &second.trace, tolerance);
+    // A damaged snapshot cannot be compared.
+    let code = if first.ended.is_some() || second.ended.is_some() { 2 } else { diff.code() };
+    Ok((diff, code))
+}
 
 /// The schema version of `--json`.
 const SCHEMA: u32 = 1;

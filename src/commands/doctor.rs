@@ -9,12 +9,46 @@ mod screen;
 /// The driver, and running probes.
 mod watched;
 
-use crate::{config, facts::text::Foreign, storage::output};
+use super::{ConfigUse, Invocation, Subcommand};
+use crate::{facts::text::Foreign, storage::output};
 use anyhow::Result;
 use serde_json::{Value, json};
 
 /// The JSON's schema version.
 const SCHEMA: u32 = 1;
+
+/// The arguments of `gpuwatch doctor`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gpuwatch doctor\n\nExit code 1 if something does not work.")]
+pub(super) struct DoctorArgs {
+    /// As JSON (schema 1).
+    #[arg(long)]
+    json: bool,
+}
+
+impl Subcommand for DoctorArgs {
+    /// It checks the file itself.
+    fn config_use(&self) -> ConfigUse {
+        ConfigUse::Unused
+    }
+
+    /// Checks everything, and prints the results; exit code 1 if something fails.
+    fn run(&self, invocation: &Invocation) -> Result<u8> {
+        let mut checks = watched::checks(invocation.driver)?;
+        checks.extend(places::checks(&invocation.config));
+        checks.extend(python::checks());
+        checks.extend(screen::checks());
+        let is_sound = checks.iter().all(|it| it.state != State::Fail);
+        let text = if self.json {
+            let all: Vec<Value> = checks.iter().map(Check::json).collect();
+            format!("{:#}\n", json!({ "schema": SCHEMA, "ok": is_sound, "checks": all }))
+        } else {
+            checks.iter().map(Check::line).collect()
+        };
+        output::print(&text)?;
+        Ok(u8::from(!is_sound))
+    }
+}
 
 /// The state of something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,24 +107,4 @@ impl Check {
             "advice": self.advice.as_ref().map(|it| Foreign::new(&**it).to_string()),
         })
     }
-}
-
-/// Checks everything, prints the results, and returns the exit code: 0 if nothing fails, otherwise 1.
-///
-/// # Errors
-/// Fails if standard output cannot be written, or if no runtime can be started.
-pub fn examine(config: &config::File, driver: config::Driver, json: bool) -> Result<u8> {
-    let mut checks = watched::checks(driver)?;
-    checks.extend(places::checks(config));
-    checks.extend(python::checks());
-    checks.extend(screen::checks());
-    let is_sound = checks.iter().all(|it| it.state != State::Fail);
-    let text = if json {
-        let all: Vec<Value> = checks.iter().map(Check::json).collect();
-        format!("{:#}\n", json!({ "schema": SCHEMA, "ok": is_sound, "checks": all }))
-    } else {
-        checks.iter().map(Check::line).collect()
-    };
-    output::print(&text)?;
-    Ok(u8::from(!is_sound))
 }

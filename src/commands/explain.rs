@@ -2,6 +2,7 @@
 
 mod topics;
 
+use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     model::{
         alerts::Name,
@@ -9,26 +10,40 @@ use crate::{
     },
     storage::output,
 };
+use anyhow::Result;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use std::{collections::BTreeSet, fmt::Write as _, io};
+use std::{collections::BTreeSet, fmt::Write as _};
 use topics::{TOPICS, Topic};
 
+/// The arguments of `gpuwatch explain`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  gpuwatch explain graph-retained\n  gpuwatch explain growth\n  gpuwatch explain \
+                            host\n\nWithout a name: a line for each.")]
+pub(super) struct ExplainArgs {
+    /// The name, as an alert has it.
+    #[arg(hide_possible_values = true, value_parser = topic(), value_name = "NAME")]
+    topic: Option<String>,
+}
+
+impl Subcommand for ExplainArgs {
+    fn config_use(&self) -> ConfigUse {
+        ConfigUse::Unused
+    }
+
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        output::print(&self.topic.as_deref().map_or_else(list, page))?;
+        Ok(0)
+    }
+}
+
 /// Parses the name of a topic. The error for an unknown one lists similar names.
-pub fn topic() -> impl TypedValueParser<Value = String> {
+fn topic() -> impl TypedValueParser<Value = String> {
     PossibleValuesParser::new(names())
 }
 
 /// Returns every name of an alert or a part of one.
 fn names() -> BTreeSet<String> {
     Name::all().chain(TOPICS.iter().flat_map(|it| it.names).map(ToString::to_string)).collect()
-}
-
-/// Prints the explanation of a topic; without one, a line for each.
-///
-/// # Errors
-/// Fails if standard output cannot be written.
-pub fn print(topic: Option<&str>) -> io::Result<()> {
-    output::print(&topic.map_or_else(list, page))
 }
 
 /// Returns the page of a cause, or of a kind or resource; for `growth:host`, that of the resource.

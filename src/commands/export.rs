@@ -10,7 +10,9 @@ mod stacks;
 /// A snapshot as rows.
 mod tables;
 
+use super::{Invocation, Subcommand};
 use crate::{
+    cli::{inputs, write},
     facts::{
         event::{
             ProbeId,
@@ -25,15 +27,70 @@ use crate::{
         session::{Session, process::Process},
         trace::Trace,
     },
-    storage::replay::{
-        self,
-        recording_set::{Ending, RecordingSet},
+    storage::{
+        output,
+        pickle::{self, Reading},
+        replay::{
+            self,
+            recording_set::{Ending, RecordingSet},
+        },
     },
 };
+use anyhow::Result;
 use serde_json::{Map, Value};
 pub use stacks::At;
-use std::io::{self, Write};
+use std::{
+    io::{self, Write},
+    path::PathBuf,
+};
 pub use tables::Table;
+
+/// The arguments of `gpuwatch export`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  gpuwatch export night.jsonl.zst -o night.csv\n  gpuwatch export --format jsonl \
+                            night.jsonl.zst | jq -c 'select(.rank == 0) | [.step, .allocated]'")]
+pub(super) struct ExportArgs {
+    /// Recordings of one run, by path or short name, or one directory of recordings; without any, the newest run's.
+    /// Or a memory snapshot of PyTorch.
+    #[arg(value_name = "FILE|DIR")]
+    files: Vec<PathBuf>,
+    /// What to write.
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
+    /// What the rows of a snapshot's table are.
+    #[arg(long, value_enum, default_value_t)]
+    table: Table,
+    /// Which blocks of a snapshot folded stacks are of.
+    #[arg(long, value_enum, default_value_t)]
+    at: At,
+    /// The file to make; it must not be there yet (- is standard output) [default: standard output].
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+impl Subcommand for ExportArgs {
+    fn answers(&self) -> bool {
+        self.output.as_deref().is_none_or(output::is_stdout)
+    }
+
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        let file_to_make = self.output.as_deref();
+        if let [file] = &self.files[..]
+            && (!self.format.is_of_recordings() || pickle::is_one(file))
+        {
+            let Reading { trace, ended, .. } = inputs::snapshot(file)?;
+            write(file_to_make, |mut out| export_snapshot(&trace, self.format, self.table, self.at, &mut out))?;
+            return Ok(u8::from(ended.is_some()));
+        }
+        let (sets, notes) = match inputs::recordings_of_hosts(&self.files)? {
+            Some(recorded) => (recorded.nodes.into_iter().flatten().collect(), recorded.notes),
+            None => inputs::recordings(&self.files).map(|found| (vec![found.recordings], found.notes))?,
+        };
+        let problems = write(file_to_make, |mut out| export(&sets, self.format, &mut out))?;
+        notes.iter().chain(&problems).for_each(|it| output::message(format_args!("{it}")));
+        Ok(0)
+    }
+}
 
 /// The export formats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]

@@ -1,8 +1,8 @@
 //! `gpuwatch`: the live view. Folds whole batches of events and draws at the pace at which the driver,
 //! or without one the probes, are read.
 
-use super::alert_outputs::AlertOutputs;
 use crate::{
+    cli::alert_outputs::AlertOutputs,
     facts::{
         event::{Event, Fact},
         text::Foreign,

@@ -8,8 +8,15 @@ mod json;
 mod text;
 mod users;
 
+use super::{Invocation, Subcommand};
 use crate::{
+    cli::{
+        host_flags::{HostFlags, PrometheusFlags},
+        runtime,
+    },
+    config::{self, Watching},
     facts::{event::Event, figures::Figure},
+    hosts::link::Links,
     model::{
         findings::findings,
         session::{
@@ -19,7 +26,7 @@ use crate::{
             process::{Life, Process},
         },
     },
-    sources,
+    sources::{self, Sources},
     storage::output,
 };
 use anyhow::{Context, Result};
@@ -37,6 +44,59 @@ const AT_LEAST: Duration = Duration::from_millis(250);
 
 /// The time between two checks for answers.
 const NAP: Duration = Duration::from_millis(20);
+
+/// The arguments of `gpuwatch once`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  gpuwatch once --json | jq '.devices[].ladder'\n  gpuwatch once --by user\n  gpuwatch once --hosts \
+                            'node[01-16]' --json | jq '.jobs[].findings'\n  gpuwatch once --prometheus \
+                            http://127.0.0.1:9090 --match scheduler_job=4242"
+)]
+pub(super) struct OnceArgs {
+    /// As JSON (schema 1).
+    #[arg(long)]
+    json: bool,
+    /// What the processes on this machine's devices hold, in a line for each.
+    #[arg(long, value_name = "WHOM", conflicts_with_all = ["json", "hosts", "hosts_file", "slurm", "prometheus"])]
+    by: Option<By>,
+    #[command(flatten)]
+    hosts: HostFlags,
+    #[command(flatten)]
+    prometheus: PrometheusFlags,
+    /// How long to wait for other machines.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = config::duration)]
+    wait: Duration,
+    #[command(flatten)]
+    watching: Watching,
+}
+
+/// Whose processes are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    User,
+}
+
+impl Subcommand for OnceArgs {
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        let form = match self.by {
+            Some(By::User) => Form::Users,
+            None if self.json => Form::Json,
+            None => Form::Text,
+        };
+        let (plan, store) = (self.hosts.plan()?, self.prometheus.store()?);
+        runtime()?.block_on(async {
+            if let Some(store) = store {
+                return fleet::print(&store, &self.prometheus.matchers, self.json).await;
+            }
+            let Some(plan) = plan else {
+                let mut sources = Sources::start(self.watching.sources().in_detail());
+                return print(&mut sources.events, 0, form).await;
+            };
+            hosts::print(&mut Links::start(&plan), &plan.hosts, self.wait, self.json).await
+        })?;
+        Ok(0)
+    }
+}
 
 /// What `gpuwatch once` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,8 @@
 //! `gpuwatch recordings`: lists the recordings, newest first: when, what, how much, and the result.
 
-/// Recordings of several machines.
-pub mod nodes;
-
+use super::{Invocation, Subcommand};
 use crate::{
+    cli::inputs,
     commands::check::{Limits, Verdict, check},
     facts::{
         event::ending,
@@ -11,12 +10,15 @@ use crate::{
         units::{self, Bytes},
     },
     model::{alerts::Policy, findings::Finding},
+    sources,
     storage::{
+        output,
         replay::find::{self, find},
         sink::store,
         traces,
     },
 };
+use anyhow::Result;
 use serde_json::{Value, json};
 use std::{
     fs,
@@ -29,6 +31,30 @@ const SCHEMA: u32 = 1;
 
 /// Findings named in a line of text.
 const FINDINGS: usize = 2;
+
+/// The arguments of `gpuwatch recordings`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gpuwatch recordings --json | jq '.recordings[] | select(.exit_code != 0)'")]
+pub(super) struct RecordingsArgs {
+    /// A directory of recordings; by default that of `gpuwatch run`.
+    #[arg(value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// The largest number to list.
+    #[arg(long, value_name = "COUNT", default_value_t = 20)]
+    last: usize,
+    /// As JSON (schema 1).
+    #[arg(long)]
+    json: bool,
+}
+
+impl Subcommand for RecordingsArgs {
+    fn run(&self, invocation: &Invocation) -> Result<u8> {
+        let is_numbered = self.directory.is_none();
+        let directory = self.directory.clone().map_or_else(inputs::store, Ok)?;
+        output::write(|out| list(&directory, is_numbered, self, &invocation.policy, out))?;
+        Ok(0)
+    }
+}
 
 /// The state of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,25 +96,19 @@ struct Entry {
     trouble: Option<String>,
 }
 
-/// What to list.
-pub struct Asked<'a> {
-    /// The directory of the recordings.
-    pub directory: &'a Path,
-    /// Whether commands open its recordings by their numbers.
-    pub is_numbered: bool,
-    /// The largest number of recordings to list.
-    pub most: usize,
-    /// As JSON.
-    pub json: bool,
-}
-
 /// Lists the newest recordings of a directory; prints each as soon as it is read. Allowed findings are marked, and come
-/// last.
+/// last. `is_numbered` says whether commands open its recordings by their numbers.
 ///
 /// # Errors
 /// Fails if the directory cannot be read, or the list cannot be written.
-pub fn list(asked: &Asked, host: &str, policy: &Policy, out: &mut impl Write) -> io::Result<()> {
-    let &Asked { directory, is_numbered, most, json } = asked;
+fn list(
+    directory: &Path,
+    is_numbered: bool,
+    args: &RecordingsArgs,
+    policy: &Policy,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let (most, json, host) = (args.last, args.json, sources::host());
     let shown = Foreign::new(directory.to_string_lossy());
     let files = match find::files(directory) {
         Ok(files) => files,
@@ -98,7 +118,7 @@ pub fn list(asked: &Asked, host: &str, policy: &Policy, out: &mut impl Write) ->
     let left = files.len().saturating_sub(most);
     let newest = files.iter().enumerate().rev().take(most);
     let entries =
-        newest.map(|(place, path)| Entry { number: is_numbered.then_some(place + 1), ..entry(path, host, policy) });
+        newest.map(|(place, path)| Entry { number: is_numbered.then_some(place + 1), ..entry(path, &host, policy) });
     if json {
         let recordings: Vec<Value> = entries.map(|it| it.json()).collect();
         let whole = json!({"schema": SCHEMA, "directory": shown, "recordings": recordings, "left_out": left});

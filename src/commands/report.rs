@@ -7,13 +7,23 @@ mod series;
 /// A memory snapshot.
 pub mod snapshot;
 
-use crate::{
-    commands::check::{FailOn, Limits, Verdict, judged},
-    facts::text::{escape_json, hidden_class},
-    model::{alerts::Policy, analysis::severity::Severity},
-    storage::replay::{index::Index, recording_set::RecordingSet, run::Run},
+use super::{
+    Invocation, Subcommand,
+    check::{FailOn, Limits, Verdict, judged},
+    snapshot::{self as snapshot_command, read_with_progress},
 };
+use crate::{
+    cli::{inputs, is_json, write_text},
+    facts::text::{Foreign, escape_json, hidden_class},
+    model::{alerts::Policy, analysis::severity::Severity},
+    storage::{
+        output, pickle,
+        replay::{index::Index, recording_set::RecordingSet, run::Run},
+    },
+};
+use anyhow::Result;
 use series::DeviceSeries;
+use std::path::{Path, PathBuf};
 
 /// The page, complete except for its placeholders: it uses no other file and no network.
 const PAGE: &str = include_str!("report/page.html");
@@ -38,6 +48,55 @@ const TITLE: &str = "<!-- title -->";
 const VERDICT: &str = "<!-- verdict -->";
 const DATA: &str = "<!-- data -->";
 const ACCOUNT: &str = "<!-- account -->";
+
+/// The arguments of `gpuwatch report`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
+pub(super) struct ReportArgs {
+    /// Recordings of one run, by path or short name, or one directory of recordings; without any, the newest run's.
+    /// Or a memory snapshot of PyTorch.
+    #[arg(value_name = "FILE|DIR")]
+    files: Vec<PathBuf>,
+    /// The file to make: JSON where it ends in .json, else a page; it must not be there yet (- is standard output).
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// As JSON (schema 1), whatever the file's name.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Subcommand for ReportArgs {
+    fn answers(&self) -> bool {
+        output::is_stdout(&self.output)
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<u8> {
+        let is_json = self.json || is_json(&self.output);
+        if let [file] = &self.files[..]
+            && pickle::is_one(file)
+        {
+            return write_snapshot(file, &self.output, is_json);
+        }
+        let found = inputs::recordings(&self.files)?;
+        found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
+        let report = Report::read(&found.recordings, &invocation.policy);
+        write_text(Some(&self.output), &if is_json { report.json() } else { report.html() })?;
+        Ok(0)
+    }
+}
+
+/// Writes a memory snapshot; exit code 1 where it is cut or damaged.
+fn write_snapshot(file: &Path, to: &Path, is_json: bool) -> Result<u8> {
+    let account = read_with_progress(file)?;
+    let ended = snapshot_command::ended(&account);
+    if let Some(why) = &ended {
+        output::message(format_args!("{}: {why}", Foreign::new(file.to_string_lossy())));
+    }
+    let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
+    let text = if is_json { snapshot_command::json(&account, None) } else { snapshot::html(&account, &title) };
+    write_text(Some(to), &text)?;
+    Ok(u8::from(ended.is_some()))
+}
 
 /// The contents of a report.
 pub struct Report {

@@ -3,7 +3,10 @@
 mod json;
 mod text;
 
+use super::{Invocation, Subcommand};
 use crate::{
+    cli::runtime,
+    config,
     facts::{
         event::{Ask, Fact, Line, ProbeId, wire::Sites},
         text::Foreign,
@@ -25,40 +28,59 @@ use tokio::time::timeout;
 /// How long to search for the probe.
 pub(super) const SEARCH: Duration = Duration::from_secs(3);
 
-/// The user's question.
-#[derive(Clone, Copy, Debug)]
-pub struct Question {
-    /// The process, by its pid on this host or its own.
-    pub pid: u32,
-    /// Steps to compare; `None` uses as many as the growth needs.
-    pub steps: Option<u64>,
-    /// Whether the garbage collector runs once.
-    pub collect: bool,
+/// The arguments of `gpuwatch sites`.
+#[derive(Clone, Copy, Debug, clap::Args)]
+#[command(after_help = "Example:\n  gpuwatch sites 4242 --json | jq '.sites[] | [.file, .line, .bytes_per_step]'\n\n\
+                            The job records the stacks of its allocations for that many steps only. With \
+                            GPUWATCH=nosites in its environment it records none.")]
+pub(super) struct SitesArgs {
+    /// The process.
+    #[arg(value_name = "PID")]
+    pid: u32,
+    /// How many steps to compare live blocks over; seconds if the process counts no steps [default: 8, or as many as
+    /// the growth found so far needs].
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    steps: Option<u64>,
+    /// Run Python's garbage collector once, to find what only it can free.
+    #[arg(long)]
+    collect: bool,
     /// How long to wait for the answer.
-    pub limit: Duration,
-    /// Whether to print JSON.
-    pub json: bool,
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = config::duration)]
+    timeout: Duration,
+    /// As JSON (schema 1).
+    #[arg(long)]
+    json: bool,
+}
+
+impl Subcommand for SitesArgs {
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        runtime()?.block_on(async {
+            let mut sources = Sources::start(config::probes_alone());
+            ask(&mut sources, self).await
+        })?;
+        Ok(0)
+    }
 }
 
 /// Sends the request, waits and prints.
 ///
 /// # Errors
 /// Fails if the process has no probe, if its probe refuses, if no answer comes in time, or if standard output is gone.
-pub async fn ask(sources: &mut Sources, question: &Question, mut report: impl FnMut(String)) -> Result<()> {
+async fn ask(sources: &mut Sources, args: &SitesArgs) -> Result<()> {
     let mut session = Session::default();
-    let pid = question.pid;
+    let pid = args.pid;
     let found = timeout(SEARCH, find(sources, &mut session, pid)).await;
     let Ok(Some(probe)) = found else { bail!("{}", missing(&session, pid)) };
     let Some(process) = session.process(probe) else { bail!("{}", missing(&session, pid)) };
     let (asks, grows) = question_of(process);
-    let chosen = question.steps.map(|steps| Ask { steps, rises: None, ..asks });
-    let mut ask = Ask { collect: question.collect, ..chosen.unwrap_or(asks) };
+    let chosen = args.steps.map(|steps| Ask { steps, rises: None, ..asks });
+    let mut ask = Ask { collect: args.collect, ..chosen.unwrap_or(asks) };
     let sites = async {
         loop {
             if sources.asks.send(ask.into()).await.is_err() {
                 bail!("the thread that reads probes has ended");
             }
-            report(format!("asked process {pid}: {}", words(&ask)));
+            output::message(format_args!("asked process {pid}: {}", words(&ask)));
             let sites = answer(sources, probe, pid).await?;
             // The growth needs more steps than that.
             let more = longer(&ask).filter(|_| grows && chosen.is_none() && sites.sites.is_empty());
@@ -68,11 +90,11 @@ pub async fn ask(sources: &mut Sources, question: &Question, mut report: impl Fn
             }
         }
     };
-    let Ok(sites) = timeout(question.limit, sites).await else {
+    let Ok(sites) = timeout(args.timeout, sites).await else {
         bail!("process {pid} did not finish these steps in time: is it still training? --timeout waits longer");
     };
     let sites = sites?;
-    let text = if question.json { json::answer(&sites, pid)? } else { text::answer(&sites) };
+    let text = if args.json { json::answer(&sites, pid)? } else { text::answer(&sites) };
     output::print(&text)?;
     Ok(())
 }

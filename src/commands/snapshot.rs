@@ -7,15 +7,80 @@ mod screen;
 /// In words.
 mod text;
 
+use super::{Invocation, Subcommand};
 use crate::{
+    cli::{
+        picture, runtime,
+        screen_flags::{OfSnapshot, ScreenOptions, exit_code},
+        with_progress,
+    },
+    facts::{text::Foreign, units},
     model::{
         snapshot::{Device, Snapshot},
         trace::Fit,
     },
-    storage::pickle::{self, Fault, Progress, Reading},
+    screen::term,
+    storage::{
+        output,
+        pickle::{self, Fault, Progress, Reading},
+    },
 };
+use anyhow::{Context, Result};
 pub use screen::show;
-use std::{path::Path, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+/// The arguments of `gpuwatch snapshot`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  gpuwatch snapshot snapshot.pickle\n  gpuwatch snapshot snapshot.pickle --text --fits 2GiB\n  gpuwatch snapshot oom.pickle.gz --json \
+                            | jq '.devices[].live[] | [.bytes, .frames[0]]'\n\nThe job writes the file: \
+                            torch.cuda.memory._record_memory_history() at its beginning, \
+                            torch.cuda.memory._dump_snapshot(\"snapshot.pickle\") when it matters. Nothing in the file is run.\n\nExit code 1 if the file is cut or damaged."
+)]
+pub(super) struct SnapshotArgs {
+    /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Reports whether a request of this size would have fitted at that moment.
+    #[arg(long, value_name = "SIZE", value_parser = units::parse_bytes)]
+    fits: Option<u64>,
+    /// As JSON (schema 1).
+    #[arg(long, conflicts_with = "screenshot")]
+    json: bool,
+    /// As text, also on a terminal.
+    #[arg(long, conflicts_with_all = ["json", "screenshot"])]
+    text: bool,
+    #[command(flatten)]
+    screen: ScreenOptions<OfSnapshot>,
+}
+
+impl Subcommand for SnapshotArgs {
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        let file = &self.file;
+        let name = Foreign::new(file.to_string_lossy());
+        if let Some(shot) = &self.screen.shot.screenshot {
+            let shown = read_with_progress(file)?;
+            let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
+            return picture::of_snapshot(&shown, title, self.fits, &self.screen, shot);
+        }
+        if !self.json && !self.text && term::is_screen() {
+            let options = self.screen.options(self.screen.theme()?);
+            let shown = runtime()?.block_on(show(file, self.fits, options));
+            return Ok(exit_code(shown.with_context(|| format!("cannot read {name}"))?));
+        }
+        let account = read_with_progress(file)?;
+        let incomplete = ended(&account);
+        if let Some(why) = &incomplete {
+            output::message(format_args!("{name}: {why}"));
+        }
+        let write = if self.json { json } else { text };
+        output::print(&write(&account, self.fits))?;
+        Ok(u8::from(incomplete.is_some()))
+    }
+}
 
 /// Whether a request would fit.
 #[derive(Clone, Copy)]
@@ -42,6 +107,12 @@ pub fn whole(path: &Path, report: impl FnMut(Progress)) -> Result<Snapshot, Faul
     let mut snapshot = open(path, report)?;
     snapshot.complete(snapshot.histories());
     Ok(snapshot)
+}
+
+/// Reads a snapshot, with its history of events, and shows how much of the file is read.
+pub(super) fn read_with_progress(file: &Path) -> Result<Snapshot> {
+    let read = with_progress(file, |it| whole(file, it));
+    read.with_context(|| format!("cannot read {}", Foreign::new(file.to_string_lossy())))
 }
 
 /// Returns why a snapshot is not all that there should be, where that is so.

@@ -3,8 +3,16 @@
 /// The requests that it answers.
 pub mod desk;
 
+use super::{Invocation, Subcommand};
 use crate::{
-    facts::{event::Fact, remote::Request},
+    cli::runtime,
+    config::Watching,
+    facts::{
+        event::Fact,
+        remote::{REQUEST_MAX, Request},
+    },
+    jobs::recorder::file::header,
+    screen::hands::Hands,
     sources::{
         self, Sources,
         thinner::{STREAM_US, Thinner},
@@ -14,24 +22,72 @@ use crate::{
         stream::{Beat, Header, encode_answer, encode_beat, encode_header},
     },
 };
+use anyhow::Result;
+use clap::builder::FalseyValueParser;
 use desk::Desk;
 use std::{
     future::Future,
-    io::{self, Write},
+    io::{self, BufRead, Read, Write},
     pin::pin,
+    thread,
     time::Duration,
 };
 use tokio::{
     select,
-    sync::mpsc::{Receiver, error::TryRecvError},
+    sync::{
+        mpsc::{self, Receiver, error::TryRecvError},
+        oneshot,
+    },
     time::{MissedTickBehavior, interval},
 };
+
+/// The end of its help.
+const AFTER: &str = "Example:\n  ssh node01 gpuwatch stream | jq -c 'select(.type == \"memory\")'\n\n\
+    It ends when standard input ends or when no process reads its output, so it needs an open standard input: \
+    `ssh -n` gives it none. Each line of standard input is a request of `gpuwatch --hosts`: to signal a process, to \
+    start a probe or a trace in it, or to capture its call stacks. Of fast jobs, at most four samples a second pass for each device of a process.";
+
+/// Requests that may wait; a user sends fewer, and more are dropped.
+const QUEUE: usize = 64;
+
+/// How long a write to a reader that does not read may last after standard input has ended.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Time between two writes.
 const EVERY: Duration = Duration::from_millis(100);
 
 /// Most events between two writes.
 const BATCH: usize = 2048;
+
+/// The arguments of `gpuwatch stream`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
+pub(super) struct StreamArgs {
+    #[command(flatten)]
+    watching: Watching,
+    /// Take no requests from the reader: it can only watch.
+    #[arg(long, env = "GPUWATCH_READONLY", value_parser = FalseyValueParser::new())]
+    readonly: bool,
+}
+
+impl Subcommand for StreamArgs {
+    fn run(&self, invocation: &Invocation) -> Result<u8> {
+        gpuwatch_probe::socket::prepare();
+        runtime()?.block_on(async {
+            let mut sources = Sources::start(self.watching.sources().recorded());
+            let hands =
+                (!self.readonly).then(|| Hands::new(Some(sources.asks.clone()), Some(invocation.config.clone())));
+            let (sender, requests) = mpsc::channel(QUEUE);
+            let ended = input(sender)?;
+            let stop = async {
+                // An error means that the thread has ended, and with it standard input.
+                let _ = ended.await;
+            };
+            stream(&mut sources, header(None), Desk::new(hands), requests, io::stdout().lock(), stop).await
+        })?;
+        Ok(0)
+    }
+}
 
 /// Writes events as lines, and answers requests, until `stop` completes.
 ///
@@ -40,7 +96,7 @@ const BATCH: usize = 2048;
 ///
 /// # Errors
 /// Fails if no process reads any more.
-pub async fn stream(
+async fn stream(
     sources: &mut Sources,
     header: recording::Header,
     mut desk: Desk,
@@ -99,4 +155,48 @@ fn take(sources: &mut Sources, thinner: &mut Thinner, desk: &mut Desk, text: &mu
         }
     }
     true
+}
+
+/// Sends the requests on standard input; completes when that has ended.
+fn input(requests: mpsc::Sender<Request>) -> io::Result<oneshot::Receiver<()>> {
+    let (sender, ended) = oneshot::channel();
+    thread::Builder::new().name("input".into()).spawn(move || {
+        read(io::stdin().lock(), |request| {
+            let _ = requests.try_send(request);
+        });
+        if sender.send(()).is_ok() {
+            thread::sleep(GRACE);
+            // The program is still here: it is stuck in a write.
+            std::process::exit(0);
+        }
+    })?;
+    Ok(ended)
+}
+
+/// Reads lines to their end; skips those that are not requests, or are too long for one.
+fn read(mut input: impl BufRead, mut take: impl FnMut(Request)) {
+    let (mut line, mut is_rest) = (Vec::new(), false);
+    while let Ok(1..) = (&mut input).take(REQUEST_MAX as u64).read_until(b'\n', &mut line) {
+        let is_whole = line.ends_with(b"\n");
+        if is_whole && !is_rest {
+            Request::read(&line).into_iter().for_each(&mut take);
+        }
+        is_rest = !is_whole;
+        line.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_read_between_garbage_and_lines_without_end() {
+        let request = |id: u64| format!("{{\"id\":{id},\"type\":\"dance\"}}\n");
+        let long = format!("{}{}\n", "x".repeat(3 * REQUEST_MAX), request(7).trim_end());
+        let text = [&request(1), "\n", "garbage\n", &long, &request(2), "\u{0}\n", request(3).trim_end()].concat();
+        let mut read_ids = Vec::new();
+        read(text.as_bytes(), |it| read_ids.push(it.id));
+        assert_eq!(read_ids, [1, 2]);
+    }
 }

@@ -29,7 +29,7 @@ const CLOCK_ROOMS: [&str; 11] = [
     "screen::event_loop",
     "commands::live",
     "commands::cluster",
-    "commands::player",
+    "commands::replay",
     "commands::snapshot",
     "commands::demo",
     "commands::once",

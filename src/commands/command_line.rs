@@ -1,6 +1,7 @@
-//! Flags over environment over the config file over defaults: the file's value replaces a flag's default.
+//! The command line: flags over environment over the config file over defaults; the file's value replaces a flag's
+//! default.
 
-use super::{arguments::Cli, flags::Live};
+use super::{Command as Subcommands, ConfigUse, Subcommand, watch::WatchArgs};
 use crate::{
     config::{
         Fault, Setting, Settings,
@@ -10,22 +11,62 @@ use crate::{
     screen::theme,
 };
 use clap::{
-    Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, Error, FromArgMatches,
+    Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, Error, FromArgMatches, Parser,
     builder::{FalseyValueParser, StyledStr},
     error::ErrorKind,
     parser::ValueSource,
 };
 use std::ffi::OsString;
 
+const EXAMPLE: &str = "Example:
+  gpuwatch run -- python train.py    in one terminal
+  gpuwatch                           in another, at any time
+
+Without a command: the live view of all devices and probed jobs.";
+
+/// Answers to questions of new users.
+const ANSWERS: &str = "\
+Jobs that run already: gpuwatch lists them with the driver's figures alone (bytes on each device, user, command). \
+`gpuwatch attach PID` starts the probe in a running PyTorch job. A job that begins with its probe, by `gpuwatch run` or from \
+a shell after `eval \"$(gpuwatch env)\"`, can be watched from its first step on.
+
+Several machines: `gpuwatch --hosts node[01-16]` shows them through ssh, and `gpuwatch once --hosts node[01-16]` prints their \
+state; nothing listens on the network for that. `gpuwatch --prometheus URL` shows what Prometheus knows of thousands of ranks \
+from `gpuwatch serve`. For one run \
+over all nodes: `eval \"$(gpuwatch env)\"`, then `srun gpuwatch run -- python train.py`. Each task records for itself; \
+copy the files into one directory, and `gpuwatch replay`, `check` and `report` open it as one run. The machines' clocks \
+have to agree.
+
+For a team: gpuwatch is one file that contains the probe and depends on glibc alone. Build it on the oldest system that \
+it runs on, and copy it to a shared directory. `gpuwatch doctor` says what is missing on a machine.";
+
+/// Shows, live and per training step, where a GPU's memory goes.
+#[derive(Debug, Parser)]
+#[command(name = "gpuwatch", version, long_version = env!("GPUWATCH_VERSION"), args_conflicts_with_subcommands = true)]
+#[command(after_help = EXAMPLE, after_long_help = format!("{EXAMPLE}\n\n{ANSWERS}"))]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Option<Subcommands>,
+    #[command(flatten)]
+    pub(super) watch: WatchArgs,
+}
+
+impl Cli {
+    /// Returns the selected subcommand; without one, the live view.
+    pub(super) fn subcommand(&self) -> &dyn Subcommand {
+        self.command.as_ref().map_or(&self.watch, Subcommands::subcommand)
+    }
+}
+
 /// Returns the command line, with the user's policy or the error in the file.
 pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
     let words: Vec<OsString> = words.into_iter().collect();
     let (described, matches) = asked(&words)?;
     let cli = Cli::from_arg_matches(&matches)?;
-    if !cli.uses_config() {
+    if cli.subcommand().config_use() == ConfigUse::Unused {
         return Ok((cli, Ok(Policy::default())));
     }
-    let settings = match cli.live.config.read().and_then(checked) {
+    let settings = match cli.watch.config.read().and_then(checked) {
         Ok(settings) => settings,
         Err(fault) => return Ok((cli, Err(fault))),
     };
@@ -64,7 +105,7 @@ pub(super) fn command() -> Command {
 
 /// Returns the command line of the live view alone, to which the name of a command is a foreign one.
 fn view() -> Command {
-    switches(Live::augment_args(Command::new("gpuwatch"))).allow_external_subcommands(true)
+    switches(WatchArgs::augment_args(Command::new("gpuwatch"))).allow_external_subcommands(true)
 }
 
 /// Lets switches also be switched off, as in `--bell=false`.
@@ -171,7 +212,6 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::arguments::Command as Asked;
     use std::fs;
 
     /// Long flags that no file can set, and why.
@@ -274,7 +314,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (empty, full) = (dir.path().join("empty.toml"), dir.path().join("full.toml"));
         fs::write(&empty, "").unwrap();
-        let text = crate::cli::generate::config(&command());
+        let text = crate::commands::generate::config(&command());
         let written: String = text
             .lines()
             .map(|it| {
@@ -304,23 +344,21 @@ mod tests {
                           on-alert = 'sh'\non-alert-arg = ['-c', 'true']\n[recordings]\nkeep = 7\n",
         )
         .unwrap();
-        let live = parsed(&file, &["gpuwatch"]).0.live;
+        let args = parsed(&file, &["gpuwatch"]).0.watch;
         assert_eq!(
-            (live.screen.theme.as_str(), live.screen.readonly, live.bell, live.notify),
+            (args.screen.theme.as_str(), args.screen.readonly, args.bell, args.notify),
             ("paper", true, true, false)
         );
-        assert_eq!(live.watching.interval, std::time::Duration::from_secs(2));
-        assert_eq!(live.on_alert.on_alert_arg, words(&["-c", "true"]));
+        assert_eq!(args.watching.interval, std::time::Duration::from_secs(2));
+        assert_eq!(args.on_alert.on_alert_arg, words(&["-c", "true"]));
         let mut all = words(&["gpuwatch", "--theme", "dusk", "--bell=false", "--interval=1s", "--on-alert", "true"]);
         all.push(format!("--config={}", file.display()).into());
-        let live = parse(all).unwrap().0.live;
-        assert_eq!((live.screen.theme.as_str(), live.screen.readonly, live.bell), ("dusk", true, false));
-        assert_eq!(live.watching.interval, std::time::Duration::from_secs(1));
-        assert_eq!(live.on_alert.on_alert_arg, words(&[]), "they are another program's");
-        let Some(Asked::Run { keep, .. }) = parsed(&file, &["gpuwatch", "run", "x"]).0.command else {
-            panic!("no run")
-        };
-        assert_eq!((keep.keep, keep.keep_bytes), (7, 4 << 30));
+        let args = parse(all).unwrap().0.watch;
+        assert_eq!((args.screen.theme.as_str(), args.screen.readonly, args.bell), ("dusk", true, false));
+        assert_eq!(args.watching.interval, std::time::Duration::from_secs(1));
+        assert_eq!(args.on_alert.on_alert_arg, words(&[]), "they are another program's");
+        let Some(Subcommands::Run(run)) = parsed(&file, &["gpuwatch", "run", "x"]).0.command else { panic!("no run") };
+        assert_eq!((run.keep.keep, run.keep.keep_bytes), (7, 4 << 30));
     }
 
     #[test]

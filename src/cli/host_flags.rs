@@ -1,28 +1,24 @@
-//! Flags that name other machines.
+//! Flags that name other hosts, or a store of their figures.
 
 use crate::{
-    commands::once::{self, Form},
-    config::{self, Watching},
     hosts::{
-        link::Links,
         list,
         plan::{self, Plan},
         prometheus::{Store, query::Matcher},
         transport::Transport,
     },
     net::token::Token,
-    sources::Sources,
     storage::input,
 };
 use anyhow::{Context, Result};
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf};
 
 /// Most bytes of a list of machines: each of the most that it may name takes less than a thousand.
 const HOSTS_FILE_MAX: u64 = 4 << 20;
 
-/// Which machines to reach, and how.
+/// Which hosts to reach, and how.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Reach {
+pub(crate) struct HostFlags {
     /// Other machines, as in `node[01-16],login`: gpuwatch there streams through ssh.
     #[arg(long, value_name = "LIST")]
     hosts: Vec<String>,
@@ -45,22 +41,22 @@ pub(super) struct Reach {
 
 /// Which store of figures to ask.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Fleet {
+pub(crate) struct PrometheusFlags {
     /// Ask Prometheus, or what has its API, for all ranks whose figures `gpuwatch serve` exports, as in
     /// `http://127.0.0.1:9090`.
     #[arg(long, value_name = "URL", conflicts_with_all = ["hosts", "hosts_file", "slurm", "transport", "push"])]
     prometheus: Option<Store>,
     /// Only ranks with this label, as in `scheduler_job=4242`; repeatable.
     #[arg(long = "match", value_name = "LABEL=VALUE", requires = "prometheus")]
-    pub(super) matchers: Vec<Matcher>,
+    pub(crate) matchers: Vec<Matcher>,
     /// The file with the bearer token in its first line; by default the variable `GPUWATCH_PROMETHEUS_TOKEN`.
     #[arg(long, value_name = "FILE", requires = "prometheus")]
     prometheus_token: Option<PathBuf>,
 }
 
-impl Fleet {
+impl PrometheusFlags {
     /// Returns the store with its token; `None` if no flag names any.
-    pub(super) fn store(&self) -> Result<Option<Store>> {
+    pub(crate) fn store(&self) -> Result<Option<Store>> {
         let Some(store) = self.prometheus.clone() else { return Ok(None) };
         let token = match &self.prometheus_token {
             Some(path) => Some(Token::read(path)?),
@@ -73,17 +69,9 @@ impl Fleet {
 /// The variable with a token. No flag takes it, because every user of the machine sees a process's arguments.
 const TOKEN: &str = "GPUWATCH_PROMETHEUS_TOKEN";
 
-/// How long to wait for other machines.
-#[derive(Clone, Copy, Debug, clap::Args)]
-pub(super) struct Patience {
-    /// How long to wait for other machines.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = config::duration)]
-    pub(super) wait: Duration,
-}
-
-impl Reach {
-    /// Returns the machines; `None` if no flag names any.
-    pub(super) fn plan(&self) -> Result<Option<Plan>> {
+impl HostFlags {
+    /// Returns the hosts and how to reach them; `None` if no flag names any.
+    pub(crate) fn plan(&self) -> Result<Option<Plan>> {
         let mut lists = self.hosts.clone();
         if let Some(path) = &self.hosts_file {
             let text =
@@ -100,43 +88,4 @@ impl Reach {
         let transport = self.transport.clone().unwrap_or_default();
         Ok(Some(Plan { hosts, transport, program: self.remote_program.clone(), push: self.push }))
     }
-}
-
-/// Other machines, reached by links or known to a store.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct Others {
-    #[command(flatten)]
-    reach: Reach,
-    #[command(flatten)]
-    fleet: Fleet,
-    #[command(flatten)]
-    patience: Patience,
-}
-
-/// Whose processes are counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(super) enum By {
-    User,
-}
-
-/// Prints the state of this machine, or of others, once.
-pub(super) fn once(others: &Others, watching: &Watching, json: bool, by: Option<By>) -> Result<u8> {
-    let form = match by {
-        Some(By::User) => Form::Users,
-        None if json => Form::Json,
-        None => Form::Text,
-    };
-    let Others { reach, fleet, patience } = others;
-    let (plan, store) = (reach.plan()?, fleet.store()?);
-    super::runtime()?.block_on(async {
-        if let Some(store) = store {
-            return once::fleet::print(&store, &fleet.matchers, json).await;
-        }
-        let Some(plan) = plan else {
-            let mut sources = Sources::start(watching.sources().in_detail());
-            return once::print(&mut sources.events, 0, form).await;
-        };
-        once::hosts::print(&mut Links::start(&plan), &plan.hosts, patience.wait, json).await
-    })?;
-    Ok(0)
 }

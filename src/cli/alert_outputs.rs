@@ -1,12 +1,15 @@
 //! How alerts reach a person besides the picture.
 
 use crate::{
-    facts::units::counted,
+    facts::{text::Foreign, units::counted},
     model::{alerts::Message, findings::Findings, session::Session},
     screen::term::Screen,
-    storage::sink::delivery::Delivery,
+    storage::{output, sink::delivery::Delivery},
 };
-use std::io;
+use std::{io, time::Duration};
+
+/// How long an alert program may still run after the view is closed.
+const HOOK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Notifications of one moment; of more, the view sends their number.
 const NOTIFIED: usize = 4;
@@ -51,5 +54,12 @@ impl AlertOutputs {
             screen.notify(&format!("and {} more", counted((news.len() - NOTIFIED) as u64, "alert")))?;
         }
         Ok(())
+    }
+
+    /// Waits for the alert program, and prints its problems.
+    pub(crate) fn finish(self) {
+        if let Some(complaint) = self.delivery.finish(HOOK_PATIENCE) {
+            output::message(format_args!("{}", Foreign::new(complaint)));
+        }
     }
 }

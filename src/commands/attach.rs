@@ -1,5 +1,6 @@
-//! `gpuwatch attach` and `gpuwatch detach`: for each process, and what they come to together.
+//! `gpuwatch attach`: starts the probe in running jobs, and records them.
 
+use super::{Invocation, Subcommand};
 use crate::{
     config::{self, Asking, Driver, Keep, Naming, OnAlert, Recording, Summary, When},
     facts::text::Foreign,
@@ -21,8 +22,8 @@ use std::{env, path::PathBuf, sync::Arc, thread, time::Duration};
 const REFUSED: u8 = 2;
 const PENDING: u8 = 3;
 
-/// The help's end.
-pub(super) const AFTER: &str = "Example:
+/// The end of its help.
+const AFTER: &str = "Example:
   gpuwatch attach 4102
 
 The main thread of the job is paused for less than a millisecond as a rule; gpuwatch prints for how long. A thread that does \
@@ -36,14 +37,15 @@ Exit code 0 once the probe runs, 2 if a process is left as it is (one sentence s
 the probe starts when its main thread returns to Python.";
 
 /// Keeps Ctrl-Z from suspending this process while it holds the main thread of a job.
-fn stay_awake() {
+pub(super) fn stay_awake() {
     // Without it, only that protection is missing.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGTSTP, Arc::default());
 }
 
-/// What `gpuwatch attach` takes.
+/// The arguments of `gpuwatch attach`.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Asked {
+#[command(after_help = AFTER)]
+pub(super) struct AttachArgs {
     /// The processes: PyTorch jobs that use a GPU.
     #[arg(value_name = "PID", required_unless_present = "all", value_parser = clap::value_parser!(u32).range(1..))]
     pids: Vec<u32>,
@@ -76,27 +78,27 @@ pub(super) struct Asked {
     confined: Option<Confined>,
 }
 
-/// What `gpuwatch detach` takes.
-#[derive(Clone, Debug, clap::Args)]
-pub(super) struct Ended {
-    /// The processes.
-    #[arg(value_name = "PID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
-    pids: Vec<u32>,
-    #[command(flatten)]
-    waiting: Waiting,
-}
-
 #[derive(Clone, Copy, Debug, clap::Args)]
-struct Waiting {
+pub(super) struct Waiting {
     /// How long to wait for the main thread to return to Python.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = config::duration)]
-    wait: Duration,
+    pub(super) wait: Duration,
+}
+
+impl Subcommand for AttachArgs {
+    fn failure_code(&self) -> u8 {
+        2
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<u8> {
+        attach(self, &invocation.policy)
+    }
 }
 
 /// Attaches, records, and prints what came of it.
-pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
-    if let Some(job) = asked.recorder.clone() {
-        return record(&job, *asked, policy);
+fn attach(asked: &AttachArgs, policy: &Policy) -> Result<u8> {
+    if let Some(job) = &asked.recorder {
+        return record(job, asked.clone(), policy.clone());
     }
     if let (Some(subject), [pid]) = (asked.confined, &asked.pids[..]) {
         attach::reach_confined(*pid, subject)?;
@@ -142,7 +144,7 @@ pub(super) fn attach(asked: Box<Asked>, policy: Policy) -> Result<u8> {
 }
 
 /// Records a job whose probes were started.
-fn record(job: &AttachedJob, asked: Asked, policy: Policy) -> Result<u8> {
+fn record(job: &AttachedJob, asked: AttachArgs, policy: Policy) -> Result<u8> {
     let recording = Recording { naming: asked.naming, summary: Summary::Never, ..Recording::default() };
     let plan = RecordingPlan::new(&job.run, asked.keep, recording);
     let delivery = Delivery::new(asked.on_alert.hook().ok().flatten(), None);
@@ -150,14 +152,7 @@ fn record(job: &AttachedJob, asked: Asked, policy: Policy) -> Result<u8> {
     detached::record(job, &plan, delivery, policy, watching)
 }
 
-/// Detaches, and prints what came of it.
-pub(super) fn detach(asked: &Ended) -> Result<u8> {
-    stay_awake();
-    let options = options(asked.waiting);
-    report(&each(&asked.pids, |pid| attach::detach(pid, &options)), "the probe has ended")
-}
-
-fn options(waiting: Waiting) -> Options {
+pub(super) fn options(waiting: Waiting) -> Options {
     let directory = env::var_os("GPUWATCH_SOCKET_DIR").filter(|it| !it.is_empty()).map(PathBuf::from);
     Options { wait: waiting.wait, directory, run: None }
 }
@@ -180,7 +175,7 @@ fn planned(pids: &[u32], no_record: bool) -> Result<u8> {
 }
 
 /// Acts on each process at once: ranks answer together when a collective returns.
-fn each(pids: &[u32], act: impl Fn(u32) -> Outcome + Sync) -> Vec<(u32, Outcome)> {
+pub(super) fn each(pids: &[u32], act: impl Fn(u32) -> Outcome + Sync) -> Vec<(u32, Outcome)> {
     if let [pid] = pids {
         return vec![(*pid, act(*pid))];
     }
@@ -193,7 +188,7 @@ fn each(pids: &[u32], act: impl Fn(u32) -> Outcome + Sync) -> Vec<(u32, Outcome)
 }
 
 /// Prints what came of it; returns the exit code.
-fn report(outcomes: &[(u32, Outcome)], done: &str) -> Result<u8> {
+pub(super) fn report(outcomes: &[(u32, Outcome)], done: &str) -> Result<u8> {
     let mut codes = Vec::new();
     for (pid, outcome) in outcomes {
         codes.push(match outcome {

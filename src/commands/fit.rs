@@ -1,5 +1,6 @@
 //! `gpuwatch fit`: its flags, and the answer written, with what is done shown on a terminal meanwhile.
 
+use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     facts::text::Foreign,
     jobs::{
@@ -17,8 +18,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What its help ends with.
-pub(super) const HELP: &str = "Examples:\n  gpuwatch fit --gpu \"RTX 4090\" -- python train.py --batch 16\n  gpuwatch fit --gpu 24GB --vary \
+/// The end of its help.
+const HELP: &str = "Examples:\n  gpuwatch fit --gpu \"RTX 4090\" -- python train.py --batch 16\n  gpuwatch fit --gpu 24GB --vary \
      batch=8..64:8 -- python train.py --batch {batch}\n\nThe job runs for some optimizer steps with its own PyTorch on a \
      simulated GPU: its allocations are real, its numbers are not computed. What lies outside the allocator is estimated, so \
      the answer is an interval.\n\nWith several --gpu the job has to fit on each of them.";
@@ -26,9 +27,10 @@ pub(super) const HELP: &str = "Examples:\n  gpuwatch fit --gpu \"RTX 4090\" -- p
 /// The bytes of a table that are read at most.
 const LARGEST: u64 = 4 << 20;
 
-/// What `gpuwatch fit` asks.
+/// The arguments of `gpuwatch fit`.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Asked {
+#[command(after_help = HELP)]
+pub(super) struct FitArgs {
     /// The GPU to fit on: a name, the GB that it is sold with as in 24GB, a capacity as in 22.5GiB, or several alike as
     /// in 2xA100-80GB; may be given several times [default: every known card].
     #[arg(long = "gpu", value_name = "GPU", value_parser = Device::parse)]
@@ -58,9 +60,30 @@ pub(super) struct Asked {
     /// The job and its arguments.
     #[arg(required_unless_present = "calibrate", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
+    /// As JSON (schema 1).
+    #[arg(long)]
+    json: bool,
 }
 
-impl Asked {
+impl Subcommand for FitArgs {
+    fn config_use(&self) -> ConfigUse {
+        ConfigUse::Unused
+    }
+
+    fn failure_code(&self) -> u8 {
+        2
+    }
+
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        stop::pass_on()?;
+        match &self.calibrate {
+            Some(out) => calibrate(out, &self.command).map(|()| 0),
+            None => fit(&self.clone().question(), self.json),
+        }
+    }
+}
+
+impl FitArgs {
     fn question(self) -> Question {
         let Self { devices, steps, time_limit: seconds, vary, tables, output, command, .. } = self;
         Question { devices, steps, seconds, vary, tables, command, recording: output }
@@ -70,15 +93,6 @@ impl Asked {
 /// Reads a table.
 fn table(path: &str) -> Result<Table, String> {
     Table::parse(&input::small_text(Path::new(path), LARGEST).map_err(|e| e.to_string())?)
-}
-
-/// Answers a question, or measures this machine's GPU.
-pub(super) fn run(asked: Asked, json: bool) -> Result<u8> {
-    stop::pass_on()?;
-    match asked.calibrate.clone() {
-        Some(out) => calibrate(&out, &asked.command).map(|()| 0),
-        None => fit(&asked.question(), json),
-    }
 }
 
 fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
@@ -93,10 +107,10 @@ fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
 
 fn fit(question: &Question, json: bool) -> Result<u8> {
     let is_shown = io::stderr().is_terminal();
-    let show = |words: &str| {
-        let words = Foreign::new(words.to_owned());
+    let show = |text: &str| {
+        let text = Foreign::new(text.to_owned());
         // Without stderr there is no place left for a message.
-        let _ = if is_shown { write!(io::stderr(), "\r\x1b[K{words}") } else { writeln!(io::stderr(), "{words}") };
+        let _ = if is_shown { write!(io::stderr(), "\r\x1b[K{text}") } else { writeln!(io::stderr(), "{text}") };
     };
     let answer = fit::answer(question, |it| show(&format!("{it} …")));
     if is_shown {

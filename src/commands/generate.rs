@@ -1,8 +1,8 @@
-//! Generates the commented config, completions and the manual.
+//! `gpuwatch generate`: the commented config, completions and the manual.
 
 use super::{
-    flags::Generated,
-    settings::{self, find},
+    ConfigUse, Invocation, Subcommand,
+    command_line::{self, find},
 };
 use crate::{
     config::keys::{KEYS, Kind, LISTS, SECTIONS},
@@ -15,13 +15,55 @@ use std::{
     fmt::Write as _,
     fs,
     io::{self, Write as _},
+    path::PathBuf,
 };
 
 /// The width of comments.
 const WIDTH: usize = 100;
 
-pub(super) fn generate(what: &Generated) -> Result<()> {
-    let mut command = settings::command();
+/// The arguments of `gpuwatch generate`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  gpuwatch generate config > ~/.config/gpuwatch/config.toml\n  gpuwatch generate \
+                            completions bash > ~/.local/share/bash-completion/completions/gpuwatch\n  gpuwatch generate \
+                            man ~/.local/share/man/man1")]
+pub(super) struct GenerateArgs {
+    /// What to print.
+    #[command(subcommand)]
+    what: Generated,
+}
+
+/// What can be generated.
+#[derive(Debug, clap::Subcommand)]
+enum Generated {
+    /// The config with every key, each at its default and commented out.
+    Config,
+    /// Completions for a shell.
+    Completions {
+        /// The shell to complete for.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// The manual's page; with a directory, a page for each command in it.
+    Man {
+        /// The directory to write the pages into.
+        #[arg(value_name = "DIR")]
+        directory: Option<PathBuf>,
+    },
+}
+
+impl Subcommand for GenerateArgs {
+    fn config_use(&self) -> ConfigUse {
+        ConfigUse::Unused
+    }
+
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        generate(&self.what)?;
+        Ok(0)
+    }
+}
+
+fn generate(what: &Generated) -> Result<()> {
+    let mut command = command_line::command();
     match what {
         Generated::Config => output::print(&config(&command))?,
         Generated::Completions { shell } => {
@@ -46,7 +88,7 @@ pub(super) fn generate(what: &Generated) -> Result<()> {
                 let text = page(it.display_name(name.clone()))?;
                 fs::write(directory.join(format!("{name}.1")), text).with_context(within)?;
             }
-            fs::write(directory.join("gpuwatch.1"), page(settings::command())?).with_context(within)?;
+            fs::write(directory.join("gpuwatch.1"), page(command_line::command())?).with_context(within)?;
         }
     }
     Ok(())

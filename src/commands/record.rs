@@ -1,17 +1,18 @@
-//! `gpuwatch record`, and the new file and header that every recording needs.
+//! `gpuwatch record`: records what is already running, on this host into a file, of other hosts into a directory.
 
-/// Recordings of other machines.
-pub(super) mod nodes;
-
+use super::{Invocation, Subcommand};
 use crate::{
+    cli::{host_flags::HostFlags, runtime},
     config::{Asking, Keep, Watching, When},
     facts::{
         event::{Event, Fact},
         text::Foreign,
+        units::counted,
     },
+    hosts::{link::Links, plan::Plan},
     jobs::{
         launch::sys,
-        recorder::file::{create_in_store, start, writer},
+        recorder::file::{create_in_store, header, start, writer},
     },
     model::{alerts::Policy, session::Session},
     screen::signal,
@@ -21,6 +22,7 @@ use crate::{
         sink::{
             delivery::Delivery,
             follow::{PENDING, follow},
+            nodes::Nodes,
         },
     },
 };
@@ -28,21 +30,50 @@ use anyhow::{Context, Result, bail};
 use signal_hook::iterator::Signals;
 use std::{
     io::{self, IsTerminal},
-    path::PathBuf,
+    path::{Path, PathBuf},
     thread,
     time::Duration,
 };
+use tokio::{pin, select};
 
 /// How long a disk may take for the end of a recording when a signal asks for it.
 const END_WITHIN: Duration = Duration::from_millis(500);
 
-pub(super) fn record(
+/// The arguments of `gpuwatch record`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  gpuwatch record -o night.jsonl.zst\n  gpuwatch record --hosts \
+                            'node[01-16]' -o night\n  zstdcat night.jsonl.zst | jq .\n\nOf other machines, gpuwatch \
+                            makes a directory with a recording of each: `gpuwatch check night` judges them together.")]
+pub(super) struct RecordArgs {
+    /// The file to make (- is standard output); by default a new one among the recordings that `run` makes. Of
+    /// other machines: the directory to make.
+    #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    watching: &Watching,
-    bounds: &Keep,
-    policy: &Policy,
+    #[command(flatten)]
+    hosts: HostFlags,
+    #[command(flatten)]
+    watching: Watching,
+    #[command(flatten)]
     asking: Asking,
-) -> Result<u8> {
+    #[command(flatten)]
+    keep: Keep,
+}
+
+impl Subcommand for RecordArgs {
+    fn answers(&self) -> bool {
+        self.output.as_deref().is_some_and(output::is_stdout)
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<u8> {
+        match self.hosts.plan()? {
+            Some(plan) => record_hosts(&plan, self.output.as_deref()),
+            None => record(self.output.clone(), &self.watching, &self.keep, &invocation.policy, self.asking),
+        }
+    }
+}
+
+/// Records this host until a signal.
+fn record(output: Option<PathBuf>, watching: &Watching, bounds: &Keep, policy: &Policy, asking: Asking) -> Result<u8> {
     let (path, file) = match output {
         Some(path) => {
             if output::is_stdout(&path) && io::stdout().is_terminal() {
@@ -63,7 +94,7 @@ pub(super) fn record(
     let stopped = stopped(signals);
     gpuwatch_probe::socket::prepare();
     let mut is_stopped = false;
-    super::runtime()?.block_on(async {
+    runtime()?.block_on(async {
         let mut sources =
             Sources::start(sources::Options { no_arguments: bounds.no_arguments, ..watching.sources().recorded() });
         let stop = async {
@@ -110,4 +141,39 @@ async fn stopped(mut signals: Signals) {
     if stopped.await.is_err() {
         std::future::pending::<()>().await;
     }
+}
+
+/// Records other hosts into a directory, until a signal.
+fn record_hosts(plan: &Plan, output: Option<&Path>) -> Result<u8> {
+    let Some(directory) = output.filter(|it| !output::is_stdout(it)) else {
+        bail!("several machines are recorded into a directory: name it with `-o DIR`");
+    };
+    let signals = signals()?;
+    let mut recordings = Nodes::create(directory, &plan.hosts, header(None))?;
+    let (count, shown) = (counted(plan.hosts.len() as u64, "machine"), Foreign::new(directory.to_string_lossy()));
+    output::message(format_args!("recording {count} to {shown} until Ctrl-C"));
+    runtime()?.block_on(async {
+        let mut links = Links::start(plan);
+        let stop = stopped(signals);
+        pin!(stop);
+        loop {
+            select! {
+                biased;
+                () = &mut stop => return,
+                Some(news) = links.news.recv() => recordings.take(news),
+            }
+            for it in recordings.words() {
+                report(&it);
+            }
+        }
+    });
+    let (is_whole, words) = recordings.finish(sources::now());
+    for it in words {
+        report(&it);
+    }
+    Ok(u8::from(!is_whole))
+}
+
+fn report(words: &str) {
+    output::message(format_args!("{}", Foreign::new(words)));
 }

@@ -1,25 +1,43 @@
 //! `gpuwatch replay`: the same screen as the live view's, fed from recordings.
 
-/// The recordings of several machines.
-pub mod nodes;
+/// The recordings of several hosts.
+pub mod hosts;
 
+use super::{Invocation, Subcommand};
 use crate::{
+    cli::{
+        inputs, picture, runtime,
+        screen_flags::{OverviewOptions, READONLY, exit_code},
+    },
+    config,
+    facts::{
+        text::{Foreign, command},
+        units::counted,
+    },
     model::{alerts::Policy, session::Session},
     screen::{
         effects::{Effects, Options},
         event_loop::{self, End, FASTEST, FRAME_AT_LEAST, View},
-        term::Screen,
+        term::{self, Screen},
+        theme::Choice,
         ui::{Request, Source, Ui},
         view::{self, Drawn},
     },
-    storage::replay::{
-        Progress, Replay, cache,
-        glimpse::{LONG, glimpse},
-        recording_set::RecordingSet,
+    storage::{
+        nodes::Node,
+        output,
+        replay::{
+            Progress, Replay, cache,
+            glimpse::{LONG, glimpse},
+            nodes::Recorded,
+            recording_set::RecordingSet,
+            together::Together,
+        },
     },
 };
+use anyhow::{Result, bail};
 use crossterm::event::Event as Input;
-use std::{io, thread, time::Duration};
+use std::{fmt::Write as _, io, path::PathBuf, thread, time::Duration};
 use tokio::{
     sync::mpsc::{Receiver, Sender, channel},
     time::Instant,
@@ -27,6 +45,103 @@ use tokio::{
 
 /// The longest time that one picture may advance by: where folding is slower than playing, the playing slows down.
 const TICK_MAX: Duration = Duration::from_millis(200);
+
+/// Most bytes of a path that are shown.
+const PATH_MAX: usize = 4096;
+
+/// The arguments of `gpuwatch replay`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  gpuwatch replay last\n  gpuwatch replay 3\n  gpuwatch replay night\n  gpuwatch \
+                            replay ./night.jsonl.zst\n\nWithout a file: the newest recording of `gpuwatch run`. A \
+                            short name is `last`, a number that `gpuwatch recordings` lists, the name that `run \
+                            --name` gave, the name of its file, or the beginning of one name. A file of that name in \
+                            the current folder comes first. Several files must be of one run; of a directory, the \
+                            newest run is taken. A directory that `record --hosts` has made is shown on the screen of many machines; without \
+                            a terminal, the command that opens each machine is printed.")]
+pub(super) struct ReplayArgs {
+    /// Recordings of one run, by path or short name, or one directory of recordings.
+    #[arg(value_name = "FILE|DIR")]
+    files: Vec<PathBuf>,
+    #[command(flatten)]
+    screen: OverviewOptions,
+}
+
+impl Subcommand for ReplayArgs {
+    fn answers(&self) -> bool {
+        false
+    }
+
+    fn run(&self, invocation: &Invocation) -> Result<u8> {
+        let (screen, config, policy) = (&self.screen, &invocation.config, invocation.policy.clone());
+        let theme = screen.theme()?;
+        if let Some(recorded) = inputs::recordings_of_hosts(&self.files)? {
+            return replay_hosts(recorded, screen, config, policy);
+        }
+        let found = inputs::recordings(&self.files)?;
+        found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
+        if let Some(file) = &screen.shot.screenshot {
+            let replay = Replay::load(found.recordings, None, |_, _| {});
+            let progress = Progress::At(replay.position());
+            return picture::of_session(replay.shown(), &policy, Some(&progress), screen, file);
+        }
+        if !term::is_screen() {
+            bail!(
+                "a replay needs a terminal (stdin, stdout and TERM); `zstdcat FILE | jq .` reads a recording without one"
+            );
+        }
+        let options = options(screen, config, theme);
+        runtime()?.block_on(async { Ok(exit_code(play(found.recordings, options, policy).await?)) })
+    }
+}
+
+/// Shows the recordings of several hosts; without a suitable terminal, prints the command that opens each.
+fn replay_hosts(recorded: Recorded, screen: &OverviewOptions, config: &config::File, policy: Policy) -> Result<u8> {
+    let theme = screen.theme()?;
+    if let Some(file) = &screen.shot.screenshot {
+        let mut together = Together::load(recorded, None, |_| {});
+        let progress = Progress::At(together.position(None));
+        return picture::of_cluster(together.cluster(), &policy, Some(&progress), screen, file);
+    }
+    if !term::is_screen() {
+        output::print(&list(&recorded))?;
+        return Ok(0);
+    }
+    recorded.notes.iter().for_each(|it| output::message(format_args!("{}", Foreign::new(it.as_str()))));
+    let options = options(screen, config, theme);
+    runtime()?.block_on(async { Ok(exit_code(hosts::play(recorded, options, policy).await?)) })
+}
+
+/// Returns the permissions of a view of recordings, and its initial appearance.
+fn options(screen: &OverviewOptions, config: &config::File, theme: Choice) -> Options {
+    let no_signals = Some("these processes belong to a recording: no signals are sent to them");
+    let config = if screen.readonly { Err(READONLY) } else { Ok(config.clone()) };
+    Options { preset: screen.preset, no_signals, config, ..screen.options(theme) }
+}
+
+/// Returns a line for each host, with the command that opens its recordings.
+fn list(recorded: &Recorded) -> String {
+    let nodes = &recorded.index.nodes;
+    let mut out = format!("recordings of {}:\n", counted(nodes.len() as u64, "machine"));
+    let width = nodes.iter().map(|it| it.host.to_string().chars().count()).max().unwrap_or(0);
+    for it in nodes {
+        let _ = writeln!(out, "  {:<width$}  {}", it.host, opened(it));
+    }
+    for it in &recorded.notes {
+        let _ = writeln!(out, "note: {}", Foreign::new(it.as_str()));
+    }
+    out
+}
+
+/// Returns the command that opens a machine's recordings, or why it has no recording.
+fn opened(node: &Node) -> String {
+    if node.files.is_empty() {
+        let link = node.link();
+        let why = link.why().map_or_else(String::new, |why| format!(": {why}"));
+        return format!("{}{why}", link.name());
+    }
+    let paths: Vec<_> = node.files.iter().map(|it| it.path.to_string_lossy()).collect();
+    command(["gpuwatch", "replay"].into_iter().chain(paths.iter().map(|it| &**it)), PATH_MAX)
+}
 
 /// A message of the reading thread.
 enum Loading {

@@ -1,0 +1,75 @@
+//! The recordings and snapshots that a user names.
+
+use super::with_progress;
+use crate::{
+    facts::text::Foreign,
+    storage::{
+        nodes, output,
+        pickle::{self, Reading},
+        replay::{
+            find::{self, Found},
+            nodes::Recorded,
+            short_name,
+        },
+        sink::store::Store,
+    },
+};
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+/// Returns where `gpuwatch run` keeps its recordings.
+pub(crate) fn store() -> Result<PathBuf> {
+    Ok(Store::user().context("there is no home directory for recordings: name a file or a directory")?.directory)
+}
+
+/// Opens a directory with the recordings of several machines, if that is what is named.
+pub(crate) fn recordings_of_hosts(files: &[PathBuf]) -> Result<Option<Recorded>> {
+    match files {
+        [directory] if nodes::is_one(directory) => Recorded::open(directory).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// Opens recordings by their paths or their short names; without any, and as `last` alone, the newest run's.
+pub(crate) fn recordings(files: &[PathBuf]) -> Result<Found> {
+    let is_newest = match files {
+        [] => true,
+        [name] => short_name::is_last(name),
+        _ => false,
+    };
+    if is_newest {
+        let store = store()?;
+        if !store.is_dir() {
+            let shown = Foreign::new(store.to_string_lossy());
+            bail!("there is no recording yet in {shown}: `gpuwatch run -- CMD` records a job");
+        }
+        return find::find(&[store]);
+    }
+    let paths = files.iter().map(|it| recording(it)).collect::<Result<Vec<_>>>()?;
+    let mut found = find::find(&paths)?;
+    let short = files.iter().zip(&paths).filter(|(name, path)| name != path);
+    found.notes.extend(short.map(|(name, path)| {
+        let [name, path] = [name, path].map(|it| Foreign::new(it.to_string_lossy()));
+        format!("{name} is {path}")
+    }));
+    Ok(found)
+}
+
+/// Returns the path of a recording by its short name; a path is returned as it is.
+pub(crate) fn recording(named: &Path) -> Result<PathBuf> {
+    match store() {
+        Ok(store) => short_name::resolve(&store, named),
+        Err(_) => Ok(named.to_owned()),
+    }
+}
+
+/// Reads a snapshot, and reports if it ends early.
+pub(crate) fn snapshot(file: &Path) -> Result<Reading> {
+    let name = Foreign::new(file.to_string_lossy());
+    let reading =
+        with_progress(file, |it| pickle::open_with(file, it)).with_context(|| format!("cannot read {name}"))?;
+    if let Some(why) = &reading.ended {
+        output::message(format_args!("{name}: {why}; only the part before that is used"));
+    }
+    Ok(reading)
+}

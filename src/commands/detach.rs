@@ -1,0 +1,30 @@
+//! `gpuwatch detach`: ends the probe of running jobs.
+
+use super::{
+    ConfigUse, Invocation, Subcommand,
+    attach::{Waiting, each, options, report, stay_awake},
+};
+use crate::jobs::attach;
+use anyhow::Result;
+
+/// The arguments of `gpuwatch detach`.
+#[derive(Debug, clap::Args)]
+pub(super) struct DetachArgs {
+    /// The processes.
+    #[arg(value_name = "PID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pids: Vec<u32>,
+    #[command(flatten)]
+    waiting: Waiting,
+}
+
+impl Subcommand for DetachArgs {
+    fn config_use(&self) -> ConfigUse {
+        ConfigUse::Unused
+    }
+
+    fn run(&self, _: &Invocation) -> Result<u8> {
+        stay_awake();
+        let options = options(self.waiting);
+        report(&each(&self.pids, |pid| attach::detach(pid, &options)), "the probe has ended")
+    }
+}
