@@ -86,7 +86,7 @@ impl Options {
 
 /// The input of a view.
 pub struct Feed<'a> {
-    /// The events.
+    /// The queue into which all sources put their events.
     pub events: &'a mut mpsc::Receiver<Event>,
     /// Frames are drawn at whole intervals after this moment, just after the sources have sent their events.
     pub begun: Instant,

@@ -185,7 +185,7 @@ pub fn unreadable(why: String) -> Verdict {
 }
 
 impl Verdict {
-    /// Returns the outcome.
+    /// Returns the verdict: a limit that was exceeded fails, a doubt leaves the run unjudged, otherwise it passes.
     pub fn outcome(&self) -> Outcome {
         if !self.hits.is_empty() {
             Outcome::Fail

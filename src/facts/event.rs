@@ -129,7 +129,7 @@ pub enum Fact {
     Metrics {
         /// The device.
         device: DeviceId,
-        /// The changes.
+        /// The metrics whose values differ from those of the reading before.
         changes: Changes,
     },
     /// All processes on a device, or why the driver did not list them.
@@ -146,7 +146,7 @@ pub enum Fact {
         pid: u32,
         /// The device that the figures are about; `None` for those of the host.
         device: Option<DeviceId>,
-        /// The changes.
+        /// The figures whose values differ from those of the reading before.
         changes: figures::Changes,
     },
     /// A process on a device, as this host's /proc describes it.

@@ -22,7 +22,7 @@ pub struct Row {
     pub name: &'static str,
     /// What it is.
     pub meaning: &'static str,
-    /// Its unit.
+    /// The unit of its values.
     pub unit: Unit,
     /// What it belongs to.
     pub of: Of,
@@ -99,7 +99,7 @@ figures! {
 }
 
 impl Figure {
-    /// Returns its row.
+    /// Returns what the table says of it: name, unit and source.
     pub fn row(self) -> &'static Row {
         let [first, ..] = Self::TABLE else { unreachable!("the table has rows") };
         // The table is in the order of the enum, so there always is a row; a test checks that.

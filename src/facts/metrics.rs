@@ -25,7 +25,7 @@ pub struct Row {
     pub name: &'static str,
     /// What it is.
     pub meaning: &'static str,
-    /// Its unit.
+    /// The unit of its values.
     pub unit: Unit,
     /// The call of NVML that returns it.
     pub call: &'static str,
@@ -199,7 +199,7 @@ metrics! {
 }
 
 impl Metric {
-    /// Returns its row.
+    /// Returns what the table says of it: name, unit, call, and how often it is read.
     pub fn row(self) -> &'static Row {
         let [first, ..] = Self::TABLE else { unreachable!("the table has rows") };
         // The table is in the order of the enum, so there always is a row; a test checks that.
@@ -263,9 +263,9 @@ pub enum Unit {
 /// Why clocks are below their highest: a bit of `nvmlClocksThrottleReasons`.
 #[derive(Clone, Copy, Debug)]
 pub struct Reason {
-    /// The bit.
+    /// A mask with the reason's one bit.
     pub bit: u64,
-    /// In words.
+    /// What a person reads.
     pub words: &'static str,
     /// Its letter in a row of the course of a device, if it slows the device down.
     pub sign: char,

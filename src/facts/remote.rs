@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Most bytes of a request's line.
 pub const REQUEST_MAX: usize = 4 << 10;
 
-/// A signal.
+/// A signal that a user may send to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Signal {
@@ -38,7 +38,7 @@ impl Signal {
         (Self::Usr1, "USR1", "runs the job's handler, or ends it"),
     ];
 
-    /// Returns its name.
+    /// Returns the signal's name as `kill -l` has it.
     pub fn name(self) -> &'static str {
         Self::MENU.iter().find(|it| it.0 == self).map_or("", |it| it.1)
     }

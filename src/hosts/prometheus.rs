@@ -50,7 +50,7 @@ pub async fn fleet(store: &Store, matchers: &[Matcher]) -> Result<Fleet> {
 /// A question for the past of a rank.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
-    /// The rank.
+    /// The rank whose history is wanted.
     pub rank: Key,
     /// The figure.
     pub figure: RankFigure,

@@ -42,7 +42,7 @@ use self::{judge::Judged, peak::Peak, trial::Bench};
 use crate::model::fit::{Device, Fits, Table};
 use std::{ffi::OsString, path::PathBuf};
 
-/// A question.
+/// What to judge: devices, and the limits of the run that is measured.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
     /// The devices to judge; empty stands for every known card.
@@ -61,7 +61,7 @@ pub struct Question {
     pub recording: Option<PathBuf>,
 }
 
-/// The answer.
+/// Whether the job fits on each device, and what the run showed.
 #[derive(Debug)]
 pub struct Answer {
     /// Whether the user named devices.

@@ -23,7 +23,7 @@ pub enum Trouble {
     WithoutCuda {
         /// The folder of the package.
         torch: PathBuf,
-        /// Its version.
+        /// The version of that PyTorch.
         version: Foreign,
     },
     /// The simulated driver's libraries cannot be made for a PyTorch.
@@ -31,7 +31,7 @@ pub enum Trouble {
     Unprepared {
         /// The folder of the package.
         torch: PathBuf,
-        /// Why.
+        /// What the preparation reported.
         why: String,
     },
     /// There is no place for files.

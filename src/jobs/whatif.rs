@@ -82,7 +82,7 @@ const TRUSTED: f64 = 0.02;
 /// The same for a window, which starts from a rebuilt layout of unknown age and shows only a direction.
 const TRUSTED_OF_WINDOW: f64 = 0.05;
 
-/// The question.
+/// What to replay, and under which settings.
 #[derive(Clone, Debug, Default)]
 pub struct Question {
     /// A memory snapshot, or a recording with traces.

@@ -88,13 +88,13 @@ pub struct Settings {
 /// The value of one setting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// A switch.
+    /// A value that is `True` or `False`.
     Switch(bool),
     /// A whole number.
     Number(i64),
-    /// A fraction.
+    /// A number with a fraction, such as a threshold.
     Fraction(f64),
-    /// A text.
+    /// Any other text, such as the name of a backend.
     Text(TextId),
     /// A number for each of several sizes; the key is the size's text.
     BySize(Vec<(TextId, i64)>),

@@ -94,7 +94,7 @@ pub struct Binding {
     pub place: Place,
     /// Its purpose.
     pub group: Group,
-    /// Its command.
+    /// What the key does.
     pub command: Command,
     /// The command of its last key, if that is the opposite.
     opposite: Option<Command>,

@@ -54,7 +54,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The screens.
+/// What the main area shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Screen {
     /// Devices, the selected one's ladder and processes.

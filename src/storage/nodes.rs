@@ -49,7 +49,7 @@ pub struct Head {
     pub nodes: Vec<Foreign>,
 }
 
-/// A line.
+/// A line of the index of a directory with recordings of several hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Line {
@@ -95,7 +95,7 @@ pub enum Line {
     Unknown,
 }
 
-/// An index.
+/// What `nodes.jsonl` says of the recordings beside it.
 #[derive(Clone, Debug)]
 pub struct Index {
     /// The first line.

@@ -24,9 +24,9 @@ mod input;
 mod lists;
 /// Opcodes, one after the other.
 mod machine;
-/// The memo.
+/// Values that a pickle stores to use them again.
 mod memo;
-/// The opcodes.
+/// The opcodes of pickles, and which of them could run code.
 mod opcode;
 /// How much of a file is read.
 mod progress;
@@ -47,7 +47,7 @@ use std::{io::Read, path::Path};
 /// The contents of a snapshot.
 #[derive(Debug)]
 pub struct Reading {
-    /// The trace.
+    /// The segments, events and call stacks of the snapshot.
     pub trace: Trace,
     /// Bytes read, after decompression.
     pub bytes: u64,

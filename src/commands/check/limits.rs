@@ -44,7 +44,7 @@ pub enum FailOn {
 /// The highest memory that passes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Peak {
-    /// In bytes.
+    /// A number of bytes.
     Bytes(u64),
     /// As a share of the device's total.
     Share(f64),

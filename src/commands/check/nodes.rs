@@ -83,7 +83,7 @@ impl Node {
 }
 
 impl Verdicts {
-    /// Returns the outcome.
+    /// Returns the verdict: a limit that was exceeded fails, a doubt leaves the run unjudged, otherwise it passes.
     pub fn outcome(&self) -> Outcome {
         if !self.hits.is_empty() {
             Outcome::Fail

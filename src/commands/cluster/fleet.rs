@@ -30,7 +30,7 @@ use tokio::{
 
 /// An answer of the store.
 pub enum News {
-    /// The rows.
+    /// The latest figures of all ranks, or why the store gave none.
     Rows(Result<Fleet>),
     /// A past, with its end in seconds of Unix time.
     Past(Question, u64, Result<History>),

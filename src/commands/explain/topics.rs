@@ -93,7 +93,7 @@ that the job has shown. The ranks of a run report it once.",
         title: "a process that does nothing holds device memory",
         text: "\
 It may have no probe: what the driver lists of it, and /proc, show that it does nothing. What its end or its
-launcher left behind is a warning; a notebook or a script that rests is information.",
+launcher left behind is a warning; a notebook or a script that is idle is information.",
         causes: &[Cause::EndedProcess, Cause::OrphanedRank, Cause::IdleNotebook, Cause::IdleProcess],
     },
     Topic {

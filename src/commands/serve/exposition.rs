@@ -26,7 +26,7 @@ impl Format {
         if header.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Prometheus }
     }
 
-    /// Returns its content type.
+    /// Returns the value of the `Content-Type` header.
     pub fn content_type(self) -> &'static str {
         match self {
             Self::Prometheus => "text/plain; version=0.0.4; charset=utf-8",

@@ -16,7 +16,7 @@ pub struct Row {
     pub kind: Kind,
     /// The unit in its name; empty for a count or a state.
     pub unit: &'static str,
-    /// Its labels.
+    /// The names of the labels that its series have.
     pub labels: &'static [&'static str],
 }
 
@@ -136,7 +136,7 @@ const VERSION: &[&str] = &["version"];
 const NAMED: &[&str] = &["gpu_uuid", "index", "name"];
 
 impl Family {
-    /// Returns its row.
+    /// Returns what the table says of it: name, kind, unit and labels.
     pub fn row(self) -> &'static Row {
         let [first, ..] = Self::TABLE else { unreachable!("the table has rows") };
         // The table is in the order of the enum, so there always is a row; a test checks that.

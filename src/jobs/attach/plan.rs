@@ -20,7 +20,7 @@ pub struct Python {
     pub version: Option<(u32, u32)>,
     /// Whether it has no global lock.
     pub is_free_threaded: bool,
-    /// The file that it is in.
+    /// The executable or shared library that contains the interpreter.
     pub file: String,
     /// Whether the functions that a call is queued with are found, in the file and in memory alike.
     pub has_symbols: bool,

@@ -7,12 +7,12 @@ use std::io::{self, Write};
 pub(super) enum Operation {
     /// Frees the block of a slot.
     Free {
-        /// The slot.
+        /// The index that stands for the block, which later blocks use again.
         slot: u32,
     },
     /// Allocates a block into a slot.
     Allocate {
-        /// The slot.
+        /// The index that stands for the block, which later blocks use again.
         slot: u32,
         /// Bytes.
         size: u64,

@@ -5,7 +5,7 @@ use crate::facts::units::{self, Bytes};
 /// Named figures, the most useful first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Evidence {
-    /// The figures.
+    /// In the order in which texts name them.
     pub figures: Vec<Figure>,
 }
 
@@ -16,7 +16,7 @@ pub struct Figure {
     pub name: &'static str,
     /// Its value, a finite number.
     pub value: f64,
-    /// Its unit.
+    /// The unit of its value.
     pub unit: Unit,
 }
 

@@ -90,7 +90,7 @@ impl OwnFigures {
 /// A gap and its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rung {
-    /// The gap.
+    /// The gap whose size it is.
     pub gap: Gap,
     /// The own process that it belongs to, by index in the input; `None` for the device's own gaps.
     pub owner: Option<usize>,
@@ -106,7 +106,7 @@ pub struct Ladder {
     /// The device's total. Where neither driver nor probe reports it, it is `None`, and the rungs sum to the known
     /// figures.
     pub total: Option<Bytes>,
-    /// The rungs.
+    /// From the inside out; their sizes sum to the device's total.
     pub rungs: Vec<Rung>,
 }
 

@@ -14,10 +14,10 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A job.
+/// The processes of one job on all hosts.
 #[derive(Clone, Debug)]
 pub struct Job<'a> {
-    /// Its run.
+    /// The id that its ranks share, from `gpuwatch env` or `gpuwatch run`.
     pub run: Option<&'a str>,
     /// The batch system's job.
     pub scheduled: Option<&'a wire::Job>,
@@ -32,7 +32,7 @@ pub struct Job<'a> {
 pub struct Rank<'a> {
     /// The machine's place in the cluster.
     pub node: usize,
-    /// The process.
+    /// The process, as the session has it.
     pub process: &'a Process,
 }
 

@@ -73,7 +73,7 @@ pub struct NodeRow {
     pub clock_us: Option<i64>,
 }
 
-/// A job.
+/// What the screen of several hosts shows of a job.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobRow {
     /// Its name.

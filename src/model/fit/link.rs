@@ -40,7 +40,7 @@ impl Link {
     /// Every link.
     pub const ALL: [Self; 3] = [Self::Pcie, Self::Nvlink, Self::Sharp];
 
-    /// Its name.
+    /// Returns its name in documents and texts.
     pub fn name(self) -> &'static str {
         match self {
             Self::Pcie => "PCIe",

@@ -42,7 +42,7 @@ pub struct Attribution<'s> {
 /// A probed process's memory on a device.
 #[derive(Debug)]
 pub struct Own<'s> {
-    /// The process.
+    /// The process, as the session has it.
     pub process: &'s Process,
     /// Its state on the device.
     pub on: &'s OnDevice,

@@ -22,10 +22,10 @@ pub struct Contexts {
     all: Vec<Context>,
 }
 
-/// A context.
+/// A CUDA context of a process on a device on which it does not train.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Context {
-    /// The device.
+    /// The device that holds the context.
     pub device: DeviceId,
     /// When it is raised; the measure is the bytes that the driver charges for it, 0 if unknown.
     pub latch: Latch,

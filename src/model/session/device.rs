@@ -20,11 +20,11 @@ const HISTORY_STRIDE_US: u64 = 1_000_000;
 pub struct Reading<T> {
     /// When it was taken.
     pub at: Stamp,
-    /// The value.
+    /// What was read.
     pub value: T,
 }
 
-/// A device.
+/// What the driver has reported of a device, and its history.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Its UUID, or a generated name if a probe reported none.

@@ -61,7 +61,7 @@ impl<T: Ord + Clone> Distinct<T> {
         }
     }
 
-    /// Returns the count.
+    /// Returns how many are known; where they are too many to count, there are more.
     pub fn count(&self) -> usize {
         self.0.len()
     }

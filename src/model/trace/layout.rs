@@ -35,13 +35,13 @@ impl State {
 /// A part of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
-    /// Its address.
+    /// Its address on the device.
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,
     /// The requested bytes.
     pub requested: Option<u64>,
-    /// Its state.
+    /// Whether it is live, pending or free.
     pub state: State,
     /// The call stack that requested it.
     pub stack: StackId,
@@ -52,7 +52,7 @@ pub struct Block {
 pub struct Segment {
     /// The device's ordinal; `None` for pinned host memory.
     pub device: Option<u32>,
-    /// Its address.
+    /// Its address on the device.
     pub address: u64,
     /// Its size in bytes.
     pub size: u64,

@@ -24,7 +24,7 @@ pub struct Call {
 /// A tree of calls. The root has index 0; a call comes after its caller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
-    /// All calls.
+    /// Each call, after its caller; the first is the root.
     pub calls: Vec<Call>,
 }
 

@@ -56,7 +56,7 @@ const COLOURS: [&str; 17] = [
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{}: {what}", .file, .line.map(|it| format!(":{it}")).unwrap_or_default())]
 pub struct Fault {
-    /// The file.
+    /// The path of the file, as the user gave it.
     pub file: Foreign,
     /// The line in it, from 1.
     pub line: Option<usize>,

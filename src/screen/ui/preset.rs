@@ -4,7 +4,7 @@ use super::{Scope, Ui};
 use crate::model::session::Session;
 use clap::{ValueEnum, builder::PossibleValue};
 
-/// A preset.
+/// A choice of boxes for the overview.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Preset {
     /// Where memory goes, and what grows.
@@ -112,7 +112,7 @@ impl Preset {
         },
     ];
 
-    /// Returns its row.
+    /// Returns what the table says of it: its name and its boxes.
     pub fn row(self) -> &'static PresetRow {
         let [first, ..] = Self::TABLE else { unreachable!("the table has rows") };
         // The table is in the order of the enum, so there always is a row; a test checks that.

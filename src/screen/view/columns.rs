@@ -11,7 +11,7 @@ use ratatui::{
 /// A column of figures, right-aligned.
 #[derive(Clone, Copy)]
 pub(super) struct Column {
-    /// Its title.
+    /// The heading above its figures.
     pub title: &'static str,
     /// Its fixed width.
     pub width: usize,

@@ -93,7 +93,7 @@ pub struct Index {
     pub to: Stamp,
     /// The jobs' marks.
     pub marks: Latest<Moment, MOMENTS>,
-    /// Troubles.
+    /// Out-of-memory errors and losses of probes, devices and links.
     pub troubles: Latest<Moment, MOMENTS>,
     /// The alerts from warning on that are remembered at the end, and the captures that found a line, in order of time.
     pub alerts: Vec<Raised>,

@@ -17,7 +17,7 @@ use crate::{
 pub struct Run {
     /// The session at the end.
     pub session: Session,
-    /// The peaks.
+    /// The highest memory of each process on each device.
     pub peaks: Peaks,
     /// From the first event to the last, in µs; `None` without events.
     pub span_us: Option<u64>,

@@ -33,7 +33,7 @@ const POLL_EVERY: Duration = Duration::from_millis(20);
 pub struct Program {
     /// Its path, or its name, which is searched in `PATH`.
     pub path: OsString,
-    /// Its arguments.
+    /// The arguments of the program, one for each `--on-alert-arg`.
     pub arguments: Vec<OsString>,
 }
 

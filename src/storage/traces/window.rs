@@ -10,11 +10,11 @@ use std::{
 /// What a window covered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Steps.
+    /// Number of optimizer steps that it covers.
     pub steps: u64,
-    /// Milliseconds.
+    /// How long it lasted, in milliseconds.
     pub ms: u64,
-    /// Allocations.
+    /// Number of allocations during these steps.
     pub allocations: u64,
     /// Snapshots of the allocator.
     pub snapshots: u64,

@@ -118,7 +118,7 @@ fn of_figures() -> String {
          recording (none of trees), and for `gpuwatch once`. Those of probed processes are always \
          read every {RECORDED_EVERY} seconds, because CPU time shows that a job works while it makes no step. Where several \
          processes share a device, their parts of its time are \
-         read every {RECORDED_EVERY} seconds, because they show which of them rests. Rates are of the time between two readings.\n\n\
+         read every {RECORDED_EVERY} seconds, because they show which of them is idle. Rates are of the time between two readings.\n\n\
          | name | unit | meaning | on the process screen | of | source |\n|---|---|---|---|---|---|\n"
     );
     for it in Figure::TABLE {

@@ -18,12 +18,12 @@ use std::{cmp::Reverse, collections::BTreeMap};
 const MOMENTS: u64 = 64;
 const APART_US: u64 = 5_000_000;
 
-/// A job.
+/// A job of several hosts, as their recordings have it.
 #[derive(Debug)]
 pub struct Job {
     /// Its name in words.
     pub name: String,
-    /// Its run.
+    /// The id that its ranks share, from `gpuwatch env` or `gpuwatch run`.
     pub run: Option<String>,
     /// The batch system and its job.
     pub scheduled: Option<(String, String)>,

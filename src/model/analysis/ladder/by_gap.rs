@@ -19,7 +19,7 @@ impl<T: Copy> ByGap<T> {
     }
 }
 
-/// A set of gaps.
+/// A set of gaps, a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GapSet(u32);
 

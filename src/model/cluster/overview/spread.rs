@@ -27,7 +27,7 @@ pub struct Spread {
     pub count: usize,
     /// The best value.
     pub best: f64,
-    /// The median.
+    /// The median of all ranks with a value.
     pub median: f64,
     /// The worst value.
     pub worst: f64,

@@ -49,8 +49,8 @@ A notebook's kernel or an interactive interpreter holds 1 GiB or more and has do
 kernel of it has run, its memory has not changed, and no cell has used the CPU. It is information, not a
 warning: its user may come back.
 
-gpuwatch waits for an hour, and for three times the longest rest that the process has shown so far. It counts
-only seconds in which the driver shows that the process rests: its device is idle, or the driver attributes
+gpuwatch waits for an hour, and for three times the longest idle time of the process so far. It counts
+only seconds in which the driver shows that the process is idle: its device does nothing, or the driver attributes
 the device's work to other processes. Where neither is known, gpuwatch reports nothing.
 
 Remedy: shut the kernel down in Jupyter, or restart it; closing the browser's tab ends nothing. To keep the
@@ -69,8 +69,8 @@ has not changed, and where its CPU time is known it has used none. It is informa
 Usual reasons: a script that waits at its end for input or a debugger; a job that hangs (see stall); a model
 that was loaded and forgotten.
 
-gpuwatch waits for four hours, and for three times the longest rest that the process has shown so far. It
-counts only seconds in which the driver shows that the process rests. Not reported: programs whose command
+gpuwatch waits for four hours, and for three times the longest idle time of the process so far. It
+counts only seconds in which the driver shows that the process is idle. Not reported: programs whose command
 line names a server (vllm, uvicorn, serve.py), because they wait for requests, and programs that are not
 Python.
 

@@ -65,7 +65,7 @@ the time than theirs. From 1.5 times as long on, or a third of the time, it is a
 
 Time is host time at step boundaries. In a synchronous run the steps of all ranks take equally long, whoever
 is slow. The other ranks' hosts run ahead, and the slow one arrives last. That shows a slow host: late input,
-a busy core, more work in Python. Its device rests meanwhile, and the kernels of the others wait for it, which
+a busy core, more work in Python. Its device is idle meanwhile, and the kernels of the others wait for it, which
 their devices report as busy. A rank that alone waits for its device in every step (loss.item() for a progress
 bar) arrives last too, but its device is as busy as the others', and gpuwatch reports nothing.
 
