@@ -3,7 +3,7 @@
 //! In full, with at least 10,000 steps each way and a machine that does nothing else:
 //!
 //! ```text
-//! GPUWATCH_BENCHMARK=full cargo test --test it cost::the_hook -- --nocapture
+//! GPUWATCH_BENCHMARK=full cargo test --test it training_thread::the_hook -- --nocapture
 //! ```
 //!
 //! The probe's library is built optimised in every profile.

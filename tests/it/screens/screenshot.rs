@@ -34,7 +34,7 @@ fn shoot(file: &Path, arguments: &[&str]) -> Output {
     command.env("LANG", "C.UTF-8").args(["demo", "--screenshot"]).arg(file).args(arguments).output().unwrap()
 }
 
-/// `GPUWATCH_PICTURES=write cargo test --test it pictures::` writes them again.
+/// `GPUWATCH_PICTURES=write cargo test --test it screenshot::` writes them again.
 #[test]
 fn the_pictures_of_the_documents_are_what_the_program_writes() {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
