@@ -88,13 +88,13 @@ pub struct Settings {
 /// The value of one setting.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Setting {
-    /// A value that is `True` or `False`.
+    /// A switch.
     Switch(bool),
     /// A whole number.
     Number(i64),
-    /// A number with a fraction, such as a threshold.
+    /// A fraction.
     Fraction(f64),
-    /// Any other text, such as the name of a backend.
+    /// A text.
     Text(TextId),
     /// A number for each of several sizes; the key is the size's text.
     BySize(Vec<(TextId, i64)>),
