@@ -1,8 +1,8 @@
 //! gpuwatch shows, live and per training step, where a GPU's memory goes.
 //!
-//! The modules are listed in layer order: a module may use only those above it (`tests/it/house/tidy.rs` reads this list).
-//! Data flows from sources, which produce [`facts::event::Event`]s, to [`model::session::Session`], which folds them.
-//! [`model::findings`] interprets the session, views draw the findings, and a sink stores the events.
+//! The modules are listed in layer order: a module may use only those above it (`tests/it/house/tidy.rs` reads this
+//! list). Data flows from sources, which produce [`facts::event::Event`]s, to [`model::session::Session`], which folds
+//! them. [`model::findings`] interprets the session, views draw the findings, and a sink stores the events.
 //!
 //! - **Everything that happens is an `Event`**, and time is a field of it. Only sources read a clock.
 //! - **`Session` is a fold**: the same events give the same session, bit for bit, in bounded memory.

@@ -1,5 +1,5 @@
-//! A simulated GPU: stock PyTorch trains on it, and NVML programs see it. `gpuwatch fit` and `gpuwatch whatif` run jobs on
-//! it, and so do the tests.
+//! A simulated GPU: stock PyTorch trains on it, and NVML programs see it. `gpuwatch fit` and `gpuwatch whatif` run jobs
+//! on it, and so do the tests.
 //!
 //! `prepare` makes the libraries that PyTorch's CUDA wheel needs, `Machine` is a machine with devices: it gives the
 //! environment in which a program finds them, and reports the memory of each process. Few kernels compute anything;
@@ -31,9 +31,9 @@
 //! continues with whatever lay there. The table refuses a rule that lets a name with Get, Create or Query in it do
 //! nothing but succeed, and no pattern stands for more than one character.
 //!
-//! Device memory is addresses, charged to the device. What programs copy there is kept in an anonymous file, each byte at its
-//! own address (`gpu/contents.rs`), up to 1 MiB a copy; nothing of it is mapped, so that a job's resident memory is
-//! what it would be with a device. A few bytes that a program reads back are zero, unless they were copied in and no
+//! Device memory is addresses, charged to the device. What programs copy there is kept in an anonymous file, each byte
+//! at its own address (`gpu/contents.rs`), up to 1 MiB a copy; nothing of it is mapped, so that a job's resident memory
+//! is what it would be with a device. A few bytes that a program reads back are zero, unless they were copied in and no
 //! kernel was launched since. The only kernels that are computed are those of a few 64-bit integers that were copied in
 //! (`gpu/integers.rs`: sum, maximum, minimum, addition, comparison), by which ranks decide how much space each other's
 //! objects take.

@@ -17,9 +17,9 @@
 //! `cudaStreamGetCaptureInfo_v2` are 12's); where it does not, the code asks `Wheel::is_cuda_12`. The offsets of
 //! `cudaDeviceProp` are held to both headers'.
 //!
-//! `tests/it/probe/older_torch.rs` runs tests of the suite again, by name, in a process of its own with an older PyTorch.
-//! If a release lacks a counter, the scripts find that out from PyTorch, and the tests expect the counter to be
-//! unknown.
+//! `tests/it/probe/older_torch.rs` runs tests of the suite again, by name, in a process of its own with an older
+//! PyTorch. If a release lacks a counter, the scripts find that out from PyTorch, and the tests expect the counter to
+//! be unknown.
 
 use crate::{
     elf::{self, Object},

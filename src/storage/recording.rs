@@ -8,9 +8,9 @@
 //!
 //! A step of the corpus's loops takes 15 bytes at ten steps a second (9 to 31; 83 % of the loops within 24) and 30 at
 //! one (23 to 47; 99 % within 45), written in 0.5 % of one core at 8 × 100 steps a second
-//! (`tests/it/benchmarks/recording.rs`). If lengths vary, every counter changes in every step, and no setting of zstd gets
-//! those loops down to 24: of the eight largest (27 bytes on average) the digits that occur in no earlier line are 12
-//! to 16 bytes, each of five to seven changed fields needs a match before it, and the block that ends every second
+//! (`tests/it/benchmarks/recording.rs`). If lengths vary, every counter changes in every step, and no setting of zstd
+//! gets those loops down to 24: of the eight largest (27 bytes on average) the digits that occur in no earlier line are
+//! 12 to 16 bytes, each of five to seven changed fields needs a match before it, and the block that ends every second
 //! costs 4 bytes a step. Without that block they take 23 on average; plain `xz -9` of the whole file takes 24 and
 //! `bzip2` 30. Other field orders, match lengths and search depths change 2 % at most (zstd's level 9 takes 31).
 //! Columns or omitted values would take less, but then `jq`, pandas and DuckDB could no longer read the file directly.

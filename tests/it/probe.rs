@@ -1,4 +1,5 @@
-//! The probe in real jobs: it counts what the allocator counts, finds lines and holders, and the job does not notice it.
+//! The probe in real jobs: it counts what the allocator counts, finds lines and holders, and the job does not notice
+//! it.
 
 pub(crate) mod allocators;
 pub(crate) mod captures;

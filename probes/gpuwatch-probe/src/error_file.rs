@@ -22,8 +22,8 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The largest error_file, in bytes: about 1,500 errors with their messages. For a job that retries forever it keeps the
-/// first errors.
+/// The largest error_file, in bytes: about 1,500 errors with their messages. For a job that retries forever it keeps
+/// the first errors.
 pub const BYTES_MAX: usize = 2 << 20;
 
 /// How long an unread error files is kept.

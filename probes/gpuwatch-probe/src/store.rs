@@ -100,7 +100,8 @@ impl Store {
         }
     }
 
-    /// Writes to the file with this name what the error file lacks. `hello` makes its first line when the file is created.
+    /// Writes to the file with this name what the error file lacks. `hello` makes its first line when the file is
+    /// created.
     pub(crate) fn write_error_file(
         &mut self,
         dir: &Path,

@@ -1,5 +1,5 @@
-//! cuSPARSELt: how large a matrix of which half the values are zero is when it is compressed. cuBLAS: the dot product, whose
-//! result's width depends on an argument. Stubs simulate everything else.
+//! cuSPARSELt: how large a matrix of which half the values are zero is when it is compressed. cuBLAS: the dot product,
+//! whose result's width depends on an argument. Stubs simulate everything else.
 
 use super::{
     abi::{In, Out},

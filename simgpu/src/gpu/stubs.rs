@@ -162,7 +162,8 @@ struct Heuristic {
     spare: [i32; 4],
 }
 
-/// The target of all stubs: passes on the arguments as they lie in registers and on the stack. Gets the address of a form in `r11`.
+/// The target of all stubs: passes on the arguments as they lie in registers and on the stack. Gets the address of a
+/// form in `r11`.
 #[cfg(all(simgpu_device, target_arch = "x86_64"))]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
@@ -186,7 +187,8 @@ extern "C" fn simgpu_stub() {
     )
 }
 
-/// The target of all stubs: passes on the arguments as they lie in registers and on the stack. Gets the address of a form in `x16`.
+/// The target of all stubs: passes on the arguments as they lie in registers and on the stack. Gets the address of a
+/// form in `x16`.
 #[cfg(all(simgpu_device, target_arch = "aarch64"))]
 #[unsafe(naked)]
 #[unsafe(no_mangle)]

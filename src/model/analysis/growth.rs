@@ -72,10 +72,10 @@
 //! Reserved memory is not raised while allocated memory grows, which explains it, unless private pools grow several
 //! times as much. Only host memory has floors in bytes
 //! (4 MiB, a page per step): an interpreter's heap creeps by less. Work per step is constant on average and logarithmic
-//! at most; memory is a few hundred rises per resource, whatever the run's length. `tests/it/analysis/corpus.rs` judges all of
-//! this on 69 traces of real training loops (`tests/corpus`), on 66 others that nothing is fitted to (`tests/traces`),
-//! on 41 variations of the hardest ones (`tests/traces/varied`), and on loops generated from seeds (`corpus/loops.rs`,
-//! over a model of PyTorch's allocator), of which odd seeds are only for judging.
+//! at most; memory is a few hundred rises per resource, whatever the run's length. `tests/it/analysis/corpus.rs` judges
+//! all of this on 69 traces of real training loops (`tests/corpus`), on 66 others that nothing is fitted to
+//! (`tests/traces`), on 41 variations of the hardest ones (`tests/traces/varied`), and on loops generated from seeds
+//! (`corpus/loops.rs`, over a model of PyTorch's allocator), of which odd seeds are only for judging.
 
 mod alert;
 mod climb;

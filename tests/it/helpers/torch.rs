@@ -39,8 +39,8 @@ pub(crate) const BESIDE: &[&str] = &[
 /// The machine that tests use by default.
 pub(crate) const H200: &str = "NVIDIA H200:143771MiB:615MiB";
 
-/// The Python with PyTorch. In an environment of the suite's own, jobs are spared an import that takes longer than that of
-/// PyTorch itself, except in the full tier: see `without_dynamo.py`.
+/// The Python with PyTorch. In an environment of the suite's own, jobs are spared an import that takes longer than that
+/// of PyTorch itself, except in the full tier: see `without_dynamo.py`.
 pub(crate) fn python() -> PathBuf {
     static PREPARED: OnceLock<()> = OnceLock::new();
     let python = TORCH.python();

@@ -111,7 +111,8 @@ macro_rules! vary {
     }};
 }
 
-/// Gives a step through places or sizes: 1 except in the quick tier. Takes the quick tier's step, and what it leaves out.
+/// Gives a step through places or sizes: 1 except in the quick tier. Takes the quick tier's step, and what it leaves
+/// out.
 #[macro_export]
 macro_rules! stride {
     ($quick:expr, $others:expr) => {

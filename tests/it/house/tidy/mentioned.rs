@@ -66,8 +66,8 @@ fn is_end_of_a_path(name: &str, sources: &[(String, String)], python: &[(String,
         || root().join("probes/gpuwatch-probe").join(name).exists()
 }
 
-/// Whether the path leads to a module (`model::analysis::growth`, `frameworks::`), to something in it (`text::Foreign`),
-/// or from a type to a member (`Session::apply`).
+/// Whether the path leads to a module (`model::analysis::growth`, `frameworks::`), to something in it
+/// (`text::Foreign`), or from a type to a member (`Session::apply`).
 fn is_module_or_item(name: &str, sources: &[(String, String)], words: &BTreeSet<&str>) -> bool {
     let segments: Vec<&str> = name.trim_end_matches("::").split("::").collect();
     if segments[0].starts_with(char::is_uppercase) {
