@@ -4,6 +4,8 @@
 mod cycles;
 /// What the documents for developers name.
 mod mentioned;
+/// Names of files, modules and arguments.
+mod names;
 /// Nested closures.
 mod nested;
 

@@ -9,6 +9,9 @@ import importlib.machinery
 import os
 import sys
 
+# The compiler loads it too, and a test of attaching expects that no module is loaded besides the job's.
+import sysconfig  # noqa: F401
+
 REPLACED = {
     "torch._compile": """
 def _disable_dynamo(fn=None, recursive=True, whole=_disable_dynamo):
