@@ -50,7 +50,9 @@ fn names(page: &str) -> impl Iterator<Item = &str> {
     prose.flat_map(|part| part.split('`').skip(1).step_by(2)).filter(|name| {
         let placeholder = |part: &str| part.len() > 1 && part.chars().all(|c| c.is_ascii_uppercase());
         let is_of_another_crate = name.starts_with("clap::") || name.starts_with("std::");
-        !name.contains([' ', '(', '"', '$', '…', '*']) && !name.split(['/', '.']).any(placeholder) && !is_of_another_crate
+        !name.contains([' ', '(', '"', '$', '…', '*'])
+            && !name.split(['/', '.']).any(placeholder)
+            && !is_of_another_crate
     })
 }
 
