@@ -18,17 +18,11 @@ pub mod picture;
 /// The terminal.
 pub mod term;
 
-/// Signals to exactly the selected process.
-pub mod signal;
-
-/// Starts probes and traces on request.
-pub mod starter;
-
 /// What keys do to processes of this machine.
-pub mod hands;
+pub mod actions;
 
 /// Where a view acts on processes.
-pub mod reach;
+pub mod remote_actions;
 
 /// Carries out what keys request outside the frame.
 pub mod effects;

@@ -114,7 +114,7 @@ enum News {
 }
 
 impl View for ClusterView<'_> {
-    type News = News;
+    type Update = News;
 
     fn ui(&mut self) -> &mut Ui {
         self.screens.current()

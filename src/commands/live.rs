@@ -168,7 +168,7 @@ struct LiveView<'a> {
 }
 
 impl View for LiveView<'_> {
-    type News = News;
+    type Update = News;
 
     fn ui(&mut self) -> &mut Ui {
         &mut self.ui
@@ -176,7 +176,7 @@ impl View for LiveView<'_> {
 
     fn input(&mut self, input: &Input, effects: &mut Effects) {
         let shown = self.frozen.as_deref().unwrap_or(&self.session);
-        effects.obey(input, &mut self.ui, shown);
+        effects.apply_input(input, &mut self.ui, shown);
         if !self.ui.frozen {
             self.frozen = None;
         } else if self.frozen.is_none() {

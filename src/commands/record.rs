@@ -15,7 +15,7 @@ use crate::{
         recorder::file::{create_in_store, header, start, writer},
     },
     model::{alerts::Policy, session::Session},
-    screen::signal,
+    screen::event_loop,
     sources::{self, Sources},
     storage::{
         output::{self, create},
@@ -130,7 +130,7 @@ fn record(output: Option<PathBuf>, watching: &Watching, bounds: &Keep, policy: &
 
 /// Takes over the signals that end a recording. The caller may want one ignored, as nohup does: then it stays so.
 fn signals() -> io::Result<Signals> {
-    Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))
+    Signals::new(event_loop::ending_signals().filter(|it| !sys::is_ignored(*it)))
 }
 
 /// Completes at the first of these signals.

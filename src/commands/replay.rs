@@ -221,7 +221,7 @@ struct ReplayView {
 }
 
 impl View for ReplayView {
-    type News = Option<Loading>;
+    type Update = Option<Loading>;
 
     fn ui(&mut self) -> &mut Ui {
         &mut self.ui
@@ -229,7 +229,7 @@ impl View for ReplayView {
 
     fn input(&mut self, input: &Input, effects: &mut Effects) {
         let session = self.replay.as_ref().map_or(&self.session, |it| it.shown());
-        effects.obey(input, &mut self.ui, session);
+        effects.apply_input(input, &mut self.ui, session);
         let asked = self.ui.request.take_if(|it| matches!(it, Request::Replay(_)));
         if let (Some(Request::Replay(command)), Some(replay)) = (asked, &mut self.replay) {
             replay.update(command);

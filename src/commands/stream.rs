@@ -12,7 +12,7 @@ use crate::{
         remote::{REQUEST_MAX, Request},
     },
     jobs::recorder::file::header,
-    screen::hands::Hands,
+    screen::actions::LocalActions,
     sources::{
         self, Sources,
         thinner::{STREAM_US, Thinner},
@@ -75,15 +75,15 @@ impl Subcommand for StreamArgs {
         gpuwatch_probe::socket::prepare();
         runtime()?.block_on(async {
             let mut sources = Sources::start(self.watching.sources().recorded());
-            let hands =
-                (!self.readonly).then(|| Hands::new(Some(sources.asks.clone()), Some(invocation.config.clone())));
+            let actions =
+                (!self.readonly).then(|| LocalActions::new(Some(sources.asks.clone()), Some(invocation.config.clone())));
             let (sender, requests) = mpsc::channel(QUEUE);
             let ended = input(sender)?;
             let stop = async {
                 // An error means that the thread has ended, and with it standard input.
                 let _ = ended.await;
             };
-            stream(&mut sources, header(None), Desk::new(hands), requests, io::stdout().lock(), stop).await
+            stream(&mut sources, header(None), Desk::new(actions), requests, io::stdout().lock(), stop).await
         })?;
         Ok(0)
     }

@@ -6,9 +6,9 @@ use crate::{
     hosts::requests::Requests,
     model::{alerts::Name, cluster::overview::Overview, session::Session, snapshot::Snapshot},
     screen::{
-        hands::Hands,
+        actions::LocalActions,
         keys,
-        reach::{Purpose, Reach, Remote, Reply},
+        remote_actions::{ActionReply, Actions, HoldPurpose, RemoteActions},
         term::Screen,
         theme::{Background, Choice, Theme},
         ui::{
@@ -51,7 +51,7 @@ pub struct Options {
 }
 
 /// The meaning of an input.
-enum Meant {
+enum InputMeaning {
     Command(Command),
     Mouse(Mouse),
 }
@@ -64,7 +64,7 @@ pub struct Effects {
     choice: Choice,
     pace: Option<Sender<Duration>>,
     focus: Option<Sender<Focus>>,
-    reach: Reach,
+    actions: Actions,
     config: Option<File>,
     /// The pending change of the config file, with what it expects.
     edit: Option<(Edit, Expecting)>,
@@ -79,9 +79,9 @@ impl Effects {
         ui.no_signals = options.no_signals;
         ui.no_allow = options.config.as_ref().err().copied();
         ui.interval = options.pace.as_ref().map(|it| *it.borrow());
-        let reach = match options.machines {
-            Some(requests) => Reach::There(Remote::new(requests)),
-            None => Reach::Here(Hands::new(options.asks, options.config.as_ref().ok().cloned())),
+        let actions = match options.machines {
+            Some(requests) => Actions::Remote(RemoteActions::new(requests)),
+            None => Actions::Local(LocalActions::new(options.asks, options.config.as_ref().ok().cloned())),
         };
         Self {
             own: options.theme.on(None).clone(),
@@ -89,7 +89,7 @@ impl Effects {
             choice: options.theme,
             pace: options.pace,
             focus: options.focus,
-            reach,
+            actions,
             config: options.config.ok(),
             edit: None,
             clicks: Clicks::default(),
@@ -109,50 +109,52 @@ impl Effects {
     }
 
     /// Handles a key, or a mouse event in the latest frame.
-    pub fn obey(&mut self, input: &Input, ui: &mut Ui, session: &Session) {
-        for meant in self.meant(input, ui) {
-            match meant {
-                Meant::Command(it) => ui.update(it, session),
-                Meant::Mouse(it) => ui.mouse(it, &self.regions, session),
+    pub fn apply_input(&mut self, input: &Input, ui: &mut Ui, session: &Session) {
+        for meaning in self.meaning(input, ui) {
+            match meaning {
+                InputMeaning::Command(it) => ui.update(it, session),
+                InputMeaning::Mouse(it) => ui.mouse(it, &self.regions, session),
             }
         }
     }
 
     /// Handles the same in the view of a snapshot.
-    pub fn obey_in(&mut self, input: &Input, ui: &mut SnapshotUi, snapshot: &Snapshot) {
-        for meant in self.meant(input, &mut ui.base) {
-            match meant {
-                Meant::Command(it) => ui.update(it, snapshot),
-                Meant::Mouse(it) => ui.mouse(it, &self.regions, snapshot),
+    pub fn apply_snapshot_input(&mut self, input: &Input, ui: &mut SnapshotUi, snapshot: &Snapshot) {
+        for meaning in self.meaning(input, &mut ui.base) {
+            match meaning {
+                InputMeaning::Command(it) => ui.update(it, snapshot),
+                InputMeaning::Mouse(it) => ui.mouse(it, &self.regions, snapshot),
             }
         }
     }
 
     /// Handles the same on the screen of many machines.
-    pub fn obey_many(&mut self, input: &Input, ui: &mut ClusterUi, overview: &Overview) {
-        for meant in self.meant(input, &mut ui.base) {
-            match meant {
-                Meant::Command(it) => ui.update(it, overview),
-                Meant::Mouse(it) => ui.mouse(it, &self.regions, overview),
+    pub fn apply_cluster_input(&mut self, input: &Input, ui: &mut ClusterUi, overview: &Overview) {
+        for meaning in self.meaning(input, &mut ui.base) {
+            match meaning {
+                InputMeaning::Command(it) => ui.update(it, overview),
+                InputMeaning::Mouse(it) => ui.mouse(it, &self.regions, overview),
             }
         }
     }
 
     /// Returns what an input means; reports a key without a meaning.
-    fn meant(&mut self, input: &Input, ui: &mut Ui) -> Vec<Meant> {
+    fn meaning(&mut self, input: &Input, ui: &mut Ui) -> Vec<InputMeaning> {
         match input {
             Input::Key(key) => {
-                self.reach.forget();
+                self.actions.cancel_pending();
                 let command = keys::command(*key, ui);
                 if let Some(words) = keys::unknown(*key, ui).filter(|_| command.is_none()) {
                     ui.show_message(words);
                 }
-                command.map(Meant::Command).into_iter().collect()
+                command.map(InputMeaning::Command).into_iter().collect()
             }
-            Input::Mouse(event) => self.clicks.take(*event, sources::now()).map(Meant::Mouse).into_iter().collect(),
+            Input::Mouse(event) => {
+                self.clicks.take(*event, sources::now()).map(InputMeaning::Mouse).into_iter().collect()
+            }
             // Pasted text belongs to a filter; it must not press keys.
             Input::Paste(text) if ui.filter.typing => {
-                text.chars().map(|letter| Meant::Command(Command::Edit(ui::Edit::Type(letter)))).collect()
+                text.chars().map(|letter| InputMeaning::Command(Command::Edit(ui::Edit::Type(letter)))).collect()
             }
             // A resized terminal may show other cells than were drawn, also if its size is the same as before.
             Input::Resize(..) => {
@@ -197,13 +199,13 @@ impl Effects {
                     let _ = it.send(pace);
                 }
             }
-            Some(Request::Ask(capture)) => self.reach.capture(capture, ui),
+            Some(Request::Ask(capture)) => self.actions.capture(capture, ui),
             Some(Request::AskAllow(what)) => self.ask_allow(what, ui),
             Some(Request::Allow) => self.allow(ui),
-            Some(Request::AskStart(what, subject)) => self.reach.hold(Purpose::Start(what), &subject, ui),
-            Some(Request::Start(what)) => self.reach.start(what, ui),
-            Some(Request::Hold(subject)) => self.reach.hold(Purpose::Signal, &subject, ui),
-            Some(Request::Send(signal)) => self.reach.send(signal, ui),
+            Some(Request::AskStart(what, subject)) => self.actions.hold(HoldPurpose::Start(what), &subject, ui),
+            Some(Request::Start(what)) => self.actions.start(what, ui),
+            Some(Request::Hold(subject)) => self.actions.hold(HoldPurpose::Signal, &subject, ui),
+            Some(Request::Send(signal)) => self.actions.send(signal, ui),
         }
         Ok(())
     }
@@ -239,18 +241,18 @@ impl Effects {
     }
 
     /// Waits for the answer of a process.
-    pub async fn reply(&mut self) -> Reply {
-        self.reach.reply().await
+    pub async fn reply(&mut self) -> ActionReply {
+        self.actions.reply().await
     }
 
-    /// Waits until what the user did has its effect.
-    pub async fn settle(&mut self) {
-        self.reach.settle().await;
+    /// Waits until other hosts have answered what the user requested.
+    pub async fn wait_for_answers(&mut self) {
+        self.actions.wait_for_answers().await;
     }
 
     /// Shows an answer.
-    pub fn show(&mut self, reply: Reply, ui: &mut Ui) {
-        self.reach.show(reply, ui);
+    pub fn show(&mut self, reply: ActionReply, ui: &mut Ui) {
+        self.actions.show(reply, ui);
     }
 }
 

@@ -2,11 +2,14 @@
 
 use super::{
     effects::Effects,
-    signal,
     term::{self, Inputs, Screen},
     ui::Ui,
 };
 use crossterm::event::Event as Input;
+use libc::{
+    SIGABRT, SIGALRM, SIGHUP, SIGINT, SIGIO, SIGPROF, SIGPWR, SIGQUIT, SIGRTMAX, SIGRTMIN, SIGSTKFLT, SIGSYS, SIGTERM,
+    SIGTRAP, SIGUSR1, SIGUSR2, SIGVTALRM, SIGXCPU, c_int,
+};
 use signal_hook::iterator::Signals;
 use std::{future::pending, io, process, thread, time::Duration};
 use tokio::{
@@ -26,7 +29,7 @@ pub const FASTEST: Duration = Duration::from_millis(100);
 pub const FRAME_AT_LEAST: Duration = Duration::from_secs(1);
 
 /// How long another machine may take for its last answer after the user has quit.
-const SETTLING: Duration = Duration::from_secs(1);
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 /// How long the terminal may take for its first reply after the user has quit.
 const LAST_REPLY: Duration = Duration::from_millis(100);
@@ -50,7 +53,7 @@ pub enum End {
 /// A view that the loop shows and feeds.
 pub trait View {
     /// Input from outside: events, a loaded recording.
-    type News;
+    type Update;
 
     /// Returns the state of the user interface.
     fn ui(&mut self) -> &mut Ui;
@@ -61,15 +64,15 @@ pub trait View {
     /// Returns when the next picture is due.
     fn due(&self) -> Instant;
 
-    /// Waits for news; the loop may drop the future at any time and call again. Never returns when there is no more
-    /// news.
-    fn wait(&mut self) -> impl Future<Output = Self::News>;
+    /// Waits for an update; the loop may drop the future at any time and call again. Never returns when there
+    /// are no more updates.
+    fn wait(&mut self) -> impl Future<Output = Self::Update>;
 
-    /// Folds news.
+    /// Folds an update.
     ///
     /// # Errors
     /// When the terminal is gone.
-    fn fold(&mut self, news: Self::News, screen: &mut Screen) -> io::Result<()>;
+    fn fold(&mut self, update: Self::Update, screen: &mut Screen) -> io::Result<()>;
 
     /// Draws a picture.
     ///
@@ -128,14 +131,14 @@ async fn shown(
                 effects.show(reply, view.ui());
                 view.draw(screen, effects)
             }
-            news = view.wait() => view.fold(news, screen),
+            update = view.wait() => view.fold(update, screen),
         };
         if served.is_err() {
             break;
         }
     }
     // Ending the links now could lose a signal that the user has confirmed.
-    let _ = timeout(SETTLING, effects.settle()).await;
+    let _ = timeout(LAST_ANSWERS, effects.wait_for_answers()).await;
     End::Quit
 }
 
@@ -174,11 +177,21 @@ fn inputs(mut typed: Inputs) -> io::Result<mpsc::Receiver<io::Result<Input>>> {
     Ok(receiver)
 }
 
+/// Returns the signals that would end gpuwatch while it has the terminal or an open recording: all whose default action
+/// is to end it, except SIGKILL and those for faults of the program itself.
+pub fn ending_signals() -> impl Iterator<Item = c_int> {
+    let named = [
+        SIGHUP, SIGINT, SIGQUIT, SIGTRAP, SIGABRT, SIGUSR1, SIGUSR2, SIGALRM, SIGTERM, SIGSTKFLT, SIGXCPU, SIGVTALRM,
+        SIGPROF, SIGIO, SIGPWR, SIGSYS,
+    ];
+    named.into_iter().chain(SIGRTMIN()..=SIGRTMAX())
+}
+
 /// Receives the signals that end a screen, from a thread of their own. Under nohup, SIGHUP is ignored, and still the
 /// screen ends when its terminal is gone.
 fn signals() -> io::Result<mpsc::Receiver<i32>> {
     let (sender, receiver) = channel(4);
-    let mut signals = Signals::new(signal::ending())?;
+    let mut signals = Signals::new(ending_signals())?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         let Some(signal) = signals.forever().next() else { return };
         if sender.try_send(signal).is_ok() {

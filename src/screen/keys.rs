@@ -4,12 +4,12 @@
 mod table;
 
 pub use crate::screen::keys::table::{BINDINGS, DEVICES};
-use crate::screen::ui::{Command, Edit, NO_PACE, NO_QUESTIONS, Screen, Source, Start, Ui};
+use crate::screen::ui::{Command, Edit, OpenDialog, Screen, Source, Ui};
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 /// Where a key has its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum KeyContext {
     /// Wherever no other place has the keys.
     Anywhere,
     /// On the timeline, before those of `Anywhere`.
@@ -91,7 +91,7 @@ impl Group {
 #[derive(Clone, Copy, Debug)]
 pub struct Binding {
     /// Where it applies.
-    pub place: Place,
+    pub place: KeyContext,
     /// Its purpose.
     pub group: Group,
     /// What the key does.
@@ -103,6 +103,34 @@ pub struct Binding {
     /// The help's text.
     pub help: &'static str,
     codes: &'static [(KeyModifiers, KeyCode)],
+    /// The views that have it, of the keys of `Anywhere`.
+    views: &'static [View],
+    /// Why it is unavailable, whatever is selected; `None` if it is available.
+    missing: fn(&Ui) -> Option<&'static str>,
+}
+
+/// What the keys of `Anywhere` may apply to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum View {
+    /// One host, live or in a replay.
+    Host,
+    /// A memory snapshot.
+    Snapshot,
+    /// The list of many hosts.
+    Cluster,
+    /// The history of a rank.
+    Past,
+}
+
+impl View {
+    fn of(ui: &Ui) -> Self {
+        match ui.source {
+            Source::Snapshot => Self::Snapshot,
+            Source::Store if ui.screen == Screen::Timeline => Self::Past,
+            Source::Cluster | Source::Recordings | Source::Store => Self::Cluster,
+            Source::Live | Source::Replay => Self::Host,
+        }
+    }
 }
 
 const NONE: KeyModifiers = KeyModifiers::NONE;
@@ -110,6 +138,16 @@ const CONTROL: KeyModifiers = KeyModifiers::CONTROL;
 const SHIFT: KeyModifiers = KeyModifiers::SHIFT;
 
 impl Binding {
+    /// Returns why its command is unavailable, whatever is selected; `None` if it is available.
+    pub fn unavailable(&self, ui: &Ui) -> Option<&'static str> {
+        (self.missing)(ui)
+    }
+
+    /// Returns whether it is a key of `Anywhere` that this view has.
+    fn is_shared(&self, ui: &Ui) -> bool {
+        self.place == KeyContext::Anywhere && self.views.contains(&View::of(ui))
+    }
+
     /// Returns the command of one of its keys.
     fn command_of(&self, pressed: (KeyModifiers, KeyCode)) -> Option<Command> {
         let at = self.codes.iter().position(|it| *it == pressed)?;
@@ -123,7 +161,7 @@ impl Binding {
     }
 }
 
-impl Place {
+impl KeyContext {
     /// Whether a place also has the keys of another one.
     fn has(self, other: Self) -> bool {
         let is_screen = matches!(self, Self::Timeline | Self::Snapshot | Self::Cluster | Self::Recordings | Self::Past);
@@ -137,16 +175,12 @@ impl Place {
 
     /// Returns the place that has the keys now.
     pub fn of(ui: &Ui) -> Self {
-        if ui.dialog.is_some() {
-            Self::Signal
-        } else if ui.allowing.is_some() {
-            Self::Allow
-        } else if ui.starting.is_some() {
-            Self::Start
-        } else if ui.filter.typing {
-            Self::Filter
-        } else {
-            Self::of_screen(ui)
+        match ui.open_dialog() {
+            Some(OpenDialog::Signal) => Self::Signal,
+            Some(OpenDialog::Allow) => Self::Allow,
+            Some(OpenDialog::Start) => Self::Start,
+            Some(OpenDialog::Filter) => Self::Filter,
+            None => Self::of_screen(ui),
         }
     }
 
@@ -163,46 +197,6 @@ impl Place {
     }
 }
 
-/// Returns why a command is unavailable, whatever is selected; `None` if it is available.
-pub fn unavailable(command: Command, ui: &Ui) -> Option<&'static str> {
-    match command {
-        Command::Signal => ui.no_signals,
-        Command::Sites => ui.no_signals.map(|_| NO_QUESTIONS),
-        Command::Attach => ui.no_signals.map(|_| Start::Probe.forbidden()),
-        Command::Whatif => ui.no_signals.map(|_| Start::Trace.forbidden()),
-        Command::Allow => ui.no_allow,
-        Command::Slower | Command::Faster if ui.interval.is_none() => Some(NO_PACE),
-        _ => None,
-    }
-}
-
-/// Whether a snapshot has a use for a command of anywhere.
-fn is_of_snapshot(command: Command) -> bool {
-    use Command::{Back, Device, Help, Move, Open, Quit, Redraw, Suspend, Theme};
-    matches!(command, Move(_) | Device(_) | Quit | Open | Back | Help | Theme | Redraw | Suspend)
-}
-
-/// Whether the screen of many machines has a use for a command of anywhere.
-fn is_of_cluster(command: Command) -> bool {
-    use Command::{Back, Freeze, Help, Move, Open, Quit, Redraw, Suspend, Theme};
-    matches!(command, Move(_) | Quit | Open | Back | Help | Theme | Redraw | Suspend | Freeze)
-}
-
-/// Whether the past of a rank has a use for a command of anywhere.
-fn is_of_past(command: Command) -> bool {
-    is_of_cluster(command) && !matches!(command, Command::Open | Command::Freeze)
-}
-
-/// Whether a view whose screens are its own has a use for a command of anywhere.
-fn is_useful(command: Command, ui: &Ui) -> bool {
-    match ui.source {
-        Source::Snapshot => is_of_snapshot(command),
-        Source::Store if ui.screen == Screen::Timeline => is_of_past(command),
-        Source::Cluster | Source::Recordings | Source::Store => is_of_cluster(command),
-        Source::Live | Source::Replay => true,
-    }
-}
-
 /// Whether a key moves the timeline's cursor there, also in a replay.
 fn seeks(code: KeyCode) -> bool {
     matches!(code, KeyCode::Left | KeyCode::Right | KeyCode::Home | KeyCode::End)
@@ -210,13 +204,14 @@ fn seeks(code: KeyCode) -> bool {
 
 /// Whether a replay uses one of the keys of a line.
 fn is_taken_by_replay(binding: &Binding, ui: &Ui) -> bool {
-    let mut taken = BINDINGS.iter().filter(|it| it.place == Place::Replay && ui.is_replay()).flat_map(|it| it.codes);
+    let mut taken =
+        BINDINGS.iter().filter(|it| it.place == KeyContext::Replay && ui.is_replay()).flat_map(|it| it.codes);
     taken.any(|it| binding.codes.contains(it) && !(seeks(it.1) && ui.screen == Screen::Timeline))
 }
 
 /// Whether a line is of this screen only.
 fn is_own(binding: &Binding, ui: &Ui) -> bool {
-    binding.place != Place::Anywhere && Place::of_screen(ui).has(binding.place)
+    binding.place != KeyContext::Anywhere && KeyContext::of_screen(ui).has(binding.place)
 }
 
 /// Whether such a line has this key.
@@ -228,22 +223,21 @@ fn has_own(pressed: (KeyModifiers, KeyCode), ui: &Ui) -> bool {
 /// available.
 pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
     if !ui.is_of_one() {
-        let is_useful = binding.place == Place::Anywhere && is_useful(binding.command, ui);
-        let is_replays = binding.place == Place::Replay && ui.is_replay();
+        let is_replays = binding.place == KeyContext::Replay && ui.is_replay();
         return is_own(binding, ui)
             || (is_replays && !binding.codes.iter().any(|it| has_own(*it, ui)))
-            || (is_useful && !is_taken_by_replay(binding, ui));
+            || (binding.is_shared(ui) && !is_taken_by_replay(binding, ui));
     }
-    if unavailable(binding.command, ui).is_some() {
+    if binding.unavailable(ui).is_some() {
         return false;
     }
-    if binding.place == Place::Replay {
+    if binding.place == KeyContext::Replay {
         return ui.is_replay();
     }
-    let here = if ui.screen == Screen::Timeline { Place::Timeline } else { Place::Anywhere };
+    let here = if ui.screen == Screen::Timeline { KeyContext::Timeline } else { KeyContext::Anywhere };
     let taken = |it: &Binding| it.place == here && it.codes.iter().any(|code| binding.codes.contains(code));
     let is_taken = || BINDINGS.iter().any(taken) || is_taken_by_replay(binding, ui);
-    binding.place == here || (binding.place == Place::Anywhere && !is_taken())
+    binding.place == here || (binding.place == KeyContext::Anywhere && !is_taken())
 }
 
 /// Returns a command's first key as the footer shows it, if it has one on this screen.
@@ -261,32 +255,33 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
     }
     // Shift is already part of the character.
     let pressed = (key.modifiers - KeyModifiers::SHIFT, key.code);
-    let place = Place::of(ui);
-    let bound = |of: Place| {
-        let mut own = BINDINGS.iter().filter(move |it| it.place == of);
-        own.find_map(|it| it.command_of(pressed))
+    let place = KeyContext::of(ui);
+    let bound = |applies: &dyn Fn(&Binding) -> bool| {
+        BINDINGS.iter().filter(|it| applies(it)).find_map(|it| it.command_of(pressed))
     };
-    let is_useful = |it: &Command| place.has(Place::Anywhere) && is_useful(*it, ui);
-    let of_many = || bound(Place::Cluster).filter(|_| place == Place::Recordings);
-    let bound = || bound(place).or_else(of_many).or_else(|| bound(Place::Anywhere).filter(is_useful));
+    let bound = || {
+        bound(&|it| it.place == place)
+            .or_else(|| bound(&|it| it.place == KeyContext::Cluster && place == KeyContext::Recordings))
+            .or_else(|| bound(&|it| place.has(KeyContext::Anywhere) && it.is_shared(ui)))
+    };
     of_replay(key, ui).or_else(bound).or(match (place, pressed) {
         // These keys quit in every place.
         (_, (CONTROL, KeyCode::Char('c'))) => Some(Command::Quit),
         (_, (CONTROL, KeyCode::Char('z'))) => Some(Command::Suspend),
-        (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(Place::Anywhere) && !ui.is_of_many() => {
+        (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(KeyContext::Anywhere) && !ui.is_of_many() => {
             Some(Command::Device(digit as u8 - b'1'))
         }
-        (Place::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Edit(Edit::Type(letter))),
+        (KeyContext::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Edit(Edit::Type(letter))),
         // Any other key means no.
-        (Place::Allow | Place::Start, _) => Some(Command::Back),
-        (Place::Signal, _) if ui.dialog.as_ref().is_some_and(|it| it.asked) => Some(Command::Back),
+        (KeyContext::Allow | KeyContext::Start, _) => Some(Command::Back),
+        (KeyContext::Signal, _) if ui.dialog.as_ref().is_some_and(|it| it.asked) => Some(Command::Back),
         _ => None,
     })
 }
 
 /// Returns a key's command in a replay.
 fn of_replay(key: KeyEvent, ui: &Ui) -> Option<Command> {
-    if !ui.is_replay() || Place::of(ui).is_asking() || (seeks(key.code) && ui.screen == Screen::Timeline) {
+    if !ui.is_replay() || KeyContext::of(ui).is_asking() || (seeks(key.code) && ui.screen == Screen::Timeline) {
         return None;
     }
     // With Shift, an arrow is another key.
@@ -295,20 +290,21 @@ fn of_replay(key: KeyEvent, ui: &Ui) -> Option<Command> {
     if ui.is_of_many() && has_own(pressed, ui) {
         return None;
     }
-    BINDINGS.iter().filter(|it| it.place == Place::Replay).find_map(|it| it.command_of(pressed))
+    BINDINGS.iter().filter(|it| it.place == KeyContext::Replay).find_map(|it| it.command_of(pressed))
 }
 
 /// Returns the answer to a key without a command; `None` while keys are characters or answers.
 pub fn unknown(key: KeyEvent, ui: &Ui) -> Option<String> {
-    if key.kind == KeyEventKind::Release || Place::of(ui).is_asking() {
+    if key.kind == KeyEventKind::Release || KeyContext::of(ui).is_asking() {
         return None;
     }
     let pressed = (key.modifiers - KeyModifiers::SHIFT, key.code);
-    let of = |place: Place| BINDINGS.iter().find(|it| it.place == place && it.codes.contains(&pressed));
-    let anywhere = of(Place::Anywhere).map(|it| it.command);
-    let is_of_list = || of(Place::Cluster).is_some() || anywhere.is_some_and(is_of_cluster);
+    let of = |place: KeyContext| BINDINGS.iter().find(|it| it.place == place && it.codes.contains(&pressed));
+    let anywhere = of(KeyContext::Anywhere);
+    let is_of_list =
+        || of(KeyContext::Cluster).is_some() || anywhere.is_some_and(|it| it.views.contains(&View::Cluster));
     let what = match ui.source {
-        Source::Live | Source::Replay if of(Place::Timeline).is_some() => "a key of the timeline (t)",
+        Source::Live | Source::Replay if of(KeyContext::Timeline).is_some() => "a key of the timeline (t)",
         Source::Store if is_of_list() => "a key of the list (Esc)",
         Source::Store if anywhere.is_some() => "needs more than figures, as `ssh -t HOST gpuwatch` has",
         _ => "no such key",
@@ -345,10 +341,10 @@ pub fn sections() -> Vec<Section> {
         all.push(section(group.name(), &|it| it.group == group));
     }
     let asking = [
-        ("while a filter is typed", Place::Filter),
-        ("in the menu of signals", Place::Signal),
-        ("before an alert is expected", Place::Allow),
-        ("before a probe or a trace is started", Place::Start),
+        ("while a filter is typed", KeyContext::Filter),
+        ("in the menu of signals", KeyContext::Signal),
+        ("before an alert is expected", KeyContext::Allow),
+        ("before a probe or a trace is started", KeyContext::Start),
     ];
     all.extend(asking.map(|(title, place)| section(title, &move |it| it.place == place)));
     all

@@ -27,7 +27,7 @@ pub mod tree;
 
 pub use crate::screen::ui::{
     alert_list::{Expecting, Extent},
-    command::{Answer, Chart, Command, Edit, Motion, Request, Signal, Start, Subject},
+    command::{Answer, Chart, Command, Edit, HostCommand, Motion, OpenDialog, Request, Signal, Start, Subject},
 };
 use crate::{
     facts::{event::DeviceId, text::Foreign, units::Stamp},
@@ -447,23 +447,9 @@ impl Ui {
         self.device.is_none() && self.held.is_none()
     }
 
-    /// Keeps the current selection, so that a command about it does not act on something else.
-    fn settle(&mut self, command: Command) {
-        let is_aside = matches!(
-            command,
-            Command::Quit
-                | Command::Suspend
-                | Command::Help
-                | Command::Back
-                | Command::Freeze
-                | Command::Alerts
-                | Command::Slower
-                | Command::Faster
-                | Command::Theme
-                | Command::Redraw
-                | Command::Replay(_)
-        );
-        if !is_aside && let Some(it) = self.attended().cloned() {
+    /// Selects what needs attention as if the user had selected it.
+    fn keep_selection(&mut self) {
+        if let Some(it) = self.attended().cloned() {
             (self.device, self.held) = (Some(it.device), it.row);
         }
     }

@@ -267,7 +267,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
 /// Returns the key that opens the device, where all messages have room; `None` if it does something else.
 fn key_to_more(context: &RenderContext) -> Option<&'static str> {
     let ui = context.ui;
-    let is_free = !ui.help && ui.explained.is_none() && !keys::Place::of(ui).is_asking();
+    let is_free = !ui.help && ui.explained.is_none() && !keys::KeyContext::of(ui).is_asking();
     let opens_device = ui.screen == Screen::Overview && ui.focus == Focus::Devices && context.found().is_some();
     let open = keys::BINDINGS.iter().find(|it| it.command == Command::Open && keys::reaches(it, ui));
     open.filter(|_| is_free && opens_device).map(|it| it.keys)

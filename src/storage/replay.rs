@@ -182,7 +182,7 @@ impl Replay {
             Command::PreviousMark => self.jump_to(before(self.index.marks.iter(), self.folded.place)),
             Command::PreviousTrouble => self.previous_trouble(),
             _ => {
-                if let Some(at) = self.head.obey(command) {
+                if let Some(at) = self.head.apply_input(command) {
                     self.seek(at);
                 }
             }

@@ -35,7 +35,7 @@ use gpuwatch::{
     model::{findings::findings, session::Session},
     screen::{
         theme::{self, ColorDepth, Role, Theme},
-        ui::{Command, Focus, Motion, Scope, Screen, Ui},
+        ui::{Command, Focus, HostCommand, Motion, Scope, Screen, Ui},
     },
 };
 use ratatui::style::Modifier;
@@ -263,22 +263,22 @@ fn keys_move_through_everything_without_leaving_it() {
     ui.update(Command::Move(Motion::Last), &session);
     assert_eq!((ui.focus, ui.row), (Focus::Processes, 1));
     // Among the rows of all devices, the device follows the row, and the row the device.
-    ui.update(Command::All, &session);
+    ui.update(Command::Host(HostCommand::All), &session);
     assert_eq!((ui.scope, ui.row), (Scope::All, 0));
     ui.update(Command::Move(Motion::Down), &session);
     assert_eq!((&ui.device, ui.row), (&Some(device(1)), 1));
     ui.update(Command::Device(0), &session);
     assert_eq!(ui.row, 0);
-    ui.update(Command::All, &session);
+    ui.update(Command::Host(HostCommand::All), &session);
     ui.update(Command::Open, &session);
     ui.update(Command::Help, &session);
     ui.update(Command::Back, &session);
     assert_eq!((ui.help, ui.screen), (false, Screen::Process));
     for (command, screen) in [
         (Command::Back, Screen::Overview),
-        (Command::Alerts, Screen::Alerts),
-        (Command::Alerts, Screen::Overview),
-        (Command::Alerts, Screen::Alerts),
+        (Command::Host(HostCommand::Alerts), Screen::Alerts),
+        (Command::Host(HostCommand::Alerts), Screen::Overview),
+        (Command::Host(HostCommand::Alerts), Screen::Alerts),
         (Command::Back, Screen::Overview),
     ] {
         ui.update(command, &session);
@@ -365,7 +365,7 @@ fn the_view_begins_with_what_needs_attention_until_something_is_selected() {
         assert!(shown.contains("allocated · rank 1"), "{shown}");
     }
     // An opened device stays selected, whatever becomes worse afterwards.
-    for command in [Command::Open, Command::Timeline, Command::Move(Motion::Down)] {
+    for command in [Command::Open, Command::Host(HostCommand::Timeline), Command::Move(Motion::Down)] {
         let mut ui = begun();
         ui.update(command, &session);
         assert_eq!((ui.device.clone(), ui.selected(&session)), (Some(device(1)), 1), "{command:?}");

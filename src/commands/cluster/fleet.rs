@@ -126,7 +126,7 @@ struct FleetView {
 }
 
 impl View for FleetView {
-    type News = News;
+    type Update = News;
 
     fn ui(&mut self) -> &mut Ui {
         &mut self.ui.base
@@ -134,7 +134,7 @@ impl View for FleetView {
 
     fn input(&mut self, input: &Input, effects: &mut Effects) {
         let was_past = self.ui.is_past();
-        effects.obey_many(input, &mut self.ui, &self.overview);
+        effects.apply_cluster_input(input, &mut self.ui, &self.overview);
         if let Some(opening) = self.ui.opening.take() {
             self.ui.open_past(opening, &self.overview);
         }

@@ -68,7 +68,7 @@ impl Screens {
                 self.close();
             }
         } else {
-            effects.obey_many(input, &mut self.ui, &self.overview);
+            effects.apply_cluster_input(input, &mut self.ui, &self.overview);
             if let Some(opening) = self.ui.opening.take() {
                 self.open(opening, cluster);
             }
@@ -139,7 +139,7 @@ impl Screens {
 impl Opened {
     fn input(&mut self, input: &Input, now: &Session, effects: &mut Effects) {
         let shown = self.frozen.as_deref().unwrap_or(now);
-        effects.obey(input, &mut self.ui, shown);
+        effects.apply_input(input, &mut self.ui, shown);
         if !self.ui.frozen {
             self.frozen = None;
         } else if self.frozen.is_none() {

@@ -97,7 +97,7 @@ struct NodesView {
 }
 
 impl View for NodesView {
-    type News = Option<Loading>;
+    type Update = Option<Loading>;
 
     fn ui(&mut self) -> &mut Ui {
         self.screens.current()

@@ -93,14 +93,14 @@ struct SnapshotView {
 }
 
 impl View for SnapshotView {
-    type News = Option<Loading>;
+    type Update = Option<Loading>;
 
     fn ui(&mut self) -> &mut Ui {
         &mut self.ui.base
     }
 
     fn input(&mut self, input: &Input, effects: &mut Effects) {
-        effects.obey_in(input, &mut self.ui, &self.snapshot);
+        effects.apply_snapshot_input(input, &mut self.ui, &self.snapshot);
         self.due = Instant::now();
     }
 

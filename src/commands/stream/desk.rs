@@ -6,7 +6,7 @@ use crate::{
         remote::{Action, Answer, KINDS, Kind, Outcome, Request},
         text::Foreign,
     },
-    screen::hands::Hands,
+    screen::actions::LocalActions,
 };
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const PROBES: usize = 4096;
 #[derive(Debug, Default)]
 pub struct Desk {
     /// What acts on processes; `None` in a read-only stream.
-    hands: Option<Hands>,
+    hands: Option<LocalActions>,
     /// The request that holds a process.
     held: Option<u64>,
     /// The pid that each probe reports.
@@ -26,7 +26,7 @@ pub struct Desk {
 
 impl Desk {
     /// Creates one that acts with these hands, or refuses every request without any.
-    pub fn new(hands: Option<Hands>) -> Self {
+    pub fn new(hands: Option<LocalActions>) -> Self {
         Self { hands, ..Self::default() }
     }
 

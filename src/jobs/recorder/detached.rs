@@ -10,7 +10,7 @@ use crate::{
         alerts::Policy,
         session::{Session, process::Life},
     },
-    screen::signal,
+    screen::event_loop,
     sources::system,
     storage::{output, sink::delivery::Delivery},
 };
@@ -100,7 +100,7 @@ pub fn record(
 ) -> Result<u8> {
     // A session of its own has no terminal whose end could end it.
     let _ = rustix::process::setsid();
-    let mut signals = Signals::new(signal::ending().filter(|it| !sys::is_ignored(*it)))?;
+    let mut signals = Signals::new(event_loop::ending_signals().filter(|it| !sys::is_ignored(*it)))?;
     let recorder = match plan.start() {
         Ok(it) => it,
         Err(why) => {

@@ -1,11 +1,14 @@
 //! The table of keys: key, command, and the line for it in the help, the reference and the manual, in one place.
 
-use super::{Binding, CONTROL, Group, NONE, Place, SHIFT};
+use super::{Binding, CONTROL, Group, NONE, SHIFT, View};
 use crate::{
-    screen::ui::{
-        Chart, Command, Edit, Extent, Motion,
-        cluster_ui::ClusterCommand,
-        snapshot_ui::{Page, SnapshotCommand},
+    screen::{
+        keys::KeyContext,
+        ui::{
+            Chart, Command, Edit, Extent, HostCommand, Motion, NO_PACE, NO_QUESTIONS, Start, Ui,
+            cluster_ui::ClusterCommand,
+            snapshot_ui::{Page, SnapshotCommand},
+        },
     },
     storage::replay::Command as Replay,
 };
@@ -18,59 +21,78 @@ pub const BINDINGS: &[Binding] = &[
         "q Ctrl-C F10",
         "quit",
         &[(NONE, KeyCode::Char('q')), (CONTROL, KeyCode::Char('c')), (NONE, KeyCode::F(10))],
-    ),
-    screens(Command::Open, "Enter", "open what is selected", &[(NONE, KeyCode::Enter)]),
-    screens(Command::Back, "Esc", "back; clear the filter", &[(NONE, KeyCode::Esc)]),
-    screens(Command::Timeline, "t", "timeline", &[(NONE, KeyCode::Char('t'))]),
-    screens(Command::Alerts, "a", "alerts", &[(NONE, KeyCode::Char('a'))]),
-    screens(Command::All, "p", "all processes", &[(NONE, KeyCode::Char('p'))]),
-    screens(Command::Preset, "v", "next preset", &[(NONE, KeyCode::Char('v'))]),
-    screens(Command::Help, "? F1", "this help", &[(NONE, KeyCode::Char('?')), (NONE, KeyCode::F(1))]),
-    moving(Command::Move(Motion::Up), "↑ k", "up", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]),
-    moving(Command::Move(Motion::Down), "↓ j", "down", &[(NONE, KeyCode::Down), (NONE, KeyCode::Char('j'))]),
+    )
+    .of(ALL),
+    screens(Command::Open, "Enter", "open what is selected", &[(NONE, KeyCode::Enter)]).of(LISTS),
+    screens(Command::Back, "Esc", "back; clear the filter", &[(NONE, KeyCode::Esc)]).of(ALL),
+    screens(Command::Host(HostCommand::Timeline), "t", "timeline", &[(NONE, KeyCode::Char('t'))]),
+    screens(Command::Host(HostCommand::Alerts), "a", "alerts", &[(NONE, KeyCode::Char('a'))]),
+    screens(Command::Host(HostCommand::All), "p", "all processes", &[(NONE, KeyCode::Char('p'))]),
+    screens(Command::Host(HostCommand::Preset), "v", "next preset", &[(NONE, KeyCode::Char('v'))]),
+    screens(Command::Help, "? F1", "this help", &[(NONE, KeyCode::Char('?')), (NONE, KeyCode::F(1))]).of(ALL),
+    moving(Command::Move(Motion::Up), "↑ k", "up", &[(NONE, KeyCode::Up), (NONE, KeyCode::Char('k'))]).of(ALL),
+    moving(Command::Move(Motion::Down), "↓ j", "down", &[(NONE, KeyCode::Down), (NONE, KeyCode::Char('j'))]).of(ALL),
     moving(
         Command::Move(Motion::Left),
         "← h",
         "device or cursor before",
         &[(NONE, KeyCode::Left), (NONE, KeyCode::Char('h'))],
-    ),
+    )
+    .of(ALL),
     moving(
         Command::Move(Motion::Right),
         "→ l",
         "device or cursor after",
         &[(NONE, KeyCode::Right), (NONE, KeyCode::Char('l'))],
-    ),
+    )
+    .of(ALL),
     moving(Command::NextBox, "Tab", "next box", &[(NONE, KeyCode::Tab)]),
     moving(Command::PreviousBox, "Shift-Tab", "previous box", &[(NONE, KeyCode::BackTab)]),
-    moving(Command::Move(Motion::First), "g Home", "first row", &[(NONE, KeyCode::Char('g')), (NONE, KeyCode::Home)]),
-    moving(Command::Move(Motion::Last), "G End", "last row", &[(NONE, KeyCode::Char('G')), (NONE, KeyCode::End)]),
-    moving(Command::Move(Motion::PageUp), "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]),
-    moving(Command::Move(Motion::PageDown), "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]),
+    moving(Command::Move(Motion::First), "g Home", "first row", &[(NONE, KeyCode::Char('g')), (NONE, KeyCode::Home)])
+        .of(ALL),
+    moving(Command::Move(Motion::Last), "G End", "last row", &[(NONE, KeyCode::Char('G')), (NONE, KeyCode::End)])
+        .of(ALL),
+    moving(Command::Move(Motion::PageUp), "PgUp", "ten rows up", &[(NONE, KeyCode::PageUp)]).of(ALL),
+    moving(Command::Move(Motion::PageDown), "PgDn", "ten rows down", &[(NONE, KeyCode::PageDown)]).of(ALL),
     processes(Command::Filter, "/", "filter processes", &[(NONE, KeyCode::Char('/'))]),
-    processes(Command::NextMatch, "n", "next match", &[(NONE, KeyCode::Char('n'))]),
-    processes(Command::PreviousMatch, "N", "previous match", &[(NONE, KeyCode::Char('N'))]),
+    processes(Command::Host(HostCommand::NextMatch), "n", "next match", &[(NONE, KeyCode::Char('n'))]),
+    processes(Command::Host(HostCommand::PreviousMatch), "N", "previous match", &[(NONE, KeyCode::Char('N'))]),
     processes(Command::Order, "s F6", "sort by the next column", &[(NONE, KeyCode::Char('s')), (NONE, KeyCode::F(6))]),
     processes(Command::Invert, "i", "reverse order", &[(NONE, KeyCode::Char('i'))]),
-    processes(Command::Clear, "C", "clear what has ended", &[(NONE, KeyCode::Char('C'))]),
-    processes(Command::Tree, "V", "tree of processes", &[(NONE, KeyCode::Char('V'))]),
+    processes(Command::Host(HostCommand::Clear), "C", "clear what has ended", &[(NONE, KeyCode::Char('C'))]),
+    processes(Command::Host(HostCommand::Tree), "V", "tree of processes", &[(NONE, KeyCode::Char('V'))]),
     processes(Command::Copy, "c", "copy what is selected", &[(NONE, KeyCode::Char('c'))]),
-    processes(Command::Sites, "w", "find the culprit's line", &[(NONE, KeyCode::Char('w'))]),
-    processes(Command::Whatif, "W", "try other settings", &[(NONE, KeyCode::Char('W'))]),
-    processes(Command::Attach, "P", "start the probe in it", &[(NONE, KeyCode::Char('P'))]),
-    processes(Command::Signal, "K F9", "signal the process", &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))]),
-    alerts(Command::Explain, "e", "explain its cause", &[(NONE, KeyCode::Char('e'))]),
-    alerts(Command::Allow, "A", "expect it, or not", &[(NONE, KeyCode::Char('A'))]),
-    display(Command::Freeze, "Space f", "freeze or resume", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))]),
-    display(Command::Slower, "+", "read devices less often", &[(NONE, KeyCode::Char('+'))]),
-    display(Command::Faster, "-", "read devices more often", &[(NONE, KeyCode::Char('-'))]),
-    display(Command::Theme, "T F2", "next theme", &[(NONE, KeyCode::Char('T')), (NONE, KeyCode::F(2))]),
+    processes(Command::Host(HostCommand::Sites), "w", "find the culprit's line", &[(NONE, KeyCode::Char('w'))])
+        .unless(|ui| ui.no_signals.map(|_| NO_QUESTIONS)),
+    processes(Command::Host(HostCommand::Whatif), "W", "try other settings", &[(NONE, KeyCode::Char('W'))])
+        .unless(|ui| ui.no_signals.map(|_| Start::Trace.forbidden())),
+    processes(Command::Host(HostCommand::Attach), "P", "start the probe in it", &[(NONE, KeyCode::Char('P'))])
+        .unless(|ui| ui.no_signals.map(|_| Start::Probe.forbidden())),
+    processes(
+        Command::Host(HostCommand::Signal),
+        "K F9",
+        "signal the process",
+        &[(NONE, KeyCode::Char('K')), (NONE, KeyCode::F(9))],
+    )
+    .unless(|ui| ui.no_signals),
+    alerts(Command::Host(HostCommand::Explain), "e", "explain its cause", &[(NONE, KeyCode::Char('e'))]),
+    alerts(Command::Host(HostCommand::Allow), "A", "expect it, or not", &[(NONE, KeyCode::Char('A'))])
+        .unless(|ui| ui.no_allow),
+    display(Command::Freeze, "Space f", "freeze or resume", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))])
+        .of(HOSTS),
+    display(Command::Host(HostCommand::Slower), "+", "read devices less often", &[(NONE, KeyCode::Char('+'))])
+        .unless(no_interval),
+    display(Command::Host(HostCommand::Faster), "-", "read devices more often", &[(NONE, KeyCode::Char('-'))])
+        .unless(no_interval),
+    display(Command::Theme, "T F2", "next theme", &[(NONE, KeyCode::Char('T')), (NONE, KeyCode::F(2))]).of(ALL),
     display(
         Command::Redraw,
         "r F5 Ctrl-L",
         "redraw",
         &[(NONE, KeyCode::Char('r')), (NONE, KeyCode::F(5)), (CONTROL, KeyCode::Char('l'))],
-    ),
-    display(Command::Suspend, "Ctrl-Z", "suspend (fg resumes)", &[(CONTROL, KeyCode::Char('z'))]),
+    )
+    .of(ALL),
+    display(Command::Suspend, "Ctrl-Z", "suspend (fg resumes)", &[(CONTROL, KeyCode::Char('z'))]).of(ALL),
     timeline(Command::Chart(Chart::Plus), "+", "nearer", &[(NONE, KeyCode::Char('+'))]),
     timeline(Command::Chart(Chart::Minus), "-", "wider", &[(NONE, KeyCode::Char('-'))]),
     timeline(Command::Chart(Chart::Reset), "=", "whole run", &[(NONE, KeyCode::Char('='))]),
@@ -223,73 +245,259 @@ pub const BINDINGS: &[Binding] = &[
 /// The help's line for the number keys.
 pub const DEVICES: (&str, &str) = ("1 … 9", "that device");
 
+/// The views that have a key of `Anywhere`.
+const HOST: &[View] = &[View::Host];
+const HOSTS: &[View] = &[View::Host, View::Cluster];
+const LISTS: &[View] = &[View::Host, View::Snapshot, View::Cluster];
+const ALL: &[View] = &[View::Host, View::Snapshot, View::Cluster, View::Past];
+
+impl Binding {
+    /// The same for these views.
+    const fn of(self, views: &'static [View]) -> Self {
+        Self { views, ..self }
+    }
+
+    /// The same where nothing is missing.
+    const fn unless(self, missing: fn(&Ui) -> Option<&'static str>) -> Self {
+        Self { missing, ..self }
+    }
+}
+
+fn no_interval(ui: &Ui) -> Option<&'static str> {
+    ui.interval.is_none().then_some(NO_PACE)
+}
+
+fn nothing(_: &Ui) -> Option<&'static str> {
+    None
+}
+
 type Codes = &'static [(KeyModifiers, KeyCode)];
 
 const fn screens(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Screens, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Anywhere,
+        group: Group::Screens,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn moving(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Moving, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Anywhere,
+        group: Group::Moving,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn processes(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Processes, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Anywhere,
+        group: Group::Processes,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn alerts(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Alerts, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Anywhere,
+        group: Group::Alerts,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn display(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Anywhere, group: Group::Display, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Anywhere,
+        group: Group::Display,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn timeline(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Timeline, group: Group::Timeline, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Timeline,
+        group: Group::Timeline,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn filter(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Filter, group: Group::Asking, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Filter,
+        group: Group::Asking,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn signal(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Signal, group: Group::Asking, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Signal,
+        group: Group::Asking,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn allow(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Allow, group: Group::Asking, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Allow,
+        group: Group::Asking,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn start(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Start, group: Group::Asking, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Start,
+        group: Group::Asking,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn replay(pair: [Replay; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = [Command::Replay(pair[0]), Command::Replay(pair[1])];
-    Binding { place: Place::Replay, group: Group::Replay, command, opposite: Some(opposite), keys, help, codes }
+    Binding {
+        place: KeyContext::Replay,
+        group: Group::Replay,
+        command,
+        opposite: Some(opposite),
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn snapshot(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding { place: Place::Snapshot, group: Group::Snapshot, command, opposite: None, keys, help, codes }
+    Binding {
+        place: KeyContext::Snapshot,
+        group: Group::Snapshot,
+        command,
+        opposite: None,
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn snapshot_pair(pair: [SnapshotCommand; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = [Command::Snapshot(pair[0]), Command::Snapshot(pair[1])];
-    Binding { place: Place::Snapshot, group: Group::Snapshot, command, opposite: Some(opposite), keys, help, codes }
+    Binding {
+        place: KeyContext::Snapshot,
+        group: Group::Snapshot,
+        command,
+        opposite: Some(opposite),
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn cluster(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = pair;
-    Binding { place: Place::Cluster, group: Group::Cluster, command, opposite: Some(opposite), keys, help, codes }
+    Binding {
+        place: KeyContext::Cluster,
+        group: Group::Cluster,
+        command,
+        opposite: Some(opposite),
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn recordings(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = pair;
-    Binding { place: Place::Recordings, group: Group::Recordings, command, opposite: Some(opposite), keys, help, codes }
+    Binding {
+        place: KeyContext::Recordings,
+        group: Group::Recordings,
+        command,
+        opposite: Some(opposite),
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }
 
 const fn past(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = pair;
-    Binding { place: Place::Past, group: Group::Past, command, opposite: Some(opposite), keys, help, codes }
+    Binding {
+        place: KeyContext::Past,
+        group: Group::Past,
+        command,
+        opposite: Some(opposite),
+        keys,
+        help,
+        codes,
+        views: HOST,
+        missing: nothing,
+    }
 }

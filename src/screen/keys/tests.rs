@@ -14,23 +14,23 @@ use crate::{
 };
 use std::collections::HashSet;
 
-fn ui(place: Place) -> Ui {
+fn ui(place: KeyContext) -> Ui {
     let mut ui = Ui::default();
     match place {
-        Place::Anywhere => {}
-        Place::Timeline => ui.screen = Screen::Timeline,
-        Place::Replay => ui.source = Source::Replay,
-        Place::Snapshot => ui.source = Source::Snapshot,
-        Place::Cluster => ui.source = Source::Cluster,
-        Place::Recordings => ui.source = Source::Recordings,
-        Place::Past => (ui.source, ui.screen) = (Source::Store, Screen::Timeline),
-        Place::Filter => ui.filter.typing = true,
-        Place::Allow => ui.allowing = Some(Allowing::default()),
-        Place::Start => {
+        KeyContext::Anywhere => {}
+        KeyContext::Timeline => ui.screen = Screen::Timeline,
+        KeyContext::Replay => ui.source = Source::Replay,
+        KeyContext::Snapshot => ui.source = Source::Snapshot,
+        KeyContext::Cluster => ui.source = Source::Cluster,
+        KeyContext::Recordings => ui.source = Source::Recordings,
+        KeyContext::Past => (ui.source, ui.screen) = (Source::Store, Screen::Timeline),
+        KeyContext::Filter => ui.filter.typing = true,
+        KeyContext::Allow => ui.allowing = Some(Allowing::default()),
+        KeyContext::Start => {
             let (command, user) = (String::new(), Foreign::default());
             ui.starting = Some(Starting { what: Start::Probe, pid: 1, command, user });
         }
-        Place::Signal => {
+        KeyContext::Signal => {
             let (command, user) = (String::new(), Foreign::default());
             ui.dialog = Some(Dialog { pid: 1, command, user, place: 0, asked: false });
         }
@@ -56,7 +56,7 @@ fn no_key_has_two_meanings_in_one_place_and_every_one_is_documented() {
 
 #[test]
 fn keys_of_a_replay_seek_and_step_and_leave_the_rest_to_the_live_view() {
-    let key = |code, modifiers| command(KeyEvent::new(code, modifiers), &ui(Place::Replay));
+    let key = |code, modifiers| command(KeyEvent::new(code, modifiers), &ui(KeyContext::Replay));
     assert_eq!(key(KeyCode::Left, NONE), Some(Command::Replay(Replay::Hundredths(-1))));
     assert_eq!(key(KeyCode::Right, KeyModifiers::SHIFT), Some(Command::Replay(Replay::Hundredths(10))));
     assert_eq!(key(KeyCode::Char('M'), KeyModifiers::SHIFT), Some(Command::Replay(Replay::PreviousMark)));
@@ -71,16 +71,16 @@ fn keys_of_a_replay_seek_and_step_and_leave_the_rest_to_the_live_view() {
         assert_eq!(key(code, NONE), own, "{code:?}");
     }
     assert_eq!(key(KeyCode::Left, CONTROL), None);
-    let timeline = Ui { screen: Screen::Timeline, ..ui(Place::Replay) };
+    let timeline = Ui { screen: Screen::Timeline, ..ui(KeyContext::Replay) };
     assert_eq!(command(KeyCode::Left.into(), &timeline), Some(Command::Move(Motion::Left)), "the cursor's");
     assert_eq!(command(KeyCode::Char(' ').into(), &timeline), Some(Command::Replay(Replay::Play)));
-    let typed = Ui { source: Source::Replay, ..ui(Place::Filter) };
+    let typed = Ui { source: Source::Replay, ..ui(KeyContext::Filter) };
     assert_eq!(command(KeyCode::Char('m').into(), &typed), Some(Command::Edit(Edit::Type('m'))));
 }
 
 #[test]
 fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
-    let key = |code| command(KeyEvent::new(code, NONE), &ui(Place::Snapshot));
+    let key = |code| command(KeyEvent::new(code, NONE), &ui(KeyContext::Snapshot));
     assert_eq!(key(KeyCode::Char('f')), Some(Command::Snapshot(SnapshotCommand::Show(Page::Flame))));
     assert_eq!(key(KeyCode::Char('p')), Some(Command::Snapshot(SnapshotCommand::Peak)));
     assert_eq!(key(KeyCode::Tab), Some(Command::NextBox));
@@ -91,7 +91,7 @@ fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
     for without in ['K', 'w', 'W', 'a', 'A', 'e', 'n'] {
         assert_eq!(key(KeyCode::Char(without)), None, "{without}");
     }
-    let shown = BINDINGS.iter().filter(|it| reaches(it, &ui(Place::Snapshot)));
+    let shown = BINDINGS.iter().filter(|it| reaches(it, &ui(KeyContext::Snapshot)));
     assert!(shown.clone().all(|it| it.codes.iter().all(|code| key(code.1).is_some() || code.0 != NONE)));
     assert!(shown.count() > 30);
 }
@@ -100,7 +100,7 @@ fn keys_of_a_snapshot_come_first_and_keys_without_a_use_there_do_nothing() {
 fn keys_of_many_machines_come_first_and_those_of_one_machine_do_nothing() {
     use cluster_ui::ClusterCommand;
 
-    let key = |code| command(KeyEvent::new(code, NONE), &ui(Place::Cluster));
+    let key = |code| command(KeyEvent::new(code, NONE), &ui(KeyContext::Cluster));
     assert_eq!(key(KeyCode::Char('m')), Some(Command::Cluster(ClusterCommand::Map)));
     assert_eq!(key(KeyCode::Char('<')), Some(Command::Cluster(ClusterCommand::PreviousFigure)));
     assert_eq!(key(KeyCode::Char('>')), Some(Command::Cluster(ClusterCommand::NextFigure)));
@@ -114,7 +114,7 @@ fn keys_of_many_machines_come_first_and_those_of_one_machine_do_nothing() {
 fn recordings_of_many_machines_have_a_replays_keys_where_the_screen_has_none() {
     use cluster_ui::ClusterCommand;
 
-    let ui = ui(Place::Recordings);
+    let ui = ui(KeyContext::Recordings);
     let key = |code| command(KeyEvent::new(code, NONE), &ui);
     assert_eq!(key(KeyCode::Char('m')), Some(Command::Cluster(ClusterCommand::Map)));
     assert_eq!(key(KeyCode::Char('>')), Some(Command::Cluster(ClusterCommand::NextFigure)));
@@ -138,7 +138,7 @@ fn recordings_of_many_machines_have_a_replays_keys_where_the_screen_has_none() {
 fn the_past_of_a_rank_has_keys_of_its_own_and_one_sentence_for_those_of_one_machine() {
     use crate::screen::ui::{Chart, cluster_ui::ClusterCommand};
 
-    let ui = ui(Place::Past);
+    let ui = ui(KeyContext::Past);
     let key = |code| command(KeyEvent::new(code, NONE), &ui);
     assert_eq!(key(KeyCode::Char('+')), Some(Command::Chart(Chart::Plus)));
     assert_eq!(key(KeyCode::Char('>')), Some(Command::Cluster(ClusterCommand::NextFigure)));
@@ -165,11 +165,11 @@ fn a_key_that_a_replay_uses_is_not_a_key_of_the_live_view() {
     use Motion::{First, Last, Left, Right};
 
     let names = |ui: &Ui| {
-        let gone = BINDINGS.iter().filter(|it| it.place == Place::Anywhere && is_taken_by_replay(it, ui));
+        let gone = BINDINGS.iter().filter(|it| it.place == KeyContext::Anywhere && is_taken_by_replay(it, ui));
         gone.map(|it| it.command).collect::<Vec<_>>()
     };
-    assert_eq!(names(&ui(Place::Replay)), [Move(Left), Move(Right), Move(First), Move(Last), Freeze]);
-    let timeline = Ui { screen: Screen::Timeline, ..ui(Place::Replay) };
+    assert_eq!(names(&ui(KeyContext::Replay)), [Move(Left), Move(Right), Move(First), Move(Last), Freeze]);
+    let timeline = Ui { screen: Screen::Timeline, ..ui(KeyContext::Replay) };
     assert_eq!(names(&timeline), [Freeze]);
     assert_eq!(names(&Ui::default()), []);
 }
@@ -188,11 +188,11 @@ fn digits_releases_and_shift() {
 
 #[test]
 fn letters_of_a_filter_are_letters_and_a_question_takes_only_a_yes() {
-    let typed = |code, modifiers| command(KeyEvent::new(code, modifiers), &ui(Place::Filter));
+    let typed = |code, modifiers| command(KeyEvent::new(code, modifiers), &ui(KeyContext::Filter));
     assert_eq!(typed(KeyCode::Char('q'), NONE), Some(Command::Edit(Edit::Type('q'))));
     assert_eq!(typed(KeyCode::Char('K'), KeyModifiers::SHIFT), Some(Command::Edit(Edit::Type('K'))));
     assert_eq!(typed(KeyCode::Char('c'), CONTROL), Some(Command::Quit));
-    let mut asked = ui(Place::Signal);
+    let mut asked = ui(KeyContext::Signal);
     assert_eq!(command(KeyCode::Char('q').into(), &asked), None);
     asked.dialog.as_mut().unwrap().asked = true;
     assert_eq!(command(KeyCode::Char('q').into(), &asked), Some(Command::Back));

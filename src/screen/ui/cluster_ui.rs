@@ -136,27 +136,12 @@ impl ClusterUi {
             Command::Open => self.open(overview),
             Command::Chart(it) => self.change_span(it),
             // Only the screens of one machine have these.
-            Command::NextBox
+            Command::Host(_)
+            | Command::NextBox
             | Command::PreviousBox
-            | Command::Timeline
-            | Command::Alerts
-            | Command::All
-            | Command::Preset
-            | Command::Clear
-            | Command::Tree
             | Command::Device(_)
             | Command::Edit(_)
-            | Command::NextMatch
-            | Command::PreviousMatch
             | Command::Invert
-            | Command::Slower
-            | Command::Faster
-            | Command::Signal
-            | Command::Attach
-            | Command::Whatif
-            | Command::Sites
-            | Command::Explain
-            | Command::Allow
             | Command::Limit(_)
             | Command::Yes
             | Command::Snapshot(_) => {}

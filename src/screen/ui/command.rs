@@ -29,18 +29,8 @@ pub enum Command {
     PreviousBox,
     /// Open the selected item, and from there the next level.
     Open,
-    /// Show the run of the selected process, or return.
-    Timeline,
     /// Change what the timeline shows.
     Chart(Chart),
-    /// Show the alerts, or return.
-    Alerts,
-    /// List the processes of all devices, or only of the selected one.
-    All,
-    /// Show the next preset of the overview.
-    Preset,
-    /// List the processes as a tree, or as rows.
-    Tree,
     /// Freeze the view, or continue.
     Freeze,
     /// Select the device with this index, from 0.
@@ -49,36 +39,14 @@ pub enum Command {
     Filter,
     /// Edit the filter.
     Edit(Edit),
-    /// Select the next row that matches, on any device.
-    NextMatch,
-    /// Select the previous one.
-    PreviousMatch,
     /// Sort the processes by the next column.
     Order,
     /// Reverse the order.
     Invert,
-    /// List the processes that have ended no longer.
-    Clear,
-    /// Read the devices less often.
-    Slower,
-    /// Read them more often.
-    Faster,
     /// Redraw everything.
     Redraw,
     /// Copy the selected item.
     Copy,
-    /// Send a signal to the selected process.
-    Signal,
-    /// Start the probe in the selected process.
-    Attach,
-    /// Trace some steps of the selected job, and replay them under other allocator settings.
-    Whatif,
-    /// Request a capture from the selected job.
-    Sites,
-    /// Explain the cause of the selected alert.
-    Explain,
-    /// Expect the selected alert from now on, or no longer.
-    Allow,
     /// Limit what is expected to a script or a line, or no longer.
     Limit(Extent),
     /// Confirm.
@@ -93,6 +61,45 @@ pub enum Command {
     Snapshot(SnapshotCommand),
     /// A command that only the screen of many machines has.
     Cluster(ClusterCommand),
+    /// A command that only the view of one host has.
+    Host(HostCommand),
+}
+
+/// A command that only the view of one host has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum HostCommand {
+    /// Show the run of the selected process, or return.
+    Timeline,
+    /// Show the alerts, or return.
+    Alerts,
+    /// List the processes of all devices, or only of the selected one.
+    All,
+    /// Show the next preset of the overview.
+    Preset,
+    /// List the processes as a tree, or as rows.
+    Tree,
+    /// Select the next row that matches, on any device.
+    NextMatch,
+    /// Select the previous one.
+    PreviousMatch,
+    /// List the processes that have ended no longer.
+    Clear,
+    /// Read the devices less often.
+    Slower,
+    /// Read them more often.
+    Faster,
+    /// Send a signal to the selected process.
+    Signal,
+    /// Start the probe in the selected process.
+    Attach,
+    /// Trace some steps of the selected job, and replay them under other allocator settings.
+    Whatif,
+    /// Request a capture from the selected job.
+    Sites,
+    /// Explain the cause of the selected alert.
+    Explain,
+    /// Expect the selected alert from now on, or no longer.
+    Allow,
 }
 
 /// A move of the selection or of a cursor.
@@ -178,7 +185,37 @@ pub enum Answer {
     Other,
 }
 
+/// What has the keys instead of the screen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenDialog {
+    /// The menu of signals.
+    Signal,
+    /// The question whether to expect an alert.
+    Allow,
+    /// The question whether to start a probe or a trace.
+    Start,
+    /// The filter that the user types.
+    Filter,
+}
+
 impl Command {
+    /// Returns whether the command is about what is selected. It then stays selected, also where gpuwatch selected it
+    /// because it needs attention, so that the command does not act on something else.
+    fn concerns_selection(self) -> bool {
+        !matches!(
+            self,
+            Self::Quit
+                | Self::Suspend
+                | Self::Help
+                | Self::Back
+                | Self::Freeze
+                | Self::Theme
+                | Self::Redraw
+                | Self::Replay(_)
+                | Self::Host(HostCommand::Alerts | HostCommand::Slower | HostCommand::Faster)
+        )
+    }
+
     /// Returns the meaning of the command for an open menu, an open question, or a filter that the user types.
     pub(super) fn answer(self) -> Answer {
         match self {
@@ -196,33 +233,18 @@ impl Command {
             | Self::Help
             | Self::NextBox
             | Self::PreviousBox
-            | Self::Timeline
             | Self::Chart(_)
-            | Self::Alerts
-            | Self::All
-            | Self::Preset
-            | Self::Clear
-            | Self::Tree
             | Self::Freeze
             | Self::Device(_)
             | Self::Filter
-            | Self::NextMatch
-            | Self::PreviousMatch
             | Self::Order
             | Self::Invert
-            | Self::Slower
-            | Self::Faster
             | Self::Redraw
             | Self::Copy
-            | Self::Signal
-            | Self::Attach
-            | Self::Whatif
-            | Self::Sites
-            | Self::Explain
-            | Self::Allow
             | Self::Theme
             | Self::Suspend
             | Self::Replay(_)
+            | Self::Host(_)
             | Self::Snapshot(_)
             | Self::Cluster(_) => Answer::Other,
         }
@@ -230,26 +252,78 @@ impl Command {
 }
 
 impl Ui {
+    /// Returns the dialog that has the keys: the one place for their precedence.
+    pub fn open_dialog(&self) -> Option<OpenDialog> {
+        if self.dialog.is_some() {
+            Some(OpenDialog::Signal)
+        } else if self.allowing.is_some() {
+            Some(OpenDialog::Allow)
+        } else if self.starting.is_some() {
+            Some(OpenDialog::Start)
+        } else {
+            self.filter.typing.then_some(OpenDialog::Filter)
+        }
+    }
+
     /// Handles a command.
     pub fn update(&mut self, command: Command, session: &Session) {
         self.status = None;
-        self.settle(command);
+        if command.concerns_selection() {
+            self.keep_selection();
+        }
+        match (command, self.open_dialog()) {
+            (Command::Quit, _) => self.quit = true,
+            (Command::Suspend, _) => self.request = Some(Request::Suspend),
+            (_, Some(OpenDialog::Signal)) => self.choose(command.answer()),
+            (_, Some(OpenDialog::Allow)) => self.confirm_allow(command.answer()),
+            (_, Some(OpenDialog::Start)) => self.confirm_start(command.answer()),
+            (_, Some(OpenDialog::Filter)) => self.type_filter(command.answer(), session),
+            (_, None) => self.update_screen(command, session),
+        }
+    }
+
+    /// Handles a command while no dialog is open.
+    fn update_screen(&mut self, command: Command, session: &Session) {
         match command {
-            Command::Quit => self.quit = true,
-            Command::Suspend => self.request = Some(Request::Suspend),
-            command if self.dialog.is_some() => self.choose(command.answer()),
-            command if self.allowing.is_some() => self.confirm_allow(command.answer()),
-            command if self.starting.is_some() => self.confirm_start(command.answer()),
-            command if self.filter.typing => self.type_filter(command.answer(), session),
-            Command::Explain => self.explain(session),
-            Command::Allow => self.with_alert(AlertAction::Allow, session),
+            Command::Host(it) => self.update_host(it, session),
             Command::Open if self.is_among_alerts() => self.with_alert(AlertAction::ShowProcess, session),
-            Command::Timeline if self.is_among_alerts() => self.with_alert(AlertAction::ShowRun, session),
+            Command::Open => self.open_next(session),
             Command::Copy if self.is_among_alerts() => self.with_alert(AlertAction::Copy, session),
+            Command::Copy => self.copy(session),
             Command::Help => (self.help, self.explained, self.help_scroll) = (!self.help, None, 0),
             Command::Back => self.back(session),
             Command::Freeze => self.frozen = !self.frozen,
-            Command::All => {
+            Command::Chart(it) => self.change_chart(it, session),
+            Command::NextBox | Command::PreviousBox => self.next_box(command == Command::NextBox, session),
+            Command::Device(place) => self.select_device(usize::from(place), session),
+            Command::Move(it) => self.travel(it, session),
+            Command::Filter => self.begin_filter(),
+            Command::Order => self.order_by_next(),
+            Command::Invert => self.invert_order(),
+            Command::Redraw => self.request = Some(Request::Redraw),
+            Command::Theme => self.request = Some(Request::Theme),
+            Command::Replay(it) => self.request = Some(Request::Replay(it)),
+            // `update` has handled the first two. The others need a dialog, a snapshot, or many hosts.
+            Command::Quit
+            | Command::Suspend
+            | Command::Edit(_)
+            | Command::Yes
+            | Command::Limit(_)
+            | Command::Snapshot(_)
+            | Command::Cluster(_) => {}
+        }
+    }
+
+    fn update_host(&mut self, command: HostCommand, session: &Session) {
+        match command {
+            HostCommand::Explain => self.explain(session),
+            HostCommand::Allow => self.with_alert(AlertAction::Allow, session),
+            HostCommand::Timeline if self.is_among_alerts() => self.with_alert(AlertAction::ShowRun, session),
+            HostCommand::Timeline if self.screen == Screen::Timeline => self.close(),
+            HostCommand::Timeline => self.open(Screen::Timeline),
+            HostCommand::Alerts if self.screen == Screen::Alerts => self.close(),
+            HostCommand::Alerts => self.open(Screen::Alerts),
+            HostCommand::All => {
                 self.focus = Focus::Processes;
                 self.scope = match self.scope {
                     Scope::Selected => Scope::All,
@@ -257,33 +331,17 @@ impl Ui {
                 };
                 self.row_of_device(session);
             }
-            Command::Preset => self.next_preset(session),
-            Command::Tree => self.turn_tree(session),
-            Command::Open => self.open_next(session),
-            Command::Alerts if self.screen == Screen::Alerts => self.close(),
-            Command::Alerts => self.open(Screen::Alerts),
-            Command::Timeline if self.screen == Screen::Timeline => self.close(),
-            Command::Timeline => self.open(Screen::Timeline),
-            Command::Chart(it) => self.change_chart(it, session),
-            Command::NextBox | Command::PreviousBox => self.next_box(command == Command::NextBox, session),
-            Command::Device(place) => self.select_device(usize::from(place), session),
-            Command::Move(it) => self.travel(it, session),
-            Command::Filter => self.begin_filter(),
-            Command::NextMatch | Command::PreviousMatch => self.next_match(command == Command::NextMatch, session),
-            Command::Order => self.order_by_next(),
-            Command::Invert => self.invert_order(),
-            Command::Clear => self.clear(session),
-            Command::Slower | Command::Faster => self.pace(command == Command::Slower),
-            Command::Redraw => self.request = Some(Request::Redraw),
-            Command::Theme => self.request = Some(Request::Theme),
-            Command::Copy => self.copy(session),
-            Command::Signal => self.ask_signal(session),
-            Command::Attach => self.ask_start(Start::Probe, session),
-            Command::Whatif => self.ask_start(Start::Trace, session),
-            Command::Sites => self.ask_sites(session),
-            Command::Replay(it) => self.request = Some(Request::Replay(it)),
-            // These need an open question, a filter that the user types, a snapshot, or many machines.
-            Command::Edit(_) | Command::Yes | Command::Limit(_) | Command::Snapshot(_) | Command::Cluster(_) => {}
+            HostCommand::Preset => self.next_preset(session),
+            HostCommand::Tree => self.turn_tree(session),
+            HostCommand::NextMatch => self.next_match(true, session),
+            HostCommand::PreviousMatch => self.next_match(false, session),
+            HostCommand::Clear => self.clear(session),
+            HostCommand::Slower => self.pace(true),
+            HostCommand::Faster => self.pace(false),
+            HostCommand::Signal => self.ask_signal(session),
+            HostCommand::Attach => self.ask_start(Start::Probe, session),
+            HostCommand::Whatif => self.ask_start(Start::Trace, session),
+            HostCommand::Sites => self.ask_sites(session),
         }
     }
 }

@@ -181,24 +181,9 @@ impl SnapshotUi {
             Command::Move(it) => self.travel(it, snapshot),
             Command::Open => self.open_selected(snapshot),
             // Only the live view and replays have these.
-            Command::Timeline
-            | Command::Alerts
-            | Command::All
-            | Command::Preset
-            | Command::Clear
-            | Command::Tree
+            Command::Host(_)
             | Command::Freeze
             | Command::Edit(_)
-            | Command::NextMatch
-            | Command::PreviousMatch
-            | Command::Slower
-            | Command::Faster
-            | Command::Signal
-            | Command::Attach
-            | Command::Whatif
-            | Command::Sites
-            | Command::Explain
-            | Command::Allow
             | Command::Limit(_)
             | Command::Yes
             | Command::Replay(_)

@@ -15,7 +15,7 @@ use crate::{
     screen::{
         keys,
         theme::Role,
-        ui::{Command, Focus, Screen, mouse::Target},
+        ui::{Command, Focus, HostCommand, Screen, mouse::Target},
         view::columns::first_row,
     },
 };
@@ -202,7 +202,9 @@ fn ranks(it: &Finding, context: &RenderContext) -> Option<String> {
 
 /// Returns how to make it expected, or, if it is, by which names, and how to undo that.
 fn allow(it: &Finding, context: &RenderContext) -> Option<String> {
-    let key = keys::BINDINGS.iter().find(|it| it.command == Command::Allow && context.ui.no_allow.is_none());
+    let key = keys::BINDINGS
+        .iter()
+        .find(|it| it.command == Command::Host(HostCommand::Allow) && context.ui.no_allow.is_none());
     if !it.is_allowed() {
         let key = key.map_or_else(String::new, |it| format!("{}, or ", it.keys));
         return Some(format!("expect it: {key}allow = [\"{}\"]", alerts::name(it)));

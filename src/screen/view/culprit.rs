@@ -11,7 +11,11 @@ use crate::{
         },
         session::process::{OnDevice, Process},
     },
-    screen::{keys, theme::Role, ui::Command},
+    screen::{
+        keys,
+        theme::Role,
+        ui::{Command, HostCommand},
+    },
 };
 use ratatui::text::{Line, Span};
 
@@ -138,7 +142,9 @@ pub(super) fn hint(process: &Process, on: &OnDevice, context: &RenderContext) ->
     // A replay cannot send requests.
     let pid = process.any_pid().filter(|_| context.progress.is_none())?;
     let is_meant = context.ui.process(context.session).is_some_and(|(it, _)| it.probe == process.probe);
-    let key = keys::BINDINGS.iter().find(|it| it.command == Command::Sites && keys::reaches(it, context.ui));
+    let key = keys::BINDINGS
+        .iter()
+        .find(|it| it.command == Command::Host(HostCommand::Sites) && keys::reaches(it, context.ui));
     let how = match key.filter(|_| is_meant) {
         Some(key) => format!("{} finds it", key.keys),
         None => format!("gpuwatch sites {pid}"),

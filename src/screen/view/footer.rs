@@ -5,7 +5,7 @@ use crate::{
     screen::{
         keys,
         theme::Role,
-        ui::{Chart, Command, Motion, Screen, mouse::Target},
+        ui::{Chart, Command, HostCommand, Motion, Screen, mouse::Target},
     },
     storage::replay::Command as Replay,
 };
@@ -25,15 +25,15 @@ const OVERVIEW: &[Hint] = &[
     ALERTS,
     FREEZE,
     (&[Command::Open], "open"),
-    (&[Command::Timeline], "timeline"),
-    (&[Command::All], "all"),
+    (&[Command::Host(HostCommand::Timeline)], "timeline"),
+    (&[Command::Host(HostCommand::All)], "all"),
     (&[Command::Filter], "filter"),
     (&[Command::Order], "sort"),
     (&[Command::Device(0)], "GPU"),
     (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "move"),
     (&[Command::NextBox], "box"),
     (&[Command::Copy], "copy"),
-    (&[Command::Signal], "signal"),
+    (&[Command::Host(HostCommand::Signal)], "signal"),
 ];
 const OPENED: &[Hint] = &[BACK, QUIT, HELP, SCROLL, TO_ALERTS, (&[Command::Device(0)], "device"), FREEZE];
 const AMONG_ALERTS: &[Hint] = &[
@@ -42,9 +42,9 @@ const AMONG_ALERTS: &[Hint] = &[
     HELP,
     (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "select"),
     (&[Command::Open], "process"),
-    (&[Command::Timeline], "its step"),
-    (&[Command::Explain], "explain"),
-    (&[Command::Allow], "expect it"),
+    (&[Command::Host(HostCommand::Timeline)], "its step"),
+    (&[Command::Host(HostCommand::Explain)], "explain"),
+    (&[Command::Host(HostCommand::Allow)], "expect it"),
     (&[Command::Copy], "copy"),
     FREEZE,
 ];
@@ -52,13 +52,13 @@ const PROCESS: &[Hint] = &[
     BACK,
     QUIT,
     HELP,
-    (&[Command::Timeline], "timeline"),
-    (&[Command::Sites], "which line"),
+    (&[Command::Host(HostCommand::Timeline)], "timeline"),
+    (&[Command::Host(HostCommand::Sites)], "which line"),
     (&[Command::Move(Motion::Left), Command::Move(Motion::Right)], "process"),
     SCROLL,
     TO_ALERTS,
     (&[Command::Copy], "copy"),
-    (&[Command::Signal], "signal"),
+    (&[Command::Host(HostCommand::Signal)], "signal"),
     FREEZE,
 ];
 const TIMELINE: &[Hint] = &[
@@ -90,7 +90,7 @@ const QUIT: Hint = (&[Command::Quit], "quit");
 const HELP: Hint = (&[Command::Help], "help");
 const BACK: Hint = (&[Command::Back], "back");
 const MACHINES: Hint = (&[Command::Back], "machines");
-const ALERTS: Hint = (&[Command::Alerts], "alerts");
+const ALERTS: Hint = (&[Command::Host(HostCommand::Alerts)], "alerts");
 const FREEZE: Hint = (&[Command::Freeze], "freeze");
 const TO_ALERTS: Hint = (&[Command::NextBox], "alerts");
 const SCROLL: Hint = (&[Command::Move(Motion::Up), Command::Move(Motion::Down)], "scroll");
@@ -152,7 +152,7 @@ pub(super) fn keys(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     };
     // Nothing can be asked of a process that has ended.
     let has_ended = ui.screen == Screen::Process && ui.process(context.session).is_some_and(|it| !it.0.is_alive());
-    let is_of_living = |hint: &&Hint| matches!(hint.0, [Command::Sites | Command::Signal]);
+    let is_of_living = |hint: &&Hint| matches!(hint.0, [Command::Host(HostCommand::Sites | HostCommand::Signal)]);
     let hints = hints.iter().filter(|hint| !(has_ended && is_of_living(hint)));
     let mut shown: Vec<_> = hints.filter_map(|hint| named(hint, context)).collect();
     if ui.machine.is_some() && ui.screen == Screen::Overview && !ui.help && !ui.is_among_alerts() {

@@ -108,7 +108,7 @@ fn sections(context: &RenderContext) -> Vec<Section> {
 fn missing(context: &RenderContext) -> Vec<(&'static str, Vec<String>)> {
     let mut all: Vec<(&str, Vec<String>)> = Vec::new();
     for it in BINDINGS.iter().filter(|_| context.ui.is_of_one()) {
-        let Some(why) = keys::unavailable(it.command, context.ui) else { continue };
+        let Some(why) = it.unavailable(context.ui) else { continue };
         let keys = format!("{} {}", it.keys, it.help);
         match all.iter_mut().find(|known| known.0 == why) {
             Some(known) => known.1.push(keys),

@@ -41,7 +41,7 @@ impl Playhead {
     }
 
     /// Applies a command, and returns the time to seek to. Steps, marks and troubles need the recording: `None`.
-    pub fn obey(&mut self, command: Command) -> Option<Stamp> {
+    pub fn apply_input(&mut self, command: Command) -> Option<Stamp> {
         match command {
             Command::Play => {
                 self.playing = !self.playing;
@@ -103,11 +103,11 @@ mod tests {
         assert_eq!(head.tick(SECOND), Stamp(10 * SECOND), "at rest");
         head.playing = true;
         assert_eq!(head.tick(SECOND), Stamp(11 * SECOND));
-        head.obey(Command::Faster);
+        head.apply_input(Command::Faster);
         assert_eq!(head.tick(SECOND), Stamp(13 * SECOND));
-        assert!((0..20).all(|_| head.obey(Command::Slower).is_none()));
+        assert!((0..20).all(|_| head.apply_input(Command::Slower).is_none()));
         assert_eq!(head.tick(4 * SECOND), Stamp(14 * SECOND));
-        assert!((0..20).all(|_| head.obey(Command::Faster).is_none()));
+        assert!((0..20).all(|_| head.apply_input(Command::Faster).is_none()));
         assert_eq!(head.tick(SECOND), Stamp(1010 * SECOND));
         assert!(!head.playing && head.is_at_end());
         head.playing = true;
@@ -117,11 +117,14 @@ mod tests {
     #[test]
     fn to_play_from_the_end_begins_again() {
         let mut head = head();
-        assert_eq!((head.obey(Command::Play), head.playing), (None, true));
-        assert_eq!((head.obey(Command::Play), head.playing), (None, false));
-        assert_eq!((head.obey(Command::Start), head.obey(Command::End)), (Some(head.from), Some(head.to)));
+        assert_eq!((head.apply_input(Command::Play), head.playing), (None, true));
+        assert_eq!((head.apply_input(Command::Play), head.playing), (None, false));
+        assert_eq!(
+            (head.apply_input(Command::Start), head.apply_input(Command::End)),
+            (Some(head.from), Some(head.to))
+        );
         head.at = head.to;
-        assert_eq!((head.obey(Command::Play), head.playing), (Some(head.from), true));
+        assert_eq!((head.apply_input(Command::Play), head.playing), (Some(head.from), true));
     }
 
     #[test]

@@ -107,7 +107,7 @@ impl Together {
             Command::NextTrouble => self.rest_at(after(&[&self.troubles, &self.alerts], self.head.at)),
             Command::PreviousTrouble => self.rest_at(before(&[&self.troubles, &self.alerts], self.head.at)),
             _ => {
-                if let Some(at) = self.head.obey(command) {
+                if let Some(at) = self.head.apply_input(command) {
                     self.seek(at);
                 }
             }

@@ -16,7 +16,7 @@ use gpuwatch::{
     },
     screen::{
         theme::Theme,
-        ui::{Command, Focus, Screen, Ui},
+        ui::{Command, Focus, HostCommand, Screen, Ui},
     },
 };
 
@@ -162,19 +162,19 @@ fn an_ended_process_is_cleared_by_a_key_and_by_itself() {
     let is_listed =
         |shown: &str| (shown.contains("train.py"), shown.contains("1 critical") || shown.contains("1 warning"));
     assert_eq!(is_listed(&shown(&story, &ui)), (true, true), "it has just ended");
-    ui.update(Command::Clear, &story.session());
+    ui.update(Command::Host(HostCommand::Clear), &story.session());
     assert_eq!(ui.status.take().as_deref(), Some("1 process cleared that had ended"));
     let cleared = shown(&story, &ui);
     assert_eq!(is_listed(&cleared), (false, false), "{cleared}");
     assert!(cleared.contains("processes on GPU 0: 0"), "{cleared}");
     ui.screen = Screen::Alerts;
     assert!(shown(&story, &ui).contains("0 open, 1 ended"));
-    ui.update(Command::Clear, &story.session());
+    ui.update(Command::Host(HostCommand::Clear), &story.session());
     assert_eq!(ui.status.take().as_deref(), Some("nothing that has ended is listed"));
     // A view that was frozen earlier clears nothing back.
     let mut earlier = story.session();
     earlier.now = Stamp(SECOND);
-    ui.update(Command::Clear, &earlier);
+    ui.update(Command::Host(HostCommand::Clear), &earlier);
     assert!(!is_listed(&shown(&story, &Ui { screen: Screen::Overview, ..ui.clone() })).0);
     // Another one that ends later is listed.
     begins(&mut story, 1, 43, 900 * SECOND);
@@ -213,13 +213,13 @@ fn an_error_stays_open_until_the_user_clears_it() {
     let shown = drawn(&session, &ui);
     assert!(shown.contains("1 critical") && shown.contains("processes on GPU 0: 0"), "{shown}");
     // Its process is listed as long as it is selected.
-    for command in [Command::Alerts, Command::Open] {
+    for command in [Command::Host(HostCommand::Alerts), Command::Open] {
         ui.update(command, &session);
     }
     assert_eq!((ui.screen, ui.process(&session).map(|it| it.0.probe)), (Screen::Process, Some(ProbeId(0))));
     ui.update(Command::Back, &session);
     ui.update(Command::Back, &session);
-    ui.update(Command::Clear, &session);
+    ui.update(Command::Host(HostCommand::Clear), &session);
     let shown = drawn(&session, &ui);
     assert!(!shown.contains("1 critical") && shown.contains("processes on GPU 0: 0"), "{shown}");
 }
@@ -232,7 +232,7 @@ fn a_process_that_holds_memory_is_listed_however_long_ago_its_connection_broke()
     story.add(Fact::ProbeGone { probe: ProbeId(0), why: "the connection was reset".into() });
     story.wait(400 * SECOND).device(0, 12 * GIB, &[(42, 10 * GIB)]);
     let mut ui = all();
-    ui.update(Command::Clear, &story.session());
+    ui.update(Command::Host(HostCommand::Clear), &story.session());
     assert_eq!(ui.status.take().as_deref(), Some("nothing that has ended is listed"));
     assert!(drawn(&story.session(), &ui).contains("lost: python train.py"));
 }
@@ -269,7 +269,7 @@ fn a_zombie_is_named_with_its_parent_and_offered_nothing() {
     story.add(Fact::Process(ProcessInfo { ended: true, ..info }));
     let shown = shown(&story);
     assert!(shown.contains("zombie of pid 17: python") && !shown.contains("gpuwatch attach"), "{shown}");
-    for command in [Command::Signal, Command::Attach] {
+    for command in [Command::Host(HostCommand::Signal), Command::Host(HostCommand::Attach)] {
         let mut ui = all();
         ui.update(command, &story.session());
         let words =

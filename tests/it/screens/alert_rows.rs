@@ -18,7 +18,7 @@ use gpuwatch::{
     screen::{
         theme::Theme,
         ui::{
-            Command, Expecting, Focus, Motion, Request, Screen, Ui,
+            Command, Expecting, Focus, HostCommand, Motion, Request, Screen, Ui,
             alert_list::Allowing,
             mouse::{Mouse, Target},
             rows::RowId,
@@ -83,7 +83,7 @@ fn a_selected_alert_opens_its_process_and_its_step() {
         opened.update(Command::Back, &session);
         assert_eq!((opened.screen, opened.focus), (ui.screen, Focus::Alerts), "back among the alerts");
         let mut run = ui.clone();
-        run.update(Command::Timeline, &session);
+        run.update(Command::Host(HostCommand::Timeline), &session);
         assert_eq!((run.screen, run.timeline.cursor), (Screen::Timeline, Some(it.first_alert_step)));
     }
 }
@@ -95,7 +95,7 @@ fn a_selected_alert_is_copied_explained_and_asked_about() {
         let it = selected(&ui, &session);
         ui.update(Command::Copy, &session);
         assert_eq!(ui.request.take(), Some(Request::Copy(alerts::line(&it, &session))));
-        ui.update(Command::Explain, &session);
+        ui.update(Command::Host(HostCommand::Explain), &session);
         assert_eq!(ui.explained, Some(it.cause));
         let (shown, page) = drawn(&session, &ui, 100, 40);
         assert!(shown.contains(it.cause.entry().title) && shown.contains(it.cause.id()), "{shown}");
@@ -103,11 +103,11 @@ fn a_selected_alert_is_copied_explained_and_asked_about() {
         assert_eq!(ui.help_scroll.min(page.help_most), 1.min(page.help_most), "the page scrolls, not what is under it");
         ui.update(Command::Back, &session);
         assert_eq!((ui.explained, ui.screen), (None, ui.screen));
-        ui.update(Command::Allow, &session);
+        ui.update(Command::Host(HostCommand::Allow), &session);
         let Some(Request::AskAllow(asked)) = ui.request.take() else { panic!("{:?}", ui.request) };
         assert_eq!(asked.added(), it.cause.id());
         let mut only_read = Ui { no_allow: Some("not from here"), ..ui };
-        only_read.update(Command::Allow, &session);
+        only_read.update(Command::Host(HostCommand::Allow), &session);
         assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("not from here")));
     }
 }
@@ -117,12 +117,12 @@ fn a_selected_alert_is_copied_explained_and_asked_about() {
 fn no_alert_is_meant_that_was_not_seen_to_be_selected() {
     let session = alerted().session();
     let mut ui = Ui::default();
-    ui.update(Command::Allow, &session);
+    ui.update(Command::Host(HostCommand::Allow), &session);
     assert_eq!((ui.request.take(), ui.focus), (None, Focus::Alerts));
-    ui.update(Command::Allow, &session);
+    ui.update(Command::Host(HostCommand::Allow), &session);
     assert!(matches!(ui.request.take(), Some(Request::AskAllow(_))));
     let mut none = Ui::default();
-    none.update(Command::Explain, &Session::default());
+    none.update(Command::Host(HostCommand::Explain), &Session::default());
     assert!(none.explained.is_none() && none.status.is_some());
 }
 

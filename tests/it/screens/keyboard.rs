@@ -8,7 +8,7 @@ use gpuwatch::{
         keys,
         theme::Theme,
         ui::{
-            Command, Edit, Focus, Motion, Request, Scope, Screen, Signal, Start, Subject, Ui,
+            Command, Edit, Focus, HostCommand, Motion, Request, Scope, Screen, Signal, Start, Subject, Ui,
             alert_list::Allowing,
             process_actions::{Dialog, Starting},
             rows::{self, RowId},
@@ -95,7 +95,7 @@ fn a_filter_can_be_deleted_by_character_and_as_a_whole() {
 fn matches_are_walked_through_on_every_device_round_and_round() {
     let session = ranks();
     let mut ui = Ui::default();
-    ui.update(Command::NextMatch, &session);
+    ui.update(Command::Host(HostCommand::NextMatch), &session);
     assert!(ui.status.as_ref().is_some_and(|it| it.contains("no filter")), "{:?}", ui.status);
     typed(&mut ui, &session, "rank");
     ui.update(Command::Open, &session);
@@ -103,11 +103,11 @@ fn matches_are_walked_through_on_every_device_round_and_round() {
     for _ in 0..9 {
         seen.push(ui.chosen(&session).and_then(|it| it.pid()).unwrap());
         assert_eq!(ui.device.as_ref(), ui.chosen(&session).map(|it| it.device()).filter(|_| seen.len() > 1));
-        ui.update(Command::NextMatch, &session);
+        ui.update(Command::Host(HostCommand::NextMatch), &session);
     }
     assert_eq!(seen, [4240, 4241, 4242, 4243, 4244, 4245, 4246, 4247, 4240]);
-    ui.update(Command::PreviousMatch, &session);
-    ui.update(Command::PreviousMatch, &session);
+    ui.update(Command::Host(HostCommand::PreviousMatch), &session);
+    ui.update(Command::Host(HostCommand::PreviousMatch), &session);
     assert_eq!(ui.chosen(&session).and_then(|it| it.pid()), Some(4247));
 }
 
@@ -173,13 +173,13 @@ fn the_selected_process_stays_selected_wherever_the_order_takes_it() {
 fn the_refresh_rate_changes_within_bounds_where_gpuwatch_reads_the_driver() {
     let session = usual().session();
     let mut ui = Ui::default();
-    ui.update(Command::Slower, &session);
+    ui.update(Command::Host(HostCommand::Slower), &session);
     assert_eq!((ui.request.take(), ui.status.is_some()), (None, true));
     ui.interval = Some(Duration::from_millis(300));
-    ui.update(Command::Slower, &session);
+    ui.update(Command::Host(HostCommand::Slower), &session);
     assert_eq!(ui.request.take(), Some(Request::Interval(Duration::from_millis(500))));
     assert!(shown(&ui, &session).contains("every 500 ms"));
-    for (command, end) in [(Command::Faster, 100), (Command::Slower, 60_000)] {
+    for (command, end) in [(Command::Host(HostCommand::Faster), 100), (Command::Host(HostCommand::Slower), 60_000)] {
         for _ in 0..12 {
             ui.update(command, &session);
         }
@@ -212,7 +212,7 @@ fn the_selection_is_copied_whole_and_without_escapes() {
 fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
     let session = usual().session();
     let mut ui = Ui { focus: Focus::Processes, ..Ui::default() };
-    ui.update(Command::Signal, &session);
+    ui.update(Command::Host(HostCommand::Signal), &session);
     let Some(Request::Hold(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
     assert_eq!((subject.pid, subject.vouched), (4242, true));
     let user = "ada".into();
@@ -230,7 +230,7 @@ fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
     assert_eq!(ui.request.take(), Some(Request::Send(Signal::Kill)));
     assert_eq!(ui.dialog, None);
     let mut only_read = Ui { no_signals: Some("not from here"), ..Ui::default() };
-    only_read.update(Command::Signal, &session);
+    only_read.update(Command::Host(HostCommand::Signal), &session);
     assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("not from here")));
 }
 
@@ -238,10 +238,10 @@ fn a_signal_needs_confirmation_and_is_never_sent_in_read_only_views() {
 fn a_probe_is_started_only_after_a_yes_and_only_where_there_is_none() {
     let session = ranks();
     let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
-    ui.update(Command::Attach, &session);
+    ui.update(Command::Host(HostCommand::Attach), &session);
     assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("this process has a probe already")));
     ui.update(Command::Move(Motion::Last), &session);
-    ui.update(Command::Attach, &session);
+    ui.update(Command::Host(HostCommand::Attach), &session);
     let Some(Request::AskStart(Start::Probe, subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
     assert_eq!((subject.pid, subject.vouched), (977, false));
     let command = || "notebook --port 8888".to_owned();
@@ -256,7 +256,7 @@ fn a_probe_is_started_only_after_a_yes_and_only_where_there_is_none() {
     ui.update(Command::Yes, &session);
     assert_eq!((&ui.starting, ui.request.take()), (&None, Some(Request::Start(Start::Probe))));
     let mut only_read = Ui { no_signals: Some("not from here"), ..ui.clone() };
-    only_read.update(Command::Attach, &session);
+    only_read.update(Command::Host(HostCommand::Attach), &session);
     assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("this view starts no probes")));
 }
 
@@ -264,7 +264,7 @@ fn a_probe_is_started_only_after_a_yes_and_only_where_there_is_none() {
 fn steps_are_traced_only_after_a_yes_and_only_where_there_is_a_probe() {
     let session = ranks();
     let mut ui = Ui { scope: Scope::All, focus: Focus::Processes, ..Ui::default() };
-    ui.update(Command::Whatif, &session);
+    ui.update(Command::Host(HostCommand::Whatif), &session);
     let Some(Request::AskStart(Start::Trace, subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
     assert!(subject.vouched, "{subject:?}");
     let (pid, command) = (subject.pid, "python train.py".to_owned());
@@ -274,10 +274,10 @@ fn steps_are_traced_only_after_a_yes_and_only_where_there_is_a_probe() {
     ui.update(Command::Open, &session);
     assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("nothing was traced")));
     ui.update(Command::Move(Motion::Last), &session);
-    ui.update(Command::Whatif, &session);
+    ui.update(Command::Host(HostCommand::Whatif), &session);
     assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("no probe is in this process: P starts one")));
     let mut only_read = Ui { no_signals: Some("not from here"), ..ui.clone() };
-    only_read.update(Command::Whatif, &session);
+    only_read.update(Command::Host(HostCommand::Whatif), &session);
     assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("this view traces no jobs")));
 }
 
@@ -336,17 +336,17 @@ fn only_a_visibly_selected_process_can_be_signalled() {
     let session = usual().session();
     let mut ui = Ui { focus: Focus::Processes, ..Ui::default() };
     ui.update(Command::Move(Motion::Last), &session);
-    ui.update(Command::Signal, &session);
+    ui.update(Command::Host(HostCommand::Signal), &session);
     let Some(Request::Hold(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
     assert_eq!((subject.pid, subject.vouched), (977, false));
     // The run that is shown is of another process than the selected row.
-    ui.update(Command::Timeline, &session);
-    ui.update(Command::Signal, &session);
+    ui.update(Command::Host(HostCommand::Timeline), &session);
+    ui.update(Command::Host(HostCommand::Signal), &session);
     assert!(matches!(ui.request.take(), Some(Request::Hold(it)) if it.pid == 4242));
     ui.update(Command::Copy, &session);
     assert_eq!(ui.request.take(), Some(Request::Copy("python train.py --rank".to_owned())));
-    ui.update(Command::Alerts, &session);
-    ui.update(Command::Signal, &session);
+    ui.update(Command::Host(HostCommand::Alerts), &session);
+    ui.update(Command::Host(HostCommand::Signal), &session);
     assert_eq!(ui.request, None);
 }
 
@@ -371,7 +371,7 @@ fn keys_for_a_process_act_on_the_marked_row_in_every_box() {
             let marked =
                 [4242, 4243, 977].into_iter().find(|pid| row.split_whitespace().any(|it| it == pid.to_string()));
             assert!(marked.is_some(), "{screen}");
-            ui.update(Command::Signal, &session);
+            ui.update(Command::Host(HostCommand::Signal), &session);
             assert_eq!((pid(ui.request.take()), ui.focus), (marked, focus), "{screen}");
         }
     }

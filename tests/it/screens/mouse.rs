@@ -6,7 +6,7 @@ use gpuwatch::{
     screen::{
         theme::Theme,
         ui::{
-            Command, Focus, Motion, Scope, Screen, Ui,
+            Command, Focus, HostCommand, Motion, Scope, Screen, Ui,
             mouse::{Mouse, Target},
             order::By,
             process_actions::Dialog,
@@ -53,7 +53,7 @@ fn a_click_selects_and_two_open() {
     let mut ui = Ui::default();
     click(&mut ui, &session, SIZE, "   1 ", Mouse::Press);
     assert_eq!(ui.selected(&session), 1);
-    ui.update(Command::All, &session);
+    ui.update(Command::Host(HostCommand::All), &session);
     for pid in [4242, 977, 4243] {
         click(&mut ui, &session, SIZE, &format!("{pid} "), Mouse::Press);
         assert_eq!(ui.chosen(&session).and_then(|it| it.pid()), Some(pid));

@@ -17,7 +17,7 @@ use gpuwatch::{
     },
     screen::{
         ui::{
-            Chart, Command, Focus, Motion, Screen, Ui,
+            Chart, Command, Focus, HostCommand, Motion, Screen, Ui,
             preset::{Part, Preset},
             rows::ProcessRow,
             tree::Listing,
@@ -125,7 +125,7 @@ fn a_key_shows_the_next_preset_and_names_it() {
     let session = working().session();
     let mut ui = Ui::default();
     for row in Preset::TABLE.iter().cycle().skip(1).take(Preset::TABLE.len()) {
-        ui.update(Command::Preset, &session);
+        ui.update(Command::Host(HostCommand::Preset), &session);
         assert_eq!((ui.preset, ui.scope), (row.preset, row.scope));
         assert!(ui.status.as_ref().is_some_and(|it| it.starts_with(row.name)), "{:?}", ui.status);
     }
@@ -256,7 +256,7 @@ fn processes_stand_below_their_ancestors_in_the_tree() {
     ui.update(Command::Order, &session);
     ui.order.by = gpuwatch::screen::ui::order::By::Pid;
     assert_eq!(pids(&ui), [977, 4242, 4243]);
-    ui.update(Command::Tree, &session);
+    ui.update(Command::Host(HostCommand::Tree), &session);
     assert_eq!((pids(&ui), ui.listing), (vec![977, 4242, 4243], Listing::Tree), "the order holds within a family");
     let shown = shown(&session, &ui, (120, 40));
     let place =
@@ -269,6 +269,6 @@ fn processes_stand_below_their_ancestors_in_the_tree() {
     ui.update(Command::Move(Motion::First), &session);
     ui.update(Command::Move(Motion::Down), &session);
     assert_eq!(ui.chosen(&session).and_then(|it| it.pid()), Some(4242));
-    ui.update(Command::Tree, &session);
+    ui.update(Command::Host(HostCommand::Tree), &session);
     assert_eq!(ui.listing, Listing::Rows);
 }

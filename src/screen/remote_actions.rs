@@ -8,7 +8,7 @@ use crate::{
     },
     hosts::requests::Requests,
     screen::{
-        hands::Hands,
+        actions::LocalActions,
         ui::{
             Ui,
             process_actions::{Dialog, Starting},
@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 /// What a process is held for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
+pub enum HoldPurpose {
     /// The menu of signals.
     Signal,
     /// The question whether to start this.
@@ -28,57 +28,57 @@ pub enum Purpose {
 
 /// Where a view acts on processes.
 #[derive(Debug)]
-pub enum Reach {
+pub enum Actions {
     /// On this machine.
-    Here(Hands),
+    Local(LocalActions),
     /// On other machines.
-    There(Remote),
+    Remote(RemoteActions),
 }
 
 /// An answer to show.
 #[derive(Debug)]
-pub enum Reply {
+pub enum ActionReply {
     /// Of what was started on this machine.
-    Here(String),
+    Local(String),
     /// Of a machine, by its place in the list.
-    There(usize, Answer),
+    Remote(usize, Answer),
 }
 
 /// Requests to other machines.
 #[derive(Debug)]
-pub struct Remote {
+pub struct RemoteActions {
     requests: Requests,
     /// The number of the latest request.
     last: u64,
     /// The request whose answer opens a question, its machine, and the question.
-    awaited: Option<(usize, u64, Purpose)>,
+    pending: Option<(usize, u64, HoldPurpose)>,
     /// The request by which the machine holds a process, and the pid.
     held: Option<(u64, u32)>,
     /// The requests for an effect that no machine has answered.
-    open: BTreeSet<u64>,
+    unanswered: BTreeSet<u64>,
 }
 
-impl Reach {
+impl Actions {
     /// Identifies a process, and opens the menu or the question once that is done.
-    pub fn hold(&mut self, purpose: Purpose, subject: &Subject, ui: &mut Ui) {
+    pub fn hold(&mut self, purpose: HoldPurpose, subject: &Subject, ui: &mut Ui) {
         match self {
-            Self::Here(hands) => match hands.hold(subject) {
+            Self::Local(local) => match local.hold(subject) {
                 Err(why) => ui.show_message(why),
                 Ok(info) => ask(purpose, info, ui),
             },
-            Self::There(remote) => remote.hold(purpose, subject, ui),
+            Self::Remote(remote) => remote.hold(purpose, subject, ui),
         }
     }
 
     /// Sends a signal to the held process.
     pub fn send(&mut self, signal: Signal, ui: &mut Ui) {
         match self {
-            Self::Here(hands) => ui.show_message(hands.send(signal).unwrap_or_else(|why| why)),
-            Self::There(remote) => {
+            Self::Local(local) => ui.show_message(local.send(signal).unwrap_or_else(|why| why)),
+            Self::Remote(remote) => {
                 if let Some((held, pid)) = remote.held.take()
                     && let Some((node, id)) = remote.request(Action::Signal { held, signal }, ui)
                 {
-                    remote.open.insert(id);
+                    remote.unanswered.insert(id);
                     let (name, host) = (signal.name(), remote.requests.host(node));
                     ui.show_message(format!("sending {name} to pid {pid} on {host}"));
                 }
@@ -89,14 +89,14 @@ impl Reach {
     /// Starts something at the held process.
     pub fn start(&mut self, start: Start, ui: &mut Ui) {
         match self {
-            Self::Here(hands) => {
-                ui.show_message(hands.start(start, 0).map_or_else(|why| why, |pid| start.begun(pid)));
+            Self::Local(local) => {
+                ui.show_message(local.start(start, 0).map_or_else(|why| why, |pid| start.begun(pid)));
             }
-            Self::There(remote) => {
+            Self::Remote(remote) => {
                 if let Some((held, pid)) = remote.held.take()
                     && let Some((_, id)) = remote.request(Action::Start { held, start }, ui)
                 {
-                    remote.open.insert(id);
+                    remote.unanswered.insert(id);
                     ui.show_message(start.begun(pid));
                 }
             }
@@ -106,66 +106,66 @@ impl Reach {
     /// Sends a request to a probe.
     pub fn capture(&mut self, capture: Capture, ui: &mut Ui) {
         match self {
-            Self::Here(hands) => {
-                if let Err(why) = hands.capture(capture.ask) {
+            Self::Local(local) => {
+                if let Err(why) = local.capture(capture.ask) {
                     ui.show_message(why);
                 }
             }
-            Self::There(remote) => {
+            Self::Remote(remote) => {
                 let sent = remote.request(Action::Capture(capture), ui);
-                remote.open.extend(sent.map(|(_, id)| id));
+                remote.unanswered.extend(sent.map(|(_, id)| id));
             }
         }
     }
 
     /// Opens no question for an answer that has not come yet.
-    pub fn forget(&mut self) {
-        if let Self::There(remote) = self {
-            remote.awaited = None;
+    pub fn cancel_pending(&mut self) {
+        if let Self::Remote(remote) = self {
+            remote.pending = None;
         }
     }
 
     /// Waits until machines have answered every signal, start and capture.
-    pub async fn settle(&mut self) {
-        if let Self::There(remote) = self {
-            while !remote.open.is_empty() {
+    pub async fn wait_for_answers(&mut self) {
+        if let Self::Remote(remote) = self {
+            while !remote.unanswered.is_empty() {
                 let (_, answer) = remote.requests.answer().await;
-                remote.open.remove(&answer.id);
+                remote.unanswered.remove(&answer.id);
             }
         }
     }
 
     /// Waits for an answer.
-    pub async fn reply(&mut self) -> Reply {
+    pub async fn reply(&mut self) -> ActionReply {
         match self {
-            Self::Here(hands) => Reply::Here(hands.answer().await.1),
-            Self::There(remote) => {
+            Self::Local(local) => ActionReply::Local(local.answer().await.1),
+            Self::Remote(remote) => {
                 let (node, answer) = remote.requests.answer().await;
-                Reply::There(node, answer)
+                ActionReply::Remote(node, answer)
             }
         }
     }
 
     /// Shows an answer.
-    pub fn show(&mut self, reply: Reply, ui: &mut Ui) {
+    pub fn show(&mut self, reply: ActionReply, ui: &mut Ui) {
         match (self, reply) {
-            (Self::There(remote), Reply::There(node, answer)) => remote.show(node, answer, ui),
-            (_, Reply::Here(words)) => ui.show_message(words),
-            (Self::Here(_), Reply::There(..)) => {}
+            (Self::Remote(remote), ActionReply::Remote(node, answer)) => remote.show(node, answer, ui),
+            (_, ActionReply::Local(words)) => ui.show_message(words),
+            (Self::Local(_), ActionReply::Remote(..)) => {}
         }
     }
 }
 
-impl Remote {
+impl RemoteActions {
     /// Creates the way to machines without an open question.
     pub fn new(requests: Requests) -> Self {
-        Self { requests, last: 0, awaited: None, held: None, open: BTreeSet::new() }
+        Self { requests, last: 0, pending: None, held: None, unanswered: BTreeSet::new() }
     }
 
-    fn hold(&mut self, purpose: Purpose, subject: &Subject, ui: &mut Ui) {
+    fn hold(&mut self, purpose: HoldPurpose, subject: &Subject, ui: &mut Ui) {
         self.held = None;
         let Some((node, id)) = self.request(Action::Hold(*subject), ui) else { return };
-        self.awaited = Some((node, id, purpose));
+        self.pending = Some((node, id, purpose));
         ui.show_message(format!("looking for pid {} on {}", subject.pid, self.requests.host(node)));
     }
 
@@ -178,12 +178,12 @@ impl Remote {
     }
 
     fn show(&mut self, node: usize, answer: Answer, ui: &mut Ui) {
-        self.open.remove(&answer.id);
-        let awaited = self.awaited.take_if(|it| (it.0, it.1) == (node, answer.id));
+        self.unanswered.remove(&answer.id);
+        let pending = self.pending.take_if(|it| (it.0, it.1) == (node, answer.id));
         let is_open = ui.machine.as_ref().is_some_and(|it| it.node == node);
         match answer.outcome {
             Outcome::Held(info) => {
-                if let Some((_, id, purpose)) = awaited.filter(|_| is_open) {
+                if let Some((_, id, purpose)) = pending.filter(|_| is_open) {
                     self.held = Some((id, info.pid));
                     ui.status = None;
                     ask(purpose, &info, ui);
@@ -199,13 +199,13 @@ impl Remote {
 }
 
 /// Opens the menu or the question for a held process.
-fn ask(purpose: Purpose, info: &ProcessInfo, ui: &mut Ui) {
+fn ask(purpose: HoldPurpose, info: &ProcessInfo, ui: &mut Ui) {
     let pid = info.pid;
     let words = info.argv.iter().map(text::Foreign::raw);
     let (command, user) = (text::command(words, text::COMMAND_MAX), info.user.clone());
     match purpose {
-        Purpose::Signal => ui.dialog = Some(Dialog { pid, command, user, place: 0, asked: false }),
-        Purpose::Start(what) => ui.starting = Some(Starting { what, pid, command, user }),
+        HoldPurpose::Signal => ui.dialog = Some(Dialog { pid, command, user, place: 0, asked: false }),
+        HoldPurpose::Start(what) => ui.starting = Some(Starting { what, pid, command, user }),
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
 
     /// A view of two machines, of which the first one is open, and their ends of the links.
     struct View {
-        reach: Reach,
+        actions: Actions,
         ui: Ui,
         queues: Vec<Receiver<Request>>,
         answers: Sender<(usize, Answer)>,
@@ -235,25 +235,25 @@ mod tests {
             let (requests, queues, answers) = Requests::channels(&["a".to_owned(), "b\u{1b}".to_owned()]);
             let machine = Some(Machine { node: 0, host: "a".into(), trouble: None });
             let ui = Ui { machine, ..Ui::default() };
-            Self { reach: Reach::There(Remote::new(requests)), ui, queues, answers }
+            Self { actions: Actions::Remote(RemoteActions::new(requests)), ui, queues, answers }
         }
 
         /// Requests the menu of signals, and returns the request's number.
         fn hold(&mut self) -> u64 {
             let subject = Subject { pid: 7, start_ticks: Some(1), vouched: true };
-            self.reach.hold(Purpose::Signal, &subject, &mut self.ui);
+            self.actions.hold(HoldPurpose::Signal, &subject, &mut self.ui);
             let request = self.queues[0].try_recv().unwrap();
             assert_eq!(request.action, Action::Hold(subject));
             request.id
         }
 
         fn answer(&mut self, node: usize, id: u64, outcome: Outcome) {
-            self.reach.show(Reply::There(node, Answer { id, outcome }), &mut self.ui);
+            self.actions.show(ActionReply::Remote(node, Answer { id, outcome }), &mut self.ui);
         }
 
-        fn settles(&mut self) -> bool {
-            let settled = std::pin::pin!(self.reach.settle()).poll(&mut Context::from_waker(Waker::noop()));
-            settled == Poll::Ready(())
+        fn is_answered(&mut self) -> bool {
+            let waited = std::pin::pin!(self.actions.wait_for_answers()).poll(&mut Context::from_waker(Waker::noop()));
+            waited == Poll::Ready(())
         }
     }
 
@@ -268,15 +268,15 @@ mod tests {
         assert_eq!((view.ui.status.as_deref(), &view.ui.dialog), (Some("looking for pid 7 on a"), &None));
         view.answer(0, id, held());
         assert_eq!(view.ui.dialog.as_ref().map(|it| (it.pid, it.command.as_str())), Some((7, "'a b'")));
-        assert!(view.settles(), "nothing is sent yet");
-        view.reach.send(Signal::Kill, &mut view.ui);
+        assert!(view.is_answered(), "nothing is sent yet");
+        view.actions.send(Signal::Kill, &mut view.ui);
         let sent = view.queues[0].try_recv().unwrap();
         assert_eq!(sent.action, Action::Signal { held: id, signal: Signal::Kill });
         assert_eq!(view.ui.status.as_deref(), Some("sending KILL to pid 7 on a"));
-        assert!(!view.settles(), "the machine has not answered");
+        assert!(!view.is_answered(), "the machine has not answered");
         view.answers.try_send((0, Answer { id: sent.id, outcome: Outcome::Done })).unwrap();
-        assert!(view.settles());
-        view.reach.send(Signal::Kill, &mut view.ui);
+        assert!(view.is_answered());
+        view.actions.send(Signal::Kill, &mut view.ui);
         assert!(view.queues[0].try_recv().is_err(), "one question sends one signal");
     }
 
@@ -286,14 +286,14 @@ mod tests {
             let mut view = View::new();
             let id = view.hold();
             if is_forgotten {
-                view.reach.forget();
+                view.actions.cancel_pending();
             }
             if is_left {
                 view.ui.machine = None;
             }
             view.answer(node, id, held());
             assert_eq!(view.ui.dialog, None, "{node} {is_forgotten} {is_left}");
-            view.reach.send(Signal::Term, &mut view.ui);
+            view.actions.send(Signal::Term, &mut view.ui);
             assert!(view.queues[0].try_recv().is_err());
         }
     }
@@ -311,12 +311,12 @@ mod tests {
     fn a_capture_is_sent_to_the_opened_machine_alone() {
         let mut view = View::new();
         let ask = Ask { probe: ProbeId(3), steps: 8, rises: None, growth: false, collect: false };
-        view.reach.capture(Capture { pid: 7, ask }, &mut view.ui);
+        view.actions.capture(Capture { pid: 7, ask }, &mut view.ui);
         assert_eq!(view.queues[0].try_recv().unwrap().action, Action::Capture(Capture { pid: 7, ask }));
-        assert!(view.queues[1].try_recv().is_err() && !view.settles());
+        assert!(view.queues[1].try_recv().is_err() && !view.is_answered());
         // Of all machines, none is meant.
         view.ui.machine = None;
-        view.reach.capture(Capture { pid: 7, ask }, &mut view.ui);
+        view.actions.capture(Capture { pid: 7, ask }, &mut view.ui);
         assert!(view.queues[0].try_recv().is_err());
     }
 }
