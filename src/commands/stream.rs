@@ -75,8 +75,8 @@ impl Subcommand for StreamArgs {
         gpuwatch_probe::socket::prepare();
         runtime()?.block_on(async {
             let mut sources = Sources::start(self.watching.sources().recorded());
-            let actions =
-                (!self.readonly).then(|| LocalActions::new(Some(sources.asks.clone()), Some(invocation.config.clone())));
+            let actions = (!self.readonly)
+                .then(|| LocalActions::new(Some(sources.asks.clone()), Some(invocation.config.clone())));
             let (sender, requests) = mpsc::channel(QUEUE);
             let ended = input(sender)?;
             let stop = async {
