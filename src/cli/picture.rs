@@ -6,7 +6,7 @@ use crate::{
     hosts::prometheus::Store,
     model::{
         alerts::Policy,
-        cluster::{Cluster, answers::Answers, overview::Overview},
+        cluster::{Answers, Cluster, overview::Overview},
         session::Session,
         snapshot::Snapshot,
     },

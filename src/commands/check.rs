@@ -6,8 +6,6 @@ mod limits;
 pub mod nodes;
 mod text;
 
-pub use limits::{FailOn, Limits, Peak, share};
-
 use super::{Invocation, Subcommand};
 use crate::{
     cli::inputs,
@@ -19,7 +17,7 @@ use crate::{
     model::{
         alerts::Policy,
         analysis::{fragmentation::is_expandable, severity::Severity},
-        findings::{Finding, Kind, together},
+        findings::{Finding, Kind, follow},
         peaks::DevicePeaks,
         session::process::Life,
     },
@@ -35,6 +33,7 @@ use crate::{
     },
 };
 use anyhow::Result;
+pub use limits::{FailOn, Limits, Peak, share};
 use std::{
     io::{self, Write},
     path::{Path, PathBuf},
@@ -214,7 +213,7 @@ impl Verdict {
     /// Returns some of the findings, those of ranks that share a leak together.
     fn shared(&self, is_meant: impl Fn(&Finding) -> bool) -> Vec<Vec<&Finding>> {
         let meant: Vec<&Finding> = self.findings.iter().filter(|it| is_meant(it)).collect();
-        together::grouped(&meant, None, &self.run.session)
+        follow::grouped(&meant, None, &self.run.session)
     }
 
     /// A truncated file, whose writer was killed, is judged as far as it goes; a damaged one is not sufficient.

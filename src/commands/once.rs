@@ -20,9 +20,8 @@ use crate::{
     model::{
         findings::findings,
         session::{
-            Session,
+            OfProcess, Session,
             device::Device,
-            figures::OfProcess,
             process::{Life, Process},
         },
     },

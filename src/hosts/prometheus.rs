@@ -8,7 +8,7 @@ pub mod query;
 mod rows;
 
 use crate::model::cluster::{
-    answers::{History, Past},
+    History, Past,
     overview::{Overview, figure::RankFigure},
 };
 use answer::Figure;

@@ -4,28 +4,35 @@
 mod captures;
 /// Which findings of several machines and their jobs to report, each once.
 mod machines;
-/// An alert as text, variables and JSON.
-mod message;
-/// The user's rules for alerts.
-mod policy;
-/// Decides for which findings to replay a traced job.
-mod replays;
 
 pub use super::findings::is_open;
-use crate::model::{
-    analysis::severity::Severity,
-    findings::{Finding, Findings, Identity, Standing},
-    session::{
-        Session,
-        process::{Life, Process},
+use crate::{
+    facts::text::Foreign,
+    model::{
+        analysis::{
+            cause::{self, Cause},
+            culprit::{Culprit, Spot},
+            episode::Resource,
+            severity::Severity,
+        },
+        cluster::{
+            Cluster,
+            findings::{Found, Subject},
+        },
+        findings::{Finding, Findings, Identity, Kind, Standing, findings},
+        session::{
+            Session,
+            process::{Life, Process},
+        },
     },
 };
-pub use captures::{Captures, longer, question, question_of, words};
+pub use captures::{Captures, Due, Replays, has_error, longer, question, question_of, replays_at_end, words};
 pub use machines::ClusterNews;
-pub use message::{Message, line};
-pub use policy::{Name, Policy, limited, line as line_to_blame, name, script};
-pub use replays::{Due, Replays, has_error, replays_at_end};
-use std::collections::{BTreeMap, BTreeSet};
+use serde_json::{Value, json};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+};
 
 /// Which findings gpuwatch has reported. It forgets those that the session has forgotten.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -79,5 +86,324 @@ impl Edges {
             }
         }
         out
+    }
+}
+
+/// Kinds that name one resource and may be followed by it.
+const OF_RESOURCES: [Kind; 2] = [Kind::Growth, Kind::Sawtooth];
+
+/// The user's rules; none by default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// Expected findings: shown as allowed, never counted, never alerted, and they fail no check.
+    pub allow: Vec<Name>,
+    /// Silenced findings: counted and judged, never alerted. A finding that is allowed too is allowed.
+    pub silence: Vec<Name>,
+}
+
+impl Policy {
+    /// Returns the findings of a session with their standing, the allowed ones last.
+    pub fn findings(&self, session: &Session) -> Findings {
+        let mut found = findings(session);
+        for it in &mut found.all {
+            it.standing = self.standing(it, session);
+        }
+        found.all.sort_by_key(Finding::is_allowed);
+        found
+    }
+
+    /// Returns the findings of each machine of a cluster with their standing, and the rules for those of its jobs.
+    pub fn found(&self, cluster: &Cluster) -> Found {
+        let named = |names: &[Name]| {
+            Subject::COMPARED.into_iter().filter(|it| names.iter().any(|name| name.is_about(*it))).collect()
+        };
+        Found {
+            machines: cluster.nodes.iter().map(|it| self.findings(&it.session)).collect(),
+            expected: named(&self.allow),
+            silenced: named(&self.silence),
+        }
+    }
+
+    /// Returns the names that make a finding expected.
+    pub fn allowing<'a>(&'a self, it: &Finding, session: &Session) -> Vec<&'a Name> {
+        self.allow.iter().filter(|name| name.is_of(it, session)).collect()
+    }
+
+    fn standing(&self, it: &Finding, session: &Session) -> Standing {
+        if !self.allowing(it, session).is_empty() {
+            Standing::Allowed
+        } else if self.silence.iter().any(|name| name.is_of(it, session)) {
+            Standing::Silenced
+        } else {
+            Standing::Usual
+        }
+    }
+}
+
+/// Returns the name to allow a finding by: its cause, the narrowest name, or its kind and resource if it has no cause.
+pub fn name(it: &Finding) -> String {
+    match it.resource {
+        _ if it.kind != Kind::Oom && it.cause != Cause::Unknown => it.cause.id().to_owned(),
+        Some(resource) if OF_RESOURCES.contains(&it.kind) => format!("{}:{}", it.kind.name(), resource.name()),
+        _ => it.kind.name().to_owned(),
+    }
+}
+
+/// Separates a name from the script or the line that it is limited to.
+const ONLY: char = '@';
+
+/// Returns a name that is limited to a script or a line: `tensors-retained@train.py:87`.
+pub fn limited(name: &str, only: &str) -> String {
+    format!("{name}{ONLY}{only}")
+}
+
+/// Returns the line to blame of a finding, such as `train.py:87`.
+pub fn line_to_blame(it: &Finding) -> Option<String> {
+    it.culprit.as_ref().map(|it| it.leading()).filter(|it| !it.file.raw().is_empty()).map(Spot::place)
+}
+
+/// Returns the name of the script of a finding's process, such as `train.py`.
+pub fn script<'a>(it: &Finding, session: &'a Session) -> Option<&'a str> {
+    it.process(session)?.script()
+}
+
+/// A name of findings: a kind, a cause, a kind with its resource, or what only a comparison of ranks shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    text: String,
+    kind: Option<Kind>,
+    /// Some names, such as `fragmentation`, are both a kind and a cause.
+    cause: Option<Cause>,
+    resource: Option<Resource>,
+    subject: Option<Subject>,
+    /// The script, such as `train.py`, or the line, such as `train.py:87`.
+    only: Option<String>,
+}
+
+impl Name {
+    /// Parses `growth`, `tensors-retained`, `growth:host` or `rank-ended`, and those limited to a script
+    /// (`growth@train.py`) or a line (`growth@train.py:87`); `None` for an unknown name.
+    pub fn read(text: &str) -> Option<Self> {
+        let Some((name, only)) = text.split_once(ONLY) else { return Self::read_whole(text) };
+        let known = Self::read_whole(name).filter(|it| !only.is_empty() && (it.kind, it.cause) != (None, None))?;
+        Some(Self { text: text.to_owned(), only: Some(only.to_owned()), ..known })
+    }
+
+    /// Returns it as the user wrote it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    fn read_whole(text: &str) -> Option<Self> {
+        let whole = Self { text: text.to_owned(), kind: None, cause: None, resource: None, subject: None, only: None };
+        let (word, behind) = text.split_once(':').map_or((text, None), |(word, behind)| (word, Some(behind)));
+        let kind = Kind::ALL.into_iter().find(|it| it.name() == word);
+        let Some(behind) = behind else {
+            let cause = Cause::from_id(word);
+            let subject = Subject::OF_RANKS.into_iter().find(|it| it.name() == word);
+            let is_known = kind.is_some() || cause.is_some() || subject.is_some();
+            return is_known.then_some(Self { kind, cause, subject, ..whole });
+        };
+        let kind = kind.filter(|it| OF_RESOURCES.contains(it))?;
+        let resource = Resource::ALL.into_iter().find(|it| [it.name(), it.id()].contains(&behind))?;
+        Some(Self { kind: Some(kind), resource: Some(resource), ..whole })
+    }
+
+    /// Returns every valid name that is not limited.
+    pub fn all() -> impl Iterator<Item = String> {
+        let causes = cause::entries().iter().map(|it| it.id.to_owned());
+        let of = |kind: Kind| Resource::ALL.map(|it| format!("{}:{}", kind.name(), it.name()));
+        let kinds = Kind::ALL.into_iter().map(|it| it.name().to_owned());
+        let subjects = Subject::OF_RANKS.into_iter().map(|it| it.name().to_owned());
+        kinds.chain(subjects).chain(causes).chain(OF_RESOURCES.into_iter().flat_map(of))
+    }
+
+    fn is_about(&self, it: Subject) -> bool {
+        // A job on several machines has no line.
+        if self.only.is_some() {
+            return false;
+        }
+        self.subject == Some(it) || (self.kind.is_some() && self.resource.is_none() && self.kind == it.kind())
+    }
+
+    fn is_of(&self, it: &Finding, session: &Session) -> bool {
+        let is_there =
+            |only: &String| line_to_blame(it).as_ref() == Some(only) || script(it, session) == Some(only.as_str());
+        self.is_of_kind(it) && self.only.as_ref().is_none_or(is_there)
+    }
+
+    fn is_of_kind(&self, it: &Finding) -> bool {
+        match self.resource {
+            // Expecting a leak does not imply expecting the out-of-memory error it may cause.
+            None => self.kind == Some(it.kind) || (it.kind != Kind::Oom && self.cause == Some(it.cause)),
+            resource => self.kind == Some(it.kind) && resource == it.resource,
+        }
+    }
+}
+
+/// The object's schema version.
+const SCHEMA: u32 = 1;
+
+/// Most characters of a name from outside.
+const NAME: usize = 100;
+
+/// Most characters of a sentence about a job, and most lines of an account.
+const SENTENCE: usize = 240;
+const LINES: usize = 5;
+
+/// An alert for readers outside gpuwatch. Of one machine only the object, where JSON escapes it, carries text from
+/// outside: the driver's name of the device, and the host's. Of several machines the line does too, escaped and cut:
+/// the machine, the job, why a rank ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// One line: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, full in 43 min`.
+    pub line: String,
+    /// Variables with ids and numbers only: `GPUWATCH_ALERT_SEVERITY`, `_KIND`, `_CAUSE`, and where they are known
+    /// `_RESOURCE`, `_GPU` (the driver's number), `_PID`, `_RANK`, `_STEP`, `_BYTES_PER_STEP`, `_FULL_IN_STEPS`,
+    /// `_FULL_IN_S`.
+    pub environment: Vec<(&'static str, String)>,
+    /// One JSON object in one line: `schema` (1), `gpuwatch` (version), `host`, `gpu` (the driver's number), and the
+    /// fields of [`Finding::json`] without `replay`. Of a culprit it has `file`, `line`, `kept` (its line),
+    /// `bytes_per_step`, `blocks_per_step`, `sentence`, `advice` and the first lines of the account.
+    pub object: String,
+}
+
+impl Message {
+    fn new(it: &Finding, session: &Session) -> Self {
+        let gpu = gpu(it, session);
+        let host = it.process(session).and_then(|it| Some(short(&it.hello.as_ref()?.host)));
+        let mut object = it.json();
+        object.insert("culprit".to_owned(), it.culprit.as_deref().map_or(Value::Null, culprit));
+        let account: Vec<_> = it.account.iter().take(LINES).map(|it| cut(it, SENTENCE)).collect();
+        object.insert("account".to_owned(), json!(account));
+        object.insert("sentence".to_owned(), json!(it.sentence.as_deref().map(|it| cut(it, SENTENCE))));
+        object.insert("device_id".to_owned(), json!(it.device.as_ref().map(|it| short(&it.0))));
+        // A new alert has none yet.
+        object.remove("replay");
+        object.insert("schema".to_owned(), json!(SCHEMA));
+        object.insert("gpuwatch".to_owned(), json!(env!("CARGO_PKG_VERSION")));
+        object.insert("host".to_owned(), json!(host));
+        object.insert("gpu".to_owned(), json!(gpu));
+        Self {
+            line: in_a_line(it, gpu),
+            environment: environment(it, gpu),
+            object: serde_json::Value::from(object).to_string(),
+        }
+    }
+}
+
+impl Message {
+    /// Returns the message as one of a machine in a list, by the machine's name there.
+    #[must_use]
+    pub fn on(self, host: &Foreign) -> Self {
+        let mut object: Value = serde_json::from_str(&self.object).unwrap_or_default();
+        object["host"] = json!(short(host.raw()));
+        Self { line: format!("{host}: {}", self.line), object: object.to_string(), ..self }
+    }
+}
+
+/// Cuts a name from outside to the usual length: the object has to fit a pipe that no process reads.
+fn short(name: &str) -> String {
+    cut(name, NAME)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}
+
+/// The parts of a culprit that fit.
+fn culprit(it: &Culprit) -> Value {
+    json!({
+        "file": short(it.allocated.file.raw()),
+        "line": it.allocated.line,
+        "kept": it.kept.as_ref().map(|it| it.line),
+        "bytes_per_step": it.bytes_per_step,
+        "blocks_per_step": it.blocks_per_step,
+        "sentence": cut(&it.sentence, SENTENCE),
+        "advice": cut(&it.advice, SENTENCE),
+    })
+}
+
+/// Formats an alert as one line in gpuwatch's own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step,
+/// …`.
+pub fn line(it: &Finding, session: &Session) -> String {
+    in_a_line(it, gpu(it, session))
+}
+
+/// Returns the driver's number of the finding's device.
+fn gpu(it: &Finding, session: &Session) -> Option<u32> {
+    it.device.as_ref().and_then(|id| session.device(id)?.index)
+}
+
+fn in_a_line(it: &Finding, gpu: Option<u32>) -> String {
+    let who = it.rank.map(|it| format!("rank {it}")).or(it.pid.map(|it| format!("pid {it}")));
+    let gpu = gpu.map(|it| format!("GPU {it}"));
+    let place: Vec<String> = who.into_iter().chain(gpu).collect();
+    let what = match (it.kind, it.resource, it.slope()) {
+        (Kind::Growth, Some(resource), Some(slope)) => format!("{} {slope}", resource.name()),
+        (kind, _, _) => kind.name().to_owned(),
+    };
+    let cause = it.because().map(str::to_owned);
+    let parts: Vec<String> = [Some(what), cause, it.forecast()].into_iter().flatten().collect();
+    let pieces = [it.severity.name().to_owned(), place.join(", "), parts.join(", ")];
+    pieces.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ")
+}
+
+fn environment(it: &Finding, gpu: Option<u32>) -> Vec<(&'static str, String)> {
+    fn word(value: Option<impl Display>) -> Option<String> {
+        value.map(|it| it.to_string())
+    }
+    let values = [
+        ("GPUWATCH_ALERT_SEVERITY", word(Some(it.severity.name()))),
+        ("GPUWATCH_ALERT_KIND", word(Some(it.kind.name()))),
+        ("GPUWATCH_ALERT_CAUSE", word(Some(it.cause.id()))),
+        ("GPUWATCH_ALERT_RESOURCE", word(it.resource.map(Resource::id))),
+        ("GPUWATCH_ALERT_GPU", word(gpu)),
+        ("GPUWATCH_ALERT_PID", word(it.pid)),
+        ("GPUWATCH_ALERT_RANK", word(it.rank)),
+        ("GPUWATCH_ALERT_STEP", word(Some(it.first_alert_step))),
+        ("GPUWATCH_ALERT_BYTES_PER_STEP", word(it.bytes_per_step.map(f64::round))),
+        ("GPUWATCH_ALERT_FULL_IN_STEPS", word(it.full_in_steps)),
+        ("GPUWATCH_ALERT_FULL_IN_S", word(it.full_in_us.map(|it| it / 1_000_000))),
+    ];
+    values.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_and_nothing_else_is() {
+        for text in Name::all() {
+            assert!(Name::read(&text).is_some(), "{text}");
+        }
+        for text in ["growth@train.py", "growth:host@train.py", "tensors-retained@train.py:87"] {
+            assert_eq!(Name::read(text).unwrap().text(), text);
+        }
+        // Both the JSON name and the displayed name of a resource are valid.
+        for (id, name) in [("growth:driver", "growth:non-torch"), ("growth:device", "growth:others")] {
+            let resource = |text| Name::read(text).unwrap().resource;
+            assert_eq!(resource(id), resource(name), "{id}");
+        }
+        for text in [
+            "",
+            ":",
+            "growht",
+            "Growth",
+            "growth:",
+            ":host",
+            "growth:vram",
+            "oom:host",
+            "unknown:host",
+            "growth:host:",
+            "rank-ended:host",
+            "growth@",
+            "@train.py",
+            "growht@train.py",
+            "rank-ended@train.py",
+        ] {
+            assert_eq!(Name::read(text), None, "{text}");
+        }
     }
 }

@@ -1,9 +1,6 @@
 //! Several machines: a session for each, the state of its link, and how far its clock is apart. The fold over the news
 //! of all links.
 
-/// How far a machine's clocks are from this one's.
-pub mod clock;
-
 /// Jobs that span machines, and their ranks.
 pub mod jobs;
 
@@ -13,16 +10,14 @@ pub mod findings;
 /// The rows of a screen of many machines.
 pub mod overview;
 
-/// What a store of figures has answered.
-pub mod answers;
-
 use super::session::Session;
 use crate::facts::{
     event::{Event, Fact},
     text::Foreign,
     units::{self, Stamp},
 };
-use clock::Clock;
+use overview::figure::RankFigure;
+use std::collections::VecDeque;
 
 /// A link without a line for this long is silent, in µs: a stream has a line each second.
 pub const SILENT_US: u64 = 5_000_000;
@@ -230,6 +225,115 @@ impl Node {
             let since = units::duration(quiet_us);
             self.link = Link::Silent { why: Foreign::new(format!("no line for {since}")) };
         }
+    }
+}
+
+/// Beats that are compared: two clocks drift apart by a few µs in each second.
+const BEATS: usize = 64;
+
+/// The measured differences, in µs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// Of each beat: how far this machine's monotonic clock is ahead, and its wall clock.
+    beats: VecDeque<(i64, i64)>,
+}
+
+impl Clock {
+    /// Takes a beat: the machine's clocks, and this machine's at the arrival; monotonic and wall clock.
+    pub fn beat(&mut self, there: (Stamp, u64), here: (Stamp, u64)) {
+        if self.beats.len() == BEATS {
+            self.beats.pop_front();
+        }
+        self.beats.push_back((difference(here.0.0, there.0.0), difference(here.1, there.1)));
+    }
+
+    /// Returns a machine's instant on this machine's clock; `None` before the first beat.
+    pub fn here(&self, there: Stamp) -> Option<Stamp> {
+        let ahead = self.beats.iter().map(|it| it.0).min()?;
+        Some(Stamp(there.0.saturating_add_signed(ahead)))
+    }
+
+    /// Returns how far the machine's wall clock is ahead of this one's, in µs; `None` before the first beat.
+    pub fn wall_ahead_us(&self) -> Option<i64> {
+        self.beats.iter().map(|it| it.1).min().map(i64::saturating_neg)
+    }
+}
+
+fn difference(one: u64, other: u64) -> i64 {
+    let signed = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
+    signed(one).saturating_sub(signed(other))
+}
+
+/// Points of a past: µs of Unix time, and the worst value of the step that ends there.
+pub type History = Vec<(u64, f64)>;
+
+/// What a store without any series of gpuwatch lacks.
+pub const NOTHING: &str = "has no figures of `gpuwatch serve` with these labels";
+
+/// The state of a store, beside the rows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answers {
+    /// Its address.
+    pub store: Foreign,
+    /// How old the rows are, in µs; `None` before the first answer.
+    pub age_us: Option<u64>,
+    /// Why the latest question has no answer; `None` if it has one.
+    pub trouble: Option<Foreign>,
+    /// The past of the rank that is open.
+    pub past: Option<Past>,
+}
+
+/// The past of a rank's figure.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Past {
+    /// The figure.
+    pub figure: RankFigure,
+    /// Its length in seconds.
+    pub seconds: u64,
+    /// Its end, µs of Unix time; `None` before the store answers.
+    pub end_us: Option<u64>,
+    /// What the store has of it.
+    pub points: History,
+    /// Why the latest question has no answer.
+    pub trouble: Option<Foreign>,
+}
+
+impl Past {
+    /// Most points of a past.
+    pub const POINTS: u64 = 240;
+
+    /// Creates the past that gpuwatch asks for.
+    pub fn awaited(figure: RankFigure, seconds: u64) -> Self {
+        Self { figure, seconds, end_us: None, points: History::new(), trouble: None }
+    }
+
+    /// Returns the time from one point to the next, in seconds.
+    pub fn step(seconds: u64, points: u64) -> u64 {
+        (seconds / points.max(1)).max(1)
+    }
+
+    /// Returns the worst value in each of `columns` equal parts, in order; `None` where the store has none. A point
+    /// counts from when the one before was due.
+    pub fn columns(&self, columns: usize) -> Vec<Option<f64>> {
+        let mut all: Vec<Option<f64>> = vec![None; columns];
+        let length_us = self.seconds.max(1) * 1_000_000;
+        let begin = self.end_us.unwrap_or_default().saturating_sub(length_us);
+        let step_us = Self::step(self.seconds, Self::POINTS) * 1_000_000;
+        let column = |us: u64| {
+            let part = u128::from(us.min(length_us - 1)) * columns as u128 / u128::from(length_us);
+            usize::try_from(part).unwrap_or(0)
+        };
+        for (at, value) in &self.points {
+            let Some(end) = at.checked_sub(begin).filter(|it| (1..=length_us).contains(it)) else { continue };
+            let covered = column(end.saturating_sub(step_us))..=column(end - 1);
+            for cell in all.get_mut(covered).unwrap_or_default() {
+                let is_worse = |known: &f64| self.figure.badness(*value) > self.figure.badness(*known);
+                if cell.as_ref().is_none_or(is_worse) {
+                    *cell = Some(*value);
+                }
+            }
+        }
+        all
     }
 }
 

@@ -4,38 +4,40 @@
 mod blame;
 mod derive;
 mod finding;
-mod follow;
-mod idle;
-mod json;
+/// Findings that follow from another, and leaks that several ranks share.
+pub mod follow;
 mod replayed;
-mod search;
 mod steps;
-/// Leaks that several ranks share.
-pub mod together;
-mod try_fit;
 mod words;
 
 use crate::{
     facts::{
-        event::{DeviceId, ProbeId},
+        event::{DeviceId, ProbeId, Replayed},
+        text::{self, COMMAND_MAX, Foreign, command},
         units::{Bytes, Stamp},
     },
     model::{
         analysis::{
+            cause::Cause,
             episode::{Axis, Resource},
+            evidence::{Evidence, Unit},
             fragmentation::{self, Fragmentation},
+            idle::Spell,
             ladder::{self, Gap, Ladder, OwnFigures},
+            severity::Severity,
         },
         session::{
             Session,
             attribution::Attribution,
             device::Device,
-            process::{OnDevice, Process},
+            oom::OutOfMemory,
+            process::{OOMS, OnDevice, Process},
         },
     },
 };
 pub use finding::{Finding, Identity, Kind, Standing, Subject};
 pub use replayed::{VARIABLE, replay_words};
+use serde_json::{Map, Value, json};
 pub use steps::{against_others, names};
 
 /// All analyses of a session.
@@ -190,5 +192,239 @@ fn process_findings(process: &Process, it: &OnDevice, driver_used: Option<Bytes>
         releasable: ladder::part(&figures, Gap::Releasable).map(Bytes),
         approximate: process.stride > 1 || process.lost > 0,
         ended: !process.is_alive(),
+    }
+}
+
+/// Most bytes of a command line.
+const COMMAND: usize = 100;
+
+/// Returns them, those that are over too.
+fn all(session: &Session) -> impl Iterator<Item = Finding> {
+    session.holders.spells().map(|it| finding(session, it))
+}
+
+fn finding(session: &Session, it: &Spell) -> Finding {
+    let cause = it.cause();
+    let mut evidence = Evidence::default();
+    if let Some(used) = it.used {
+        evidence.add("held", used.0 as f64, Unit::Bytes);
+    }
+    let rested = if cause == Cause::EndedProcess { "ended_us" } else { "idle_us" };
+    evidence.add(rested, it.rested_s as f64 * 1e6, Unit::Micros);
+    let found = Finding::new(Kind::IdleMemory, cause, evidence, (it.raised_s, it.first_alert_at));
+    let lasts = it.resolved.is_none();
+    // A user may still want a notebook or a script, but not what an end or a launcher left behind.
+    let is_wanted = matches!(cause, Cause::IdleNotebook | Cause::IdleProcess);
+    let own = session.processes.iter().find(|process| process.pid == Some(it.pid));
+    Finding {
+        severity: if lasts && !is_wanted { Severity::Warning } else { Severity::Info },
+        device: Some(it.device.clone()),
+        pid: Some(it.pid),
+        rank: own.and_then(Process::rank),
+        axis: Axis::Seconds,
+        since_step: it.since_s,
+        resolved_step: it.resolved.map(|(second, _)| second),
+        resolved_at: it.resolved.map(|(_, at)| at),
+        account: if lasts { account(session, it) } else { Vec::new() },
+        ..found
+    }
+}
+
+fn account(session: &Session, it: &Spell) -> Vec<String> {
+    let info = session.process_info.get(&it.pid);
+    let who = info.map(|info| {
+        let command = text::command(info.argv.iter().map(Foreign::raw), COMMAND);
+        format!("pid {}: {command}, user {}", it.pid, info.user)
+    });
+    let is_new = !it.has_worked && it.cause() != Cause::EndedProcess;
+    let unseen = is_new.then(|| "gpuwatch has not seen it use a device since it watches".to_owned());
+    who.into_iter().chain(unseen).collect()
+}
+
+/// The latest step of an error of a search: those that train a few steps with each size end before it.
+const EARLY: u64 = 64;
+
+/// A search is over once this many times as many steps have passed as at its last error.
+const CALM: u64 = 3;
+
+/// How long an early error is open without a step or another attempt, in µs.
+const WAIT_US: u64 = 60_000_000;
+
+/// How long a search may take, in µs: a server whose requests fail again and again searches nothing.
+const SEARCH_US: u64 = 300_000_000;
+
+/// What an error is to its job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// An early error of a running job: it may be handled.
+    Open,
+    /// One of so many attempts of a search that found a size; whether it is the last of them, and whether another error
+    /// came after the search.
+    Fitted { attempts: u64, last: bool, is_followed: bool },
+    /// No error of a search.
+    Usual,
+}
+
+/// Returns what an error is to its job.
+fn stage(process: &Process, on: &OnDevice, it: &OutOfMemory, now: Stamp) -> Stage {
+    let errors: Vec<&OutOfMemory> =
+        process.ooms.iter().filter(|error| error.reported.device == it.reported.device).collect();
+    let step = |error: &OutOfMemory| error.reported.step.unwrap_or(0);
+    let latest = on.step.unwrap_or(0);
+    let following = |place: usize| errors.get(place + 1).map_or(latest, |next| step(next));
+    let has_settled = |(place, error): &(usize, &&OutOfMemory)| {
+        let at = step(error);
+        at <= EARLY && following(*place) > at && following(*place) >= at.saturating_mul(CALM)
+    };
+    let found = errors.iter().enumerate().rev().find(has_settled);
+    let place = errors.iter().position(|error| std::ptr::eq(*error, it)).unwrap_or(usize::MAX);
+    if let Some((end, _)) = found.filter(|(end, _)| place <= *end) {
+        let is_followed = end + 1 < errors.len();
+        return Stage::Fitted { attempts: end as u64 + 1, last: place == end, is_followed };
+    }
+    let since = |error: Option<&&OutOfMemory>| now.since(Stamp(error.map_or(0, |it| it.reported.at_us)));
+    let is_search = since(errors.last()) < WAIT_US && since(errors.first()) < SEARCH_US && errors.len() < OOMS;
+    let is_open = step(it) <= EARLY && process.is_alive() && is_search;
+    if is_open { Stage::Open } else { Stage::Usual }
+}
+
+impl Finding {
+    /// Fields: `kind`, `severity`, `standing` (`usual`, `silenced`, `allowed`: the config's rule), `state` (`active`,
+    /// `resolved`), `cause`, `advice`, `resource`, `device` (the process's ordinal), `device_id`, `pid`, `rank`, `axis`
+    /// (`steps`, `seconds`), `since_step`, `since` (in words), `first_alert_step`, `first_alert_us`, `resolved_step`,
+    /// `resolved_us`, `bytes_per_step`, `interval` (95 %), `blocks_per_step`, `full_in_steps`, `full_in_us`, `evidence`
+    /// (figures by name), `culprit` ([`Culprit::json`]; `null` if no capture found one), `sentence` (an out-of-memory
+    /// error in words), `follows` (`kind`, `resource` and `step` of the finding that causes this one, and `words`),
+    /// `account[]` (lines of text), `replay` (`null` without one: `comparison` and `cost` as in recordings, `why` if
+    /// there is no answer, and `words[]`), `approximate`.
+    ///
+    /// [`Culprit::json`]: crate::model::analysis::culprit::Culprit::json
+    pub fn json(&self) -> Map<String, Value> {
+        let figures = self.evidence.figures.iter();
+        let evidence: Map<_, _> = figures.map(|it| (it.name.to_owned(), json!(it.value))).collect();
+        let interval = self.evidence.get("interval_low").zip(self.evidence.get("interval_high"));
+        let axis = match self.axis {
+            Axis::Steps => "steps",
+            Axis::Seconds => "seconds",
+        };
+        let follows = self.follows.map(|Identity { kind, resource, step, .. }| {
+            json!({"kind": kind.name(), "resource": resource.map(Resource::name), "step": step, "words": self.following()})
+        });
+        let pairs = [
+            ("kind", json!(self.kind.name())),
+            ("severity", json!(self.severity.name())),
+            ("standing", json!(self.standing.name())),
+            ("state", json!(if self.is_active() { "active" } else { "resolved" })),
+            ("cause", json!(self.cause.id())),
+            ("advice", json!(self.remedy())),
+            ("resource", json!(self.resource.map(Resource::id))),
+            ("device", json!(self.ordinal)),
+            ("device_id", json!(self.device)),
+            ("pid", json!(self.pid)),
+            ("rank", json!(self.rank)),
+            ("axis", json!(axis)),
+            ("since_step", json!(self.since_step)),
+            ("since", json!(self.since())),
+            ("first_alert_step", json!(self.first_alert_step)),
+            ("first_alert_us", json!(self.first_alert_at)),
+            ("resolved_step", json!(self.resolved_step)),
+            ("resolved_us", json!(self.resolved_at)),
+            ("bytes_per_step", json!(self.bytes_per_step)),
+            ("interval", json!(interval.map(|(low, high)| [low, high]))),
+            ("blocks_per_step", json!(self.blocks_per_step)),
+            ("full_in_steps", json!(self.full_in_steps)),
+            ("full_in_us", json!(self.full_in_us)),
+            ("evidence", json!(evidence)),
+            ("culprit", json!(self.culprit.as_ref().map(|it| it.json()))),
+            ("sentence", json!(self.sentence)),
+            ("follows", json!(follows)),
+            ("account", json!(self.account)),
+            ("replay", json!(self.replayed.as_deref().map(|it| replay(it, &self.replay_words())))),
+            ("approximate", json!(self.approximate)),
+        ];
+        pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}
+
+fn replay(it: &Replayed, words: &[String]) -> Value {
+    let (comparison, why) = (it.result.as_ref().ok(), it.result.as_ref().err());
+    json!({ "comparison": comparison, "why": why, "cost": it.cost, "words": words })
+}
+
+/// Returns a line with the command that finds the largest batch that fits, or on which devices the job fits as it is;
+/// `None` without the job's command.
+fn words(argv: &[String], varies: bool) -> Option<String> {
+    if argv.len() < 2 {
+        return None;
+    }
+    if !varies {
+        let line = command(["gpuwatch", "fit", "--"].into_iter().chain(argv.iter().map(String::as_str)), COMMAND_MAX);
+        return Some(format!("to find a device on which it fits: {}", Foreign::new(line)));
+    }
+    let mut words: Vec<String> = argv.to_vec();
+    let batch = batch(&mut words);
+    let range = format!("batch=1..{}", batch.unwrap_or(64));
+    let start = ["gpuwatch", "fit", "--vary", &range, "--"].into_iter();
+    let line = command(start.chain(words.iter().map(String::as_str)), COMMAND_MAX);
+    let how = if batch.is_some() { "" } else { " (the script reads it from the environment variable `batch`)" };
+    Some(format!("to find the largest batch that fits: {}{how}", Foreign::new(line)))
+}
+
+/// Puts `{batch}` in the place of the batch size of a command, and returns that size.
+fn batch(words: &mut [String]) -> Option<u64> {
+    let is_name = |it: &str| {
+        let name = it.trim_start_matches('-').rsplit('.').next().unwrap_or_default().to_lowercase();
+        let name = name.replace(['-', '_'], "");
+        name == "bs" || ["batch", "batchsize"].iter().any(|ending| name.ends_with(ending)) && !name.starts_with("num")
+    };
+    for place in 1..words.len() {
+        let word = words.get(place)?.clone();
+        if let Some((name, value)) = word.split_once('=') {
+            if let Some(size) = value.parse().ok().filter(|it| *it > 0 && is_name(name)) {
+                *words.get_mut(place)? = format!("{name}={{batch}}");
+                return Some(size);
+            }
+        } else if word.starts_with('-')
+            && is_name(&word)
+            && let Some(value) = words.get_mut(place + 1)
+            && let Some(size) = value.parse().ok().filter(|it| *it > 0)
+        {
+            "{batch}".clone_into(value);
+            return Some(size);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(of: &str) -> Option<String> {
+        words(&of.split(' ').map(str::to_owned).collect::<Vec<_>>(), true)
+    }
+
+    #[test]
+    fn the_batch_size_of_the_command_varies() {
+        let start = "to find the largest batch that fits: gpuwatch fit --vary batch=1..";
+        for (command, expected) in [
+            ("python train.py --batch-size 48 --lr 1", "48 -- python train.py --batch-size '{batch}' --lr 1"),
+            ("python t.py --per_device_train_batch_size=8", "8 -- python t.py '--per_device_train_batch_size={batch}'"),
+            ("python -m app data.batch_size=16", "16 -- python -m app 'data.batch_size={batch}'"),
+            (
+                "python t.py --limit_train_batches=100 --train-batch 8",
+                "8 -- python t.py --limit_train_batches=100 --train-batch '{batch}'",
+            ),
+            (
+                "python t.py --num-batches 5 --eval_every_batches 9 --bs 4",
+                "4 -- python t.py --num-batches 5 --eval_every_batches 9 --bs '{batch}'",
+            ),
+            ("python train.py", "64 -- python train.py (the script reads it from the environment variable `batch`)"),
+            ("python train.py --batch auto", "64 -- python train.py --batch auto (the script reads it"),
+        ] {
+            let found = line(command).unwrap();
+            assert!(found.starts_with(&format!("{start}{expected}")), "{found}");
+        }
+        assert_eq!(line("python"), None);
     }
 }

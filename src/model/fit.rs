@@ -9,23 +9,12 @@
 pub mod card;
 /// What a peak consists of.
 pub mod consists;
-/// What is known of a job.
-pub mod facts;
-/// Whether a peak rises in each step.
-pub mod growth;
-/// What NCCL's buffers take.
-pub mod link;
 /// What lies outside the allocator's figures.
 pub mod outside;
-/// What was measured on a real GPU.
-pub mod table;
 
 pub use card::Device;
 pub use consists::Kind;
-pub use facts::Facts;
-pub use link::Link;
-pub use outside::Outside;
-pub use table::Table;
+pub use outside::{Outside, Table};
 
 /// Whether a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +116,129 @@ pub fn markdown() -> String {
     format!("# Devices and what lies outside the allocator\n\n{}\n{}", card::markdown(), outside::markdown())
 }
 
+/// What is known of a job, as far as it matters here.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Processes with a context on the device.
+    pub processes: u64,
+    /// NCCL communicators on it.
+    pub communicators: u64,
+    /// Whether cuDNN ran convolutions or attention.
+    pub uses_cudnn: bool,
+    /// Whether cuDNN was asked to try its algorithms (`torch.backends.cudnn.benchmark`).
+    pub is_benchmarking: bool,
+    /// Bytes of the tensors of cuDNN's largest operation.
+    pub convolution: u64,
+    /// Whether kernels were compiled at run time (`torch.compile`, Triton).
+    pub is_compiled: bool,
+    /// Bytes that the allocator reserved.
+    pub reserved: u64,
+    /// Multiprocessors of the device, at least and at most.
+    pub multiprocessors: (u64, u64),
+    /// The first number of the device's compute capability; 0 where it is not known.
+    pub capability: u64,
+    /// How several devices are linked, at least and at best.
+    pub links: (Link, Link),
+}
+
+impl Facts {
+    /// Returns the facts for another device.
+    #[must_use]
+    pub fn on(self, device: &Device) -> Self {
+        let capability = device.capability.split('.').next().and_then(|it| it.parse().ok()).unwrap_or(0);
+        Self { multiprocessors: device.multiprocessors, capability, links: device.links, ..self }
+    }
+}
+
+/// Steps whose peaks show growth.
+const STEPS: usize = 6;
+
+/// The last rises that are compared; the first steps rise in every job, as gradients and optimizer state appear.
+const RISES: usize = 4;
+
+/// Growth that fills a device only after more steps than this is of no interest.
+const MOST_STEPS: u64 = 1_000_000;
+
+/// Returns the bytes that each step adds, from the highest allocated bytes so far after each step: these go up by about
+/// the same amount in each of the last steps. Batches of varying sizes raise a peak by different amounts, and not in
+/// each step.
+pub fn growth(peaks: &[u64]) -> Option<u64> {
+    let latest = peaks.get(peaks.len().checked_sub(RISES + 1)?..).filter(|_| peaks.len() >= STEPS)?;
+    let mut rises: Vec<u64> = latest.windows(2).map(|it| it[1].saturating_sub(it[0])).collect();
+    rises.sort_unstable();
+    let (least, most) = (*rises.first()?, *rises.last()?);
+    (least > 0 && most <= least.saturating_add(least / 2)).then(|| rises.get(RISES / 2).copied())?
+}
+
+/// Returns the step in which such growth has used up `free` more bytes, after `steps` that ran; `None` if that is too
+/// far away.
+pub fn full_after(steps: u64, free: u64, growth: u64) -> Option<u64> {
+    let after = free.checked_div(growth)?.saturating_add(steps);
+    (after <= MOST_STEPS).then_some(after)
+}
+
+const MIB: u64 = 1 << 20;
+const KIB: u64 = 1 << 10;
+
+/// The steps in which NCCL allocates memory that it shares (`CUDA_IPC_MIN`).
+const STEP: u64 = 2 * MIB;
+
+/// A page of counters (`MEM_ALIGN`).
+const COUNTERS: u64 = 4 * KIB;
+
+/// Bytes of a buffer of each protocol: Simple (`NCCL_BUFFSIZE`), LL (8 lines of 16 bytes for 512 threads and 8 steps),
+/// LL128 (120 elements of 8 bytes for 640 threads and 8 steps).
+const PROTOCOLS: [u64; 3] = [4 * MIB, 8 * 16 * 512 * 8, 120 * 8 * 640 * 8];
+
+/// How the devices of a machine are linked; one with more links comes later.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Link {
+    /// Through the host. Without peer access, the buffers are the host's.
+    #[default]
+    Pcie,
+    /// Links between devices.
+    Nvlink,
+    /// Links with a switch that reduces (NVLink SHARP).
+    Sharp,
+}
+
+/// Bytes of a connection, at its receiver and at its sender.
+fn connection() -> u64 {
+    let receiver = COUNTERS + PROTOCOLS.iter().sum::<u64>();
+    receiver.next_multiple_of(STEP) + COUNTERS.next_multiple_of(STEP)
+}
+
+impl Link {
+    /// Every link.
+    pub const ALL: [Self; 3] = [Self::Pcie, Self::Nvlink, Self::Sharp];
+
+    /// Returns its name in documents and texts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pcie => "PCIe",
+            Self::Nvlink => "NVLink",
+            Self::Sharp => "NVLink SHARP",
+        }
+    }
+
+    /// Channels of a communicator: at least, in most cases, at most.
+    pub fn channels(self) -> [u64; 3] {
+        match self {
+            Self::Pcie => [0, 2, 4],
+            Self::Nvlink | Self::Sharp => [2, 24, 32],
+        }
+    }
+
+    /// Bytes of a communicator on each device: rings only, as long as no tree is connected (NCCL connects an algorithm
+    /// when it is first used), or at most rings, trees and a switch's buffers (1 MiB to send and to receive, for each
+    /// channel and up to 8 devices: `nvls.cc`).
+    pub fn bytes(self) -> [u64; 3] {
+        let [least, usual, most] = self.channels();
+        let switch = if self == Self::Sharp { most * 2 * MIB * 8 } else { 0 };
+        [least * connection(), usual * connection(), most * 3 * connection() + switch]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,5 +277,31 @@ mod tests {
         assert_eq!(all.into_iter().reduce(Fits::and), Some(Fits::No));
         assert_eq!(Fits::Yes.and(Fits::Unknown), Fits::Unknown);
         assert_eq!(all.map(Fits::code), [0, 2, 1]);
+    }
+
+    #[test]
+    fn only_a_peak_that_rises_steadily_grows() {
+        assert_eq!(growth(&[50, 80, 90, 100, 110, 120, 130]), Some(10));
+        assert_eq!(growth(&[50, 80, 90, 101, 110, 122, 130]), Some(11));
+        assert_eq!(growth(&[50, 80, 90, 100, 110]), None);
+        assert_eq!(growth(&[50, 80, 90, 100, 110, 110, 120]), None);
+        assert_eq!(growth(&[50, 80, 90, 95, 120, 121, 160]), None);
+        assert_eq!(growth(&[]), None);
+    }
+
+    #[test]
+    fn growth_fills_a_device_after_some_steps() {
+        assert_eq!(full_after(12, 1000, 10), Some(112));
+        assert_eq!(full_after(12, 1 << 40, 512), None);
+        assert_eq!(full_after(12, 5, 0), None);
+    }
+
+    #[test]
+    fn a_connection_has_the_sizes_that_nccl_prints() {
+        assert_eq!(connection(), 10_485_760 + 2_097_152);
+        assert_eq!(
+            Link::ALL.map(|it| it.bytes().map(|bytes| bytes / MIB)),
+            [[0, 24, 144], [24, 288, 1152], [24, 288, 1664]]
+        );
     }
 }

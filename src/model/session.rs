@@ -1,8 +1,5 @@
 //! The session: the fold over all events. The same events give the same session, in bounded memory.
 
-/// A bounded list of the latest items.
-pub mod history;
-
 /// The course of a device's metrics.
 pub mod course;
 
@@ -12,28 +9,15 @@ pub mod device;
 /// One probed process.
 pub mod process;
 
-/// A probe's lifecycle.
-mod life;
-
 /// Out-of-memory errors.
 pub mod oom;
 
-/// A process's figures beside its device memory.
-pub mod figures;
-
-mod carried;
-mod peers;
-mod seconds;
-mod skews;
-
 /// Attributes a device's memory to processes.
 pub mod attribution;
+mod seconds;
 
 /// Free memory between two readings of the driver, and a device's state when its jobs ended.
 pub mod room;
-
-/// Answers to captures.
-pub mod sites;
 
 mod replays;
 
@@ -43,9 +27,6 @@ pub mod timeline;
 /// Processes that hold device memory and do nothing.
 pub mod idle;
 
-/// Devices that a process uses but does not train on.
-pub mod contexts;
-
 /// What gpuwatch did not see.
 pub mod losses;
 
@@ -54,19 +35,17 @@ use crate::facts::{
         DeviceId, DeviceInfo, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse, Surroundings,
         wire::{self, Hello},
     },
+    figures::{Changes, Figure, Figures, Of},
     text::Foreign,
     units::Stamp,
 };
-use carried::Room;
 use device::{Device, Reading};
-use figures::OfProcess;
-use history::Latest;
 use idle::Holders;
 use losses::Losses;
-use peers::Peers;
-use process::{Life, OnDevice, Placed, Process, START_US};
+use process::{Life, OnDevice, Peers, Placed, Process, START_US};
+use room::Room;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Most devices kept.
 pub const DEVICES: usize = 1024;
@@ -411,6 +390,18 @@ impl Session {
         self.devices.retain(|it| !it.id.0.starts_with(MADE_UP) || in_use(&it.id));
         self.sort();
     }
+
+    /// Applies changes of a process's figures, and forgets a process without any.
+    fn figures(&mut self, pid: u32, device: Option<&DeviceId>, changes: &Changes) {
+        if self.figures.len() >= PROCESS_INFO && !self.figures.contains_key(&pid) {
+            return;
+        }
+        let known = self.figures.entry(pid).or_default();
+        known.apply(device, changes);
+        if *known == OfProcess::default() {
+            self.figures.remove(&pid);
+        }
+    }
 }
 
 /// Prefix of generated device names; the driver's begin with `GPU-` or `MIG-`.
@@ -419,4 +410,117 @@ const MADE_UP: &str = "probe-";
 /// The generated name of a device whose UUID its probe does not know; no other source can mean the same device.
 fn unnamed(probe: ProbeId, ordinal: u32) -> DeviceId {
     DeviceId(format!("{MADE_UP}{}-device-{ordinal}", probe.0))
+}
+
+/// The known figures of one process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OfProcess {
+    /// Those of the host.
+    pub host: Figures,
+    /// Those of each device.
+    pub devices: BTreeMap<DeviceId, Figures>,
+}
+
+impl OfProcess {
+    /// Returns a figure; one that belongs to a device is that of this device.
+    pub fn get(&self, figure: Figure, device: &DeviceId) -> Option<u64> {
+        match figure.row().of {
+            Of::Device => self.devices.get(device)?.get(figure),
+            Of::Host | Of::Tree => self.host.get(figure),
+        }
+    }
+
+    fn apply(&mut self, device: Option<&DeviceId>, changes: &Changes) {
+        let Some(device) = device else { return self.host.apply(changes) };
+        if self.devices.len() >= process::DEVICES && !self.devices.contains_key(device) {
+            return;
+        }
+        let figures = self.devices.entry(device.clone()).or_default();
+        figures.apply(changes);
+        if *figures == Figures::default() {
+            self.devices.remove(device);
+        }
+    }
+}
+
+/// The latest `N` items.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Latest<T, const N: usize> {
+    kept: VecDeque<T>,
+    gone: u64,
+}
+
+impl<T, const N: usize> Default for Latest<T, N> {
+    fn default() -> Self {
+        Self { kept: VecDeque::new(), gone: 0 }
+    }
+}
+
+impl<T, const N: usize> Latest<T, N> {
+    /// Adds an item and drops the oldest if the list is full.
+    pub fn push(&mut self, item: T) {
+        if self.kept.len() >= N {
+            self.kept.pop_front();
+            self.gone += 1;
+        }
+        self.kept.push_back(item);
+    }
+
+    /// Returns the items, oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+        self.kept.iter()
+    }
+
+    /// Returns the newest item.
+    pub fn last(&self) -> Option<&T> {
+        self.kept.back()
+    }
+
+    /// Returns the newest item that matches, mutably.
+    pub fn newest_mut(&mut self, is_of_it: impl Fn(&T) -> bool) -> Option<&mut T> {
+        self.kept.iter_mut().rev().find(|it| is_of_it(it))
+    }
+
+    /// Returns how many items were dropped.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Returns whether it is empty.
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_kept_by_process_and_device_until_they_are_gone() {
+        let mut session = Session::default();
+        let [one, other] = ["GPU-1", "GPU-2"].map(|it| DeviceId(it.to_owned()));
+        let busy: Figures = [(Figure::SmPercent, 34)].into_iter().collect();
+        let host: Figures = [(Figure::Rss, 9)].into_iter().collect();
+        session.figures(7, Some(&one), &busy.clone().into());
+        session.figures(7, None, &host.clone().into());
+        let known = &session.figures[&7];
+        let of = |figure, device| known.get(figure, device);
+        assert_eq!((of(Figure::SmPercent, &one), of(Figure::SmPercent, &other)), (Some(34), None));
+        assert_eq!((of(Figure::Rss, &other), of(Figure::Threads, &one)), (Some(9), None));
+        session.figures(7, Some(&one), &Figures::default().since(&busy));
+        assert_eq!(session.figures[&7].devices.len(), 0);
+        session.figures(7, None, &Figures::default().since(&host));
+        assert!(session.figures.is_empty(), "a process without figures takes no memory");
+    }
+
+    #[test]
+    fn the_oldest_goes_and_is_counted() {
+        let mut latest = Latest::<u32, 2>::default();
+        for it in 0..5 {
+            latest.push(it);
+        }
+        assert_eq!(latest.iter().copied().collect::<Vec<_>>(), [3, 4]);
+        assert_eq!((latest.last(), latest.gone()), (Some(&4), 3));
+    }
 }

@@ -9,12 +9,6 @@ mod held;
 mod history;
 /// One trace from pieces.
 mod join;
-/// Segments and their blocks.
-mod layout;
-/// How long snapshots held up the program.
-mod pauses;
-/// Live blocks by call stack.
-mod peak;
 /// Formats frames.
 mod places;
 /// Interned texts, frames and stacks.
@@ -25,18 +19,14 @@ mod totals;
 mod tree;
 
 pub use events::{Action, Event, Events};
-pub use held::Held;
+pub use held::{Block, Held, Segment, State};
 pub use history::{History, Stretch};
-pub use join::{Join, Whole};
-pub use layout::{Block, Segment, State};
-pub use pauses::Pauses;
-pub use peak::{Moment, Share};
+pub use join::{Join, Pauses, Whole};
 pub use places::Origin;
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
-pub use totals::{Fit, Free, Totals};
-pub use tree::{Call, Tree};
-
 use std::ops::Range;
+pub use totals::{Fit, Free, Totals};
+pub use tree::{Call, Moment, Share, Tree};
 
 /// The allocator's events on all devices, and its state afterwards.
 #[derive(Clone, Debug, Default)]

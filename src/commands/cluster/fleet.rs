@@ -6,10 +6,7 @@ use super::{ANSWER, View};
 use crate::{
     facts::text::Foreign,
     hosts::prometheus::{self, Fleet, Question, Series, Store, query::Matcher},
-    model::cluster::{
-        answers::{Answers, History, Past},
-        overview::Overview,
-    },
+    model::cluster::{Answers, History, Past, overview::Overview},
     screen::{
         effects::{Effects, Options},
         event_loop::{self, End, FRAME_AT_LEAST},

@@ -9,7 +9,7 @@ use crate::{
     },
     hosts::prometheus::{self, Fleet, Question, Store, query::Matcher},
     model::cluster::{
-        answers::{History, NOTHING},
+        History, NOTHING,
         overview::{Concern, JobRow, NodeRow, Overview, RankRow, figure::RankFigure},
     },
     sources,

@@ -11,7 +11,7 @@ use crate::{
     model::{
         analysis::{episode::Axis, fragmentation::Stuck},
         contact::contact,
-        findings::{DeviceFindings, Finding, Findings, ProcessFindings, is_open, together},
+        findings::{DeviceFindings, Finding, Findings, ProcessFindings, follow, is_open},
         session::{
             Session,
             device::Device,
@@ -156,8 +156,8 @@ fn probed_process(
             let (severity, cause, place) = (it.severity.name(), it.cause.id(), it.since());
             let growth = it.growth().unwrap_or_default();
             let open: Vec<&Finding> = findings.all.iter().filter(|it| is_open(it, session)).collect();
-            let sharing = together::sharing(it, &open, session);
-            match (sharing.first(), together::ranks(&sharing)) {
+            let sharing = follow::sharing(it, &open, session);
+            match (sharing.first(), follow::ranks(&sharing)) {
                 (Some(first), Some(ranks)) if first.identity() == it.identity() => {
                     format!("{severity}: {growth} since {place}: {cause} ({ranks})")
                 }

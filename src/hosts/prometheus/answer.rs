@@ -7,7 +7,7 @@ use crate::{
         text::{self, Foreign},
         units,
     },
-    model::cluster::answers::History,
+    model::cluster::History,
 };
 use anyhow::{Result, anyhow, bail};
 use serde::{

@@ -167,7 +167,7 @@ fn selector<'a>(names: &[&str], matchers: impl IntoIterator<Item = &'a Matcher>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::cluster::answers::Past;
+    use crate::model::cluster::Past;
 
     fn matchers(all: &[&str]) -> Vec<Matcher> {
         all.iter().map(|it| it.parse().unwrap()).collect()

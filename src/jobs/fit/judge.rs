@@ -9,11 +9,7 @@ use super::{
 };
 use crate::{
     facts::units::{Bytes, counted},
-    model::fit::{
-        Device, Facts, Fits, Need, Table,
-        growth::{full_after, growth},
-        outside::outside,
-    },
+    model::fit::{self, Device, Facts, Fits, Need, Table, full_after, outside::outside},
 };
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -5,7 +5,7 @@ use crate::{
     model::{
         alerts,
         analysis::{episode::Axis, severity::Severity},
-        findings::{Finding, Findings, together},
+        findings::{Finding, Findings, follow},
         session::{Session, process::OnDevice},
     },
     storage::{replay::short_name, sink::store::Store},
@@ -21,7 +21,7 @@ const FOUND_MAX: usize = 100;
 /// Returns the line: `plain.py:33 keeps 564 KiB a step; full after 41 min more; and 2 more · gpuwatch replay 3`.
 pub(super) fn line(session: &Session, found: &Findings, replay: Option<&str>) -> String {
     let open: Vec<&Finding> = found.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session)).collect();
-    let open = together::grouped(&open, None, session);
+    let open = follow::grouped(&open, None, session);
     let is_alone = |group: &&Vec<&Finding>| group.first().is_some_and(|it| it.follows.is_none());
     // What follows from another finding is over once that one is fixed.
     let alone: Vec<&Vec<&Finding>> = open.iter().filter(is_alone).collect();

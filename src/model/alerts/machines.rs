@@ -1,13 +1,11 @@
 //! Alerts of several machines: a finding of a job once, however many ranks it is about, and findings of machines that
 //! are about no process of a job.
 
-use super::{
-    Message, is_alert,
-    message::{self, cut, short},
-};
+use super::{Message, cut, is_alert, short};
 use crate::{
     facts::{event::DeviceId, text::Foreign, units::Stamp},
     model::{
+        alerts,
         analysis::{cause::Cause, severity::Severity},
         cluster::{
             Cluster, Node,
@@ -136,9 +134,9 @@ fn message(job: &Job, it: &JobFinding) -> Message {
         ("GPUWATCH_ALERT_CAUSE", it.cause.map(|it| it.id().to_owned())),
         ("GPUWATCH_ALERT_RANK", it.worst.map(|it| it.to_string())),
     ];
-    let sentence = cut(&it.sentence, message::SENTENCE);
+    let sentence = cut(&it.sentence, alerts::SENTENCE);
     let mut object = it.json();
-    object["schema"] = message::SCHEMA.into();
+    object["schema"] = alerts::SCHEMA.into();
     object["gpuwatch"] = env!("CARGO_PKG_VERSION").into();
     object["job"] = name.into();
     object["sentence"] = sentence.as_str().into();

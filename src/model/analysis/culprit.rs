@@ -19,19 +19,17 @@
 //! probe then records stacks only for some steps around two of them (`_capture_plan`). `tests/it/probe/leaks.rs` tests all of
 //! this on twenty kinds of leak and three healthy loops of real PyTorch.
 
-mod advice;
-mod cause;
 mod held;
-mod json;
-mod live;
 mod words;
 
-use super::cause::Cause;
-use crate::facts::{
-    event::wire::{Frame, Place, Site, Sites},
-    text::Foreign,
+use crate::{
+    facts::{
+        event::wire::{Frame, Place, Site, Sites},
+        text::Foreign,
+    },
+    model::analysis::cause::Cause,
 };
-pub use live::{LiveHolder, live_holder, of_tracebacks};
+use serde_json::{Value, json};
 use words::Over;
 pub use words::{cost, held, live};
 
@@ -256,7 +254,7 @@ fn culprit(group: &Group, over: Over) -> Culprit {
         blocks_per_step: per_step(blocks.saturating_add(more_blocks)),
         graph: graph.map(|(bytes, blocks)| (per_step(bytes), per_step(blocks))),
         holders: if is_found { held::path(&site.holders) } else { Vec::new() },
-        cause: cause::cause(group),
+        cause: cause(group),
         grad: graph.is_some() || site.owners.iter().any(|it| it.grad),
         sentence: String::new(),
         advice: String::new(),
@@ -271,7 +269,7 @@ fn culprit(group: &Group, over: Over) -> Culprit {
         it.source.sort_by_key(|line| (line.file != it.allocated.file, line.line));
     }
     it.sentence = words::sentence(&it, group, over);
-    it.advice = advice::advice(&it, group);
+    it.advice = words::advice(&it, group);
     it
 }
 
@@ -316,6 +314,36 @@ impl Culprit {
     pub fn summary(&self) -> String {
         format!("{}: {}", self.sentence, self.advice)
     }
+
+    /// Fields: `file`, `line`, `function`, `text` (of the line that allocates), `leading` (`file`, `line` of the one to
+    /// blame), `kept` (the same for the line that
+    /// keeps, without the function; `null` if it was not found), `kept_or[]` (other lines that may keep it instead),
+    /// `library` (the innermost library frame that the line calls), `bytes_per_step`, `blocks_per_step`, `graph` (the
+    /// part of both that autograd holds; `null` without), `holders[]` (in words, from the tensor outwards), `sentence`,
+    /// `advice`, `source[]` (`file`, `line`, `text`), `frames[]` (`file`, `line`, `function`, innermost first).
+    pub fn json(&self) -> Value {
+        let kept = |it: &Spot| json!({"file": it.file, "line": it.line, "text": text(it)});
+        let frame = |it: &Spot| json!({"file": it.file, "line": it.line, "function": it.function});
+        let graph = self.graph.map(|(bytes, blocks)| json!({"bytes_per_step": bytes, "blocks_per_step": blocks}));
+        json!({
+            "file": self.allocated.file,
+            "line": self.allocated.line,
+            "function": self.allocated.function,
+            "text": text(&self.allocated),
+            "leading": {"file": self.leading().file, "line": self.leading().line},
+            "library": self.library.as_ref().map(frame),
+            "kept": self.kept.as_ref().map(kept),
+            "kept_or": self.kept_or.iter().map(kept).collect::<Vec<_>>(),
+            "bytes_per_step": self.bytes_per_step,
+            "blocks_per_step": self.blocks_per_step,
+            "graph": graph,
+            "holders": self.holders,
+            "sentence": self.sentence,
+            "advice": self.advice,
+            "source": self.source.iter().map(kept).collect::<Vec<_>>(),
+            "frames": self.frames.iter().map(frame).collect::<Vec<_>>(),
+        })
+    }
 }
 
 impl Spot {
@@ -351,6 +379,72 @@ impl Spot {
             || parts.iter().any(|it| matches!(*it, "site-packages" | "dist-packages"))
             || file.starts_with("<frozen")
     }
+}
+
+/// Returns why a group's memory grows. A tensor with a `grad_fn` is not by itself a retained graph: backward has freed
+/// the graph's memory, unless its blocks grow as well.
+fn cause(group: &Group) -> Cause {
+    let site = group.first;
+    let is_alone = is_ownerless(site);
+    if group.own().1 == 0 {
+        Cause::GrowingTensor
+    } else if !is_alone && site.holders.iter().any(|it| it.by == "cycle") {
+        Cause::ReferenceCycle
+    } else if is_alone || is_held_by_graph(site) || !group.graph.is_empty() {
+        Cause::GraphRetained
+    } else if std::iter::once(&site).chain(&group.others).all(|it| is_of_scalars(it)) {
+        Cause::ScalarsRetained
+    } else {
+        Cause::TensorsRetained
+    }
+}
+
+/// Whether every tensor in its blocks has one element.
+fn is_of_scalars(site: &Site) -> bool {
+    !site.owners.is_empty() && site.owners.iter().all(|it| it.shape.iter().all(|size| *size == 1))
+}
+
+/// What holds the largest group of live blocks that anything was found for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveHolder {
+    /// The group's bytes.
+    pub bytes: u64,
+    /// The path of holders, in words.
+    pub path: String,
+    /// The items of the longest container on it; `None` without one.
+    pub items: Option<u64>,
+    /// Whether a variable of a function holds it directly.
+    pub is_local: bool,
+    /// The remedy.
+    pub advice: String,
+}
+
+/// Returns the holder of the largest group on a device whose holder was found.
+pub fn live_holder(sites: &Sites, device: u32) -> Option<LiveHolder> {
+    let mut own = sites.sites.iter().filter(|it| it.device == device);
+    let site = own.find(|it| !it.holders.is_empty())?;
+    let group = Group { first: site, others: Vec::new(), graph: Vec::new() };
+    let items = site.holders.iter().filter(|it| held::is_element(it)).filter_map(|it| it.items).max();
+    let path = held::path(&site.holders).join(", held by ");
+    let is_local = site.holders.first().is_some_and(|it| it.by == "local");
+    Some(LiveHolder {
+        bytes: site.bytes,
+        path,
+        items,
+        is_local,
+        advice: words::advice(&culprit(&group, words::Over::of(sites)), &group),
+    })
+}
+
+/// Returns the bytes of the groups on a device that the traceback of some error holds.
+pub fn of_tracebacks(sites: &Sites, device: u32) -> u64 {
+    let is_held = |site: &Site| site.holders.iter().any(|it| it.by == "traceback");
+    let own = sites.sites.iter().filter(|it| it.device == device);
+    own.filter(|it| is_held(it)).fold(0, |sum, it| it.bytes.saturating_add(sum))
+}
+
+fn text(it: &Spot) -> Option<&str> {
+    Some(it.text.raw()).filter(|it| !it.is_empty())
 }
 
 #[cfg(test)]

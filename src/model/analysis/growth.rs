@@ -79,34 +79,28 @@
 
 mod alert;
 mod climb;
-mod episodes;
 mod grid;
 mod grown;
 mod horizons;
 mod line;
-mod moves;
-mod per_block;
-mod plain;
-mod point;
-mod season;
 mod stairs;
 mod teeth;
 mod trend;
 mod watch;
-mod working_set;
-
-pub use self::episodes::EPISODES;
 
 use crate::{
-    facts::units::Stamp,
+    facts::units::{self, Stamp},
     model::analysis::{
         curve::Curve,
-        episode::{Axis, Episode, Resource},
+        episode::{Axis, End, Episode, Resolved, Resource},
+        packed::Numbers,
     },
 };
-use episodes::Episodes;
+use alert::Figures;
+use climb::Run;
+use horizons::Horizons;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 pub use watch::FIRST;
 use watch::{Change, Watch};
 
@@ -356,6 +350,180 @@ fn beginning(curve: &Curve, since: u64, rate: f64) -> Option<(u64, u64)> {
     let (x, value) = *line.get(level)?;
     let began = if level == 0 && line.len() == points.len() { x } else { x.saturating_add(1) };
     (at - x >= NEAR && began < since).then_some((began, value))
+}
+
+/// Most episodes remembered; the oldest resolved one goes first.
+pub const EPISODES: usize = 64;
+
+/// Bounded history.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Episodes {
+    kept: VecDeque<Episode>,
+    forgotten: u64,
+}
+
+impl Episodes {
+    fn iter(&self) -> impl Iterator<Item = &Episode> {
+        self.kept.iter()
+    }
+
+    fn forgotten(&self) -> u64 {
+        self.forgotten
+    }
+
+    /// At most one episode of a resource lasts, so there always is a resolved one to forget.
+    fn raise(&mut self, episode: Episode) {
+        if self.kept.len() == EPISODES {
+            let oldest = self.kept.iter().position(|it| it.resolved.is_some()).unwrap_or(0);
+            self.kept.remove(oldest);
+            self.forgotten += 1;
+        }
+        self.kept.push_back(episode);
+    }
+
+    fn go_on(&mut self, resource: Resource, place: u64, figures: &Figures) {
+        if let Some(it) = self.open(resource) {
+            it.last_step = place;
+            it.bytes_per_step = figures.per_step;
+            it.interval = figures.interval;
+            it.blocks_per_step = figures.blocks_per_step;
+            it.gained = figures.gained;
+            it.stairs = figures.stairs;
+        }
+    }
+
+    fn resolve(&mut self, resource: Resource, step: u64, at: Stamp, end: End) {
+        if let Some(it) = self.open(resource) {
+            it.resolved = Some(Resolved { step, at, end });
+        }
+    }
+
+    /// Ends every lasting episode.
+    fn restart(&mut self, step: u64, at: Stamp) {
+        for it in self.kept.iter_mut().filter(|it| it.resolved.is_none()) {
+            it.resolved = Some(Resolved { step, at, end: End::Restarted });
+        }
+    }
+
+    fn open(&mut self, resource: Resource) -> Option<&mut Episode> {
+        self.kept.iter_mut().rev().find(|it| it.resource == resource && it.resolved.is_none())
+    }
+}
+
+impl Figures {
+    /// Creates an episode with these figures.
+    fn episode(&self, resource: Resource, axis: Axis, place: u64, at: Stamp) -> Episode {
+        Episode {
+            resource,
+            axis,
+            since_step: self.since,
+            first_alert_step: place,
+            first_alert_at: at,
+            last_step: place,
+            resolved: None,
+            bytes_per_step: self.per_step,
+            interval: self.interval,
+            blocks_per_step: self.blocks_per_step,
+            gained: self.gained,
+            stairs: self.stairs,
+        }
+    }
+}
+
+/// If the peak rises this many times as far as the rest, the steps grow.
+const FURTHER: f64 = 2.25;
+
+/// The peak must rise at least this often, and once in this many rises of the run, because lengths set a new peak now
+/// and then.
+const RISES: usize = 2;
+const OFTEN: usize = 6;
+
+/// The peak of live memory so far.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct WorkingSet {
+    peaks: Horizons,
+    known: bool,
+}
+
+impl WorkingSet {
+    /// Adds the peak so far; once known, every sample must have it.
+    fn push(&mut self, at: u64, peak: Option<u64>) {
+        self.known = peak.is_some();
+        if let Some(peak) = peak {
+            self.peaks.push(at, peak as f64);
+        }
+    }
+
+    /// Returns whether the peak rose with a run of a series, and further. `by_all` compares all remembered rises as
+    /// well: the allocator adds up to 1 MiB to a large request, so the peak rises in leaps that a short run may miss.
+    fn explains(&self, level: usize, run: &Run, series: &Horizons, by_all: bool) -> bool {
+        self.rose_further(level, run.since, series) || by_all && self.rose_further(level, 0, series)
+    }
+
+    fn rose_further(&self, level: usize, since: u64, series: &Horizons) -> bool {
+        let from = since.max(self.peaks.remembered(level)).max(series.remembered(level));
+        let ((left, gain), (rises, further)) = (series.gained_after(level, from), self.peaks.gained_after(level, from));
+        self.known && rises >= RISES.max(left / OFTEN) && further >= FURTHER * gain
+    }
+}
+
+/// One sample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Point {
+    at: u64,
+    bytes: f64,
+    /// Bytes of the remainder after the lengths of batches.
+    beside: Option<f64>,
+    /// The lengths' unit, in bytes; 0 if there is none.
+    unit: u64,
+    blocks: Option<f64>,
+    /// Whether the lowest count of a tooth was just passed.
+    ends_tooth: bool,
+    /// Whether a tooth begins with it.
+    begins_tooth: bool,
+}
+
+/// Numbers of a packed point.
+const NUMBERS: usize = 6;
+
+impl Numbers<NUMBERS> for Point {
+    fn numbers(&self) -> [u64; NUMBERS] {
+        let values = [Some(self.bytes), self.beside, self.blocks];
+        let [(bytes, of_bytes), (beside, of_beside), (blocks, of_blocks)] = values.map(packed);
+        let flags = of_bytes | of_beside << 2 | of_blocks << 4;
+        let flags = flags | u64::from(self.ends_tooth) << 6 | u64::from(self.begins_tooth) << 7;
+        [self.at, flags, self.unit, bytes, beside, blocks]
+    }
+
+    fn of_numbers(&[at, flags, unit, bytes, beside, blocks]: &[u64; NUMBERS]) -> Self {
+        Self {
+            at,
+            bytes: unpacked(bytes, flags).unwrap_or(0.0),
+            beside: unpacked(beside, flags >> 2),
+            unit,
+            blocks: unpacked(blocks, flags >> 4),
+            ends_tooth: flags & 1 << 6 != 0,
+            begins_tooth: flags & 1 << 7 != 0,
+        }
+    }
+}
+
+/// Whether a value is known, and whether its number is itself and not its bits.
+const KNOWN: u64 = 1;
+const WHOLE: u64 = 2;
+
+/// Returns a value's number, and flags. Bytes and blocks are whole numbers, whose differences are small; those of the
+/// bits of two floats are not.
+fn packed(value: Option<f64>) -> (u64, u64) {
+    let Some(value) = value else { return (0, 0) };
+    let whole = units::whole(value);
+    let is_whole = (whole as f64).to_bits() == value.to_bits();
+    if is_whole { (whole, KNOWN | WHOLE) } else { (value.to_bits(), KNOWN) }
+}
+
+fn unpacked(number: u64, flags: u64) -> Option<f64> {
+    let value = if flags & WHOLE == 0 { f64::from_bits(number) } else { number as f64 };
+    (flags & KNOWN != 0).then_some(value)
 }
 
 #[cfg(test)]

@@ -1,18 +1,19 @@
 //! The course of all counters over a span of steps, which identifies a cause.
 
-mod cadence;
 mod rises;
-mod row;
 
-pub use rises::Rises;
-
-use super::{
-    episode::{Episode, Resource},
-    growth::Growth,
-    packed::Packed,
+use super::{episode::Resource, growth::Growth, packed::Packed};
+use crate::{
+    facts::{
+        event::{self, wire::Counters},
+        units::Stamp,
+    },
+    model::analysis::{
+        episode::Episode,
+        packed::{self, Numbers},
+    },
 };
-use crate::facts::{event::wire::Counters, units::Stamp};
-use row::{Kept, NUMBERS, Row};
+pub use rises::Rises;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -216,6 +217,18 @@ impl Trail {
         rows.extend(older.chain(&self.recent).filter(|it| (since..=last).contains(&it.step)));
         rows
     }
+
+    /// Returns how regularly live memory rose over an episode; `None` if it did not, or not often enough.
+    pub fn cadence(&self, episode: &Episode) -> Option<event::Rises> {
+        let rows = self.rows(episode.since_step, episode.last_step);
+        let from = self.recent.oldest();
+        let latest = || rows.iter().filter(|it| from.is_some_and(|first| it.step >= first.step));
+        // The latest rows cover every step. Older rows are further apart and show rarer rises.
+        let of_latest = rises(&latest().copied().collect::<Vec<_>>());
+        let of_all = rises(&rows);
+        let is_sparse = of_all.len() * 2 < rows.len();
+        cadence(&of_latest).or_else(|| cadence(&of_all).filter(|_| is_sparse))
+    }
 }
 
 /// What identifies an episode: after a restart, another one may be raised at the same step.
@@ -253,6 +266,131 @@ fn slope(stretches: &[&[Row]], value: impl Fn(&Row) -> Option<f64>) -> Option<f6
 fn median(values: &mut [f64]) -> Option<f64> {
     let middle = values.len() / 2;
     (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+}
+
+/// The counters that a row has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    Requested,
+    Allocated,
+    Peak,
+    Blocks,
+    Active,
+    Reserved,
+    InactiveSplit,
+    PrivatePools,
+    DeviceAllocs,
+    DeviceFrees,
+}
+
+/// Their number.
+const ALL: usize = Kept::DeviceFrees as usize + 1;
+
+/// Numbers of a packed row.
+const NUMBERS: usize = 3 + ALL;
+
+/// The counters at one position of the axis.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Row {
+    step: u64,
+    at: Stamp,
+    /// A bit for each known counter.
+    known: u16,
+    values: [u64; ALL],
+}
+
+impl Row {
+    /// Takes what a row has from the counters of a step.
+    fn new(step: u64, at: Stamp, counters: &Counters) -> Self {
+        let all: [Option<u64>; ALL] = [
+            counters.requested,
+            counters.allocated,
+            counters.allocated_peak,
+            counters.blocks,
+            counters.active,
+            counters.reserved,
+            counters.inactive_split,
+            counters.private_pools,
+            counters.device_allocs,
+            counters.device_frees,
+        ];
+        let known = all.iter().rev().fold(0, |bits, it| bits << 1 | u16::from(it.is_some()));
+        Self { step, at, known, values: all.map(Option::unwrap_or_default) }
+    }
+
+    /// Returns a counter; `None` if it is unknown.
+    fn get(&self, it: Kept) -> Option<u64> {
+        let place = it as usize;
+        self.values.get(place).copied().filter(|_| self.known & 1 << place != 0)
+    }
+}
+
+impl Numbers<NUMBERS> for Row {
+    fn numbers(&self) -> [u64; NUMBERS] {
+        packed::numbers([self.step, self.at.0, self.known.into()].into_iter().chain(self.values))
+    }
+
+    fn of_numbers(&[step, at, known, values @ ..]: &[u64; NUMBERS]) -> Self {
+        Self { step, at: Stamp(at), known: u16::try_from(known).unwrap_or(0), values }
+    }
+}
+
+/// Rises needed for a period.
+const ENOUGH: usize = 3;
+
+/// Rises closer together than this share of the longest distance count as one.
+const APART: u64 = 4;
+
+/// If a rise comes earlier or later than this share of the period, there is no period.
+const REGULAR: u64 = 3;
+
+/// A rise: after the first of these steps, at the latest at the second.
+type Span = (u64, u64);
+
+/// Lasting rises of the count of live blocks, or of live bytes if the count does not rise.
+fn rises(rows: &[Row]) -> Vec<Span> {
+    let of_blocks = lasting(rows, |it| it.get(Kept::Blocks));
+    if of_blocks.is_empty() { lasting(rows, |it| it.get(Kept::Allocated)) } else { of_blocks }
+}
+
+/// Rises of a series' floor, which is the lowest of all later values.
+fn lasting(rows: &[Row], value: impl Fn(&Row) -> Option<u64>) -> Vec<Span> {
+    let (mut floor, mut out) = (u64::MAX, Vec::new());
+    for pair in rows.windows(2).rev() {
+        let [old, new] = pair else { continue };
+        let (Some(before), Some(after)) = (value(old), value(new)) else { continue };
+        let high = floor.min(after);
+        floor = high.min(before);
+        if floor < high {
+            out.push((old.step, new.step));
+        }
+    }
+    out.reverse();
+    out
+}
+
+fn cadence(rises: &[Span]) -> Option<event::Rises> {
+    let longest = rises.windows(2).filter_map(|it| it.last()?.1.checked_sub(it.first()?.1)).max()?;
+    let mut apart: Vec<Span> = Vec::new();
+    for rise in rises {
+        match apart.last_mut() {
+            Some(last) if (rise.1 - last.1) * APART < longest => last.1 = rise.1,
+            _ => apart.push(*rise),
+        }
+    }
+    let (first, last) = (*apart.first()?, *apart.last()?);
+    if apart.len() < ENOUGH {
+        return None;
+    }
+    let count = apart.len() as u64 - 1;
+    let every = (last.1 - first.1 + count / 2) / count;
+    let off = |(place, it): (usize, &Span)| {
+        let due = last.1.saturating_sub(every * (count - place as u64));
+        // The rise happened at any of these steps but the first.
+        due.abs_diff(it.1).max(due.abs_diff(it.0 + 1))
+    };
+    let slack = apart.iter().enumerate().map(off).max()?;
+    (slack * REGULAR < every).then_some(event::Rises { every, last: last.1, slack })
 }
 
 #[cfg(test)]

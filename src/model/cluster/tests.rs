@@ -66,3 +66,52 @@ fn news_of_a_machine_that_is_not_in_the_list_changes_nothing() {
     apply(&mut it, 7, 10, greeting());
     assert_eq!(links(&it), ["connecting", "connecting"]);
 }
+
+#[test]
+fn the_beat_with_the_shortest_delay_measures_the_clocks() {
+    let mut clock = Clock::default();
+    assert_eq!((clock.here(Stamp(5)), clock.wall_ahead_us()), (None, None));
+    for delay in [90, 7, 300, 2_000_000] {
+        // There, the monotonic clock is 1000 s ahead, and the wall clock 3 s.
+        let there = (Stamp(1_000_000_000 + 500), 60_000_000 + 3_000_000);
+        clock.beat(there, (Stamp(500 + delay), 60_000_000 + delay));
+    }
+    assert_eq!(clock.here(Stamp(1_000_000_900)), Some(Stamp(907)));
+    assert_eq!(clock.wall_ahead_us(), Some(3_000_000 - 7));
+}
+
+#[test]
+fn clocks_of_a_hostile_machine_stay_in_range_and_old_beats_are_forgotten() {
+    let mut clock = Clock::default();
+    clock.beat((Stamp(u64::MAX), u64::MAX), (Stamp(0), 0));
+    assert!(clock.here(Stamp(u64::MAX)).is_some());
+    clock.beat((Stamp(0), 0), (Stamp(u64::MAX), u64::MAX));
+    assert!(clock.here(Stamp(0)).is_some() && clock.wall_ahead_us().is_some());
+    for _ in 0..BEATS {
+        clock.beat((Stamp(10), 10), (Stamp(15), 10));
+    }
+    assert_eq!((clock.here(Stamp(10)), clock.beats.len()), (Some(Stamp(15)), BEATS));
+}
+
+/// The last hour until second 7200, with these points in seconds.
+fn past(points: &[(u64, f64)]) -> Past {
+    let points = points.iter().map(|(at, value)| (at * 1_000_000, *value)).collect();
+    Past { end_us: Some(7_200_000_000), points, ..Past::awaited(RankFigure::Allocated, 3600) }
+}
+
+#[test]
+fn a_column_has_its_worst_value_and_a_gap_stays_a_gap() {
+    let it = past(&[(3600, 99.0), (3615, 1.0), (3630, 9.0), (3645, 2.0), (7200, 5.0), (7300, 8.0), (1, 8.0)]);
+    assert_eq!(it.columns(4), [Some(9.0), None, None, Some(5.0)]);
+    let low = Past { figure: RankFigure::Full, ..it };
+    assert_eq!(low.columns(4)[0], Some(1.0));
+    assert_eq!(past(&[]).columns(3), [None; 3]);
+    assert_eq!(past(&[(3615, 1.0)]).columns(0), []);
+}
+
+#[test]
+fn a_point_fills_more_columns_than_there_are_points() {
+    let every: Vec<(u64, f64)> = (1..=240).map(|it| (3600 + it * 15, 1.0)).collect();
+    assert!(past(&every).columns(1000).iter().all(Option::is_some));
+    assert_eq!(past(&every[..120]).columns(1000).iter().flatten().count(), 500);
+}

@@ -2,10 +2,9 @@
 //! request itself.
 
 use super::{
+    Stage,
     derive::Place,
     finding::{Finding, Kind},
-    search::{self, Stage},
-    try_fit,
 };
 use crate::{
     facts::units::{Bytes, Stamp},
@@ -21,6 +20,7 @@ use crate::{
             },
             severity::Severity,
         },
+        findings,
         session::oom::OutOfMemory,
     },
 };
@@ -40,7 +40,7 @@ impl Place<'_> {
     pub(super) fn oom(&self, it: &OutOfMemory) -> Option<Finding> {
         let figures = &it.figures;
         let step = it.reported.step.unwrap_or(0);
-        let stage = search::stage(self.process, self.on, it, self.session.now);
+        let stage = findings::stage(self.process, self.on, it, self.session.now);
         if let Stage::Fitted { attempts, last, is_followed } = stage {
             return last.then(|| self.searched(it, attempts, is_followed));
         }
@@ -121,7 +121,7 @@ impl Place<'_> {
         }
         if matches!(reason, Reason::Larger(_) | Reason::First | Reason::Model) {
             let varies = *reason != Reason::Model;
-            found.account.extend(self.process.hello.as_deref().and_then(|it| try_fit::words(&it.argv, varies)));
+            found.account.extend(self.process.hello.as_deref().and_then(|it| findings::words(&it.argv, varies)));
         }
         (sentence, found)
     }

@@ -2,7 +2,7 @@
 
 use super::{
     finding::{Finding, Kind},
-    follow, idle, replayed,
+    follow, replayed,
 };
 use crate::{
     facts::{
@@ -22,6 +22,7 @@ use crate::{
             signature::Signature,
             strain,
         },
+        findings,
         session::{
             Session,
             device::Device,
@@ -66,7 +67,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             out.extend(context.latch.spells().iter().map(|it| place.context(&context.device, it)));
         }
     }
-    out.extend(idle::all(session));
+    out.extend(findings::all(session));
     follow::order(&mut out);
     replayed::attach(&mut out, session);
     out

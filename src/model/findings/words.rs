@@ -1,6 +1,6 @@
 //! A finding in gpuwatch's own words and numbers: how fast, where, when the device is full.
 
-use super::{Finding, Identity, Kind, Standing, together};
+use super::{Finding, Identity, Kind, Standing, follow};
 use crate::{
     facts::units,
     model::analysis::{
@@ -109,7 +109,7 @@ impl Finding {
     /// Returns ` (rank 1)`, ` (ranks 0, 1)` of those that share it, or nothing.
     fn of_whom(&self, sharing: &[&Self]) -> String {
         let own = || self.rank.map(|it| format!("rank {it}"));
-        together::ranks(sharing).or_else(own).map_or_else(String::new, |it| format!(" ({it})"))
+        follow::ranks(sharing).or_else(own).map_or_else(String::new, |it| format!(" ({it})"))
     }
 
     /// Compares a rank with the others of its run: `steps take 82 ms, the others' 21 ms`, `wants 61.20 GiB, the others

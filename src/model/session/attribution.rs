@@ -6,10 +6,10 @@
 
 use super::{
     Session,
-    carried::DriverUse,
     device::Device,
     oom::Tenancy,
     process::{OnDevice, Process},
+    room::DriverUse,
 };
 use crate::{
     facts::{

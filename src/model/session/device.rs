@@ -1,6 +1,6 @@
 //! One device, as the driver and the probes report it.
 
-use super::{carried::Room, course::Course};
+use super::{course::Course, room::Room};
 use crate::{
     facts::{
         event::{DeviceId, DeviceMemory, ProcessUse, Trouble},

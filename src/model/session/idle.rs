@@ -1,6 +1,6 @@
 //! Looks each second for processes that hold device memory and do nothing, with a probe or without.
 
-use super::{PROCESS_INFO, Session, device::Device, history::Latest, process::Process, seconds::METRICS_STALE_US};
+use super::{Latest, PROCESS_INFO, Session, device::Device, process::Process, seconds::METRICS_STALE_US};
 use crate::{
     facts::{
         event::{ProcessInfo, ProcessUse},

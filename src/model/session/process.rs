@@ -1,19 +1,18 @@
 //! One probed process: its state, its counters per device, and its lines.
 
+pub use super::seconds::DEVICES;
 use super::{
-    carried::DriverUse,
-    contexts::Contexts,
-    history::Latest,
+    Latest, Session,
     oom::{self, OutOfMemory, Tenancy},
-    peers::Peers,
+    room::DriverUse,
+    seconds::Contexts,
     timeline::Timeline,
 };
-pub use super::{contexts::DEVICES, life::Life};
 use crate::{
     facts::{
         event::{
             DeviceId, ProbeId, Replayed,
-            wire::{Counters, EXIT, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
+            wire::{self, Counters, EXIT, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
         },
         text::Foreign,
         units::Stamp,
@@ -435,6 +434,92 @@ fn script(argv: &[String]) -> Option<&str> {
     let is_python = |word: &&String| Path::new(word).extension().is_some_and(|it| it == "py");
     let file = argv.iter().find(is_python).or_else(|| argv.first());
     file.and_then(|it| it.rsplit('/').next()).filter(|it| !it.is_empty())
+}
+
+/// A probe's state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Life {
+    /// Found; it has not sent its hello yet.
+    Found,
+    /// It uses another version of the wire, of which gpuwatch reads only the name.
+    Incompatible {
+        /// Its version of the wire.
+        protocol: u32,
+    },
+    /// Its backlog is arriving.
+    CatchingUp,
+    /// Its lines arrive as they are made.
+    Live,
+    /// It ended with a bye.
+    Ended {
+        /// When.
+        at: Stamp,
+        /// `exit`, `stop`, ….
+        reason: Foreign,
+    },
+    /// The connection broke.
+    Gone {
+        /// When.
+        at: Stamp,
+        /// The reason and the next step.
+        why: Foreign,
+    },
+}
+
+/// Figures of the other probed processes that one process needs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Peers {
+    /// Bytes they reserved on its device, if the process watches the device.
+    pub(super) reserved: Option<u64>,
+    /// The median of the memory that the other ranks of its run want.
+    pub(super) want: Option<u64>,
+}
+
+impl Peers {
+    /// Returns a sample's input to growth detection; with `reserved`, also for unprobed memory on the device.
+    pub(super) fn seen(&self, sample: &Sample, step: Option<u64>) -> Observation {
+        let it = &sample.counters;
+        let used = || it.device_total?.checked_sub(it.device_free?);
+        let outside = || used()?.checked_sub(it.reserved?)?.checked_sub(self.reserved?);
+        Observation {
+            step,
+            at: Stamp(sample.at_us),
+            allocated: it.allocated,
+            requested: it.requested,
+            blocks: it.blocks,
+            peak: it.allocated_peak,
+            bounded: None,
+            reserved: it.reserved,
+            pools: it.private_pools,
+            driver: None,
+            device: outside(),
+            pinned: it.pinned_reserved,
+            host: it.rss,
+        }
+    }
+}
+
+impl Session {
+    /// Returns the peers' figures for a sample of one process.
+    pub(super) fn peers(&self, probe: ProbeId, sample: &Sample) -> Peers {
+        let want = sample.step.filter(|_| sample.edge != wire::Edge::Tick).and_then(|_| self.peers_want(probe));
+        Peers { reserved: self.reserved_by_others(probe, sample), want }
+    }
+
+    /// The median of what the other living ranks of the same run want of their devices.
+    fn peers_want(&self, probe: ProbeId) -> Option<u64> {
+        let own = self.process(probe)?.hello.as_ref()?.run.as_ref()?;
+        let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
+        let mut wanted: Vec<u64> = others
+            .filter(|it| it.hello.as_ref().is_some_and(|hello| hello.run.as_ref() == Some(own)))
+            .filter_map(|it| {
+                let stepped = it.devices.iter().filter(|its| its.step.is_some());
+                stepped.filter_map(|its| strain::wanted(&its.counters)).max()
+            })
+            .collect();
+        let middle = wanted.len() / 2;
+        (!wanted.is_empty()).then(|| *wanted.select_nth_unstable(middle).1)
+    }
 }
 
 #[cfg(test)]

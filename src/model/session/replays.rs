@@ -1,7 +1,10 @@
 //! Selects among the answers of replays.
 
-use super::process::Process;
-use crate::facts::event::{Replayed, replayed::About};
+use super::{oom::OutOfMemory, process::Process};
+use crate::{
+    facts::event::{Replayed, replayed::About, wire::Sites},
+    model::analysis::culprit::{self, Account},
+};
 
 impl Process {
     /// Returns whether it has this answer already. A viewer may read an answer twice, as does the gpuwatch that
@@ -27,7 +30,39 @@ impl Process {
         let of_it = || self.replays.iter().rev().map(|it| &**it).filter(is_of_it);
         of_it().find(|it| it.result.is_ok()).or_else(|| of_it().next())
     }
+
+    /// Returns the findings on a device of the latest matching capture that found a line, otherwise of the latest one.
+    pub fn answer(&self, device: u32, which: impl Fn(&Sites) -> bool) -> Option<(&Sites, Account)> {
+        let captures = self.sites.iter().map(|it| &**it).filter(|it| it.steps > 0 && which(it));
+        let mut latest = None;
+        for sites in captures.rev() {
+            let account = culprit::account(sites, device);
+            if !account.culprits.is_empty() {
+                return Some((sites, account));
+            }
+            latest = latest.or(Some((sites, account)));
+        }
+        latest
+    }
+
+    /// Returns what was live at a failed allocation: its own account, otherwise that of an earlier error of its burst.
+    pub fn lines_at(&self, oom: &OutOfMemory) -> Option<&Sites> {
+        let at = oom.reported.at_us;
+        let near = |it: &&Sites| it.steps == 0 && it.at_us.abs_diff(at) <= WITH_OOM_US;
+        let near: Vec<&Sites> = self.sites.iter().map(|it| &**it).filter(near).collect();
+        // The search for holders ends after the error.
+        let own = near.iter().find(|it| it.at_us.saturating_add(SLACK_US) >= at);
+        let is_of_a_later_one =
+            |it: &&&Sites| self.ooms.iter().any(|other| other.reported.at_us > at && other.reported.at_us <= it.at_us);
+        own.filter(|it| !is_of_a_later_one(it)).or_else(|| near.iter().rfind(|it| it.at_us < at)).copied()
+    }
 }
+
+/// The longest time between an error and its account, in µs: collecting the stacks of many live blocks takes time.
+const WITH_OOM_US: u64 = 10_000_000;
+
+/// How much earlier than the error an account may be stamped, in µs.
+const SLACK_US: u64 = 1000;
 
 #[cfg(test)]
 mod tests {

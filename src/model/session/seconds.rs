@@ -11,16 +11,18 @@ use super::{
 };
 use crate::{
     facts::{
-        event::{Event, Fact},
+        event::{DeviceId, Event, Fact, ProcessUse},
         figures::Figure,
         metrics::Metric,
         units::Stamp,
     },
     model::analysis::{
-        skew,
+        latch::{Band, Latch, Patience},
+        skew::{self, Skew},
         stall::{self, Load, Seen},
     },
 };
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Older metrics do not count. The driver's thread sends all of them once a minute.
@@ -141,5 +143,100 @@ impl Session {
             return Some(percent);
         }
         self.figures.get(&process.pid?)?.get(Figure::SmPercent, &device.id)
+    }
+
+    /// Compares the ranks of each run that have made enough steps since the time before.
+    pub(super) fn compare_ranks(&mut self, at: Stamp) {
+        let mut runs: BTreeMap<(String, String), Vec<usize>> = BTreeMap::new();
+        for (place, process) in self.processes.iter().enumerate() {
+            if let Some(run) = rank_of(process) {
+                runs.entry(run).or_default().push(place);
+            }
+        }
+        for places in runs.into_values().filter(|it| it.len() > 1) {
+            self.compare(&places, at);
+        }
+    }
+
+    fn compare(&mut self, places: &[usize], at: Stamp) {
+        let ranks: Vec<&Process> = places.iter().filter_map(|it| self.processes.get(*it)).collect();
+        let skews: Vec<&Skew> = ranks.iter().filter_map(|it| own(it)).collect();
+        if skews.len() < places.len() || !skews.iter().all(|it| it.is_ready(at)) {
+            return;
+        }
+        // A probe that counts from its attachment numbers steps as no other one does.
+        let are_aligned = ranks.iter().all(|it| it.attached_step().is_none_or(|first| first > 1));
+        let compared = skew::compare(&skews, are_aligned);
+        for (place, compared) in places.iter().zip(compared) {
+            let process = self.processes.get_mut(*place);
+            let on = process.and_then(|it| it.devices.iter_mut().find(|on| on.step.is_some()));
+            if let Some((on, compared)) = on.zip(compared) {
+                on.skew.observe(compared, at);
+            }
+        }
+    }
+}
+
+impl Process {
+    /// Returns what the ranks of its run share: the run, or their number and directory if gpuwatch did not start the
+    /// job. `None` for a process on its own.
+    pub fn group(&self) -> Option<String> {
+        let hello = self.hello.as_ref()?;
+        let unnamed = || {
+            let (_, size) = hello.rank.zip(hello.world_size.filter(|it| *it > 1))?;
+            Some(format!("{size} ranks in {}", hello.cwd.as_deref().unwrap_or_default()))
+        };
+        hello.run.clone().or_else(unnamed)
+    }
+}
+
+/// Returns the run and host of a rank that is watched live.
+fn rank_of(process: &Process) -> Option<(String, String)> {
+    let hello = process.hello.as_ref().filter(|it| it.rank.is_some() && process.life == Life::Live)?;
+    Some((process.group()?, hello.host.clone()))
+}
+
+fn own(process: &Process) -> Option<&Skew> {
+    process.devices.iter().find(|it| it.step.is_some()).map(|it| &it.skew)
+}
+
+/// Devices kept per probe.
+pub const DEVICES: usize = 16;
+
+/// Readings of the driver's list before gpuwatch reports a context, because the process may be about to train there,
+/// and before it counts as gone.
+const LISTED: Patience = Patience { on: 5, off: 10 };
+
+/// The contexts of one process; at most as many as it may have devices.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Contexts {
+    all: Vec<Context>,
+}
+
+/// A CUDA context of a process on a device on which it does not train.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Context {
+    /// The device that holds the context.
+    pub device: DeviceId,
+    /// When it is raised; the measure is the bytes that the driver charges for it, 0 if unknown.
+    pub latch: Latch,
+}
+
+impl Contexts {
+    /// Returns the contexts.
+    pub fn iter(&self) -> impl Iterator<Item = &Context> {
+        self.all.iter()
+    }
+
+    /// Applies a driver's list of a device: the process's entry, if any, and whether the process does not train there.
+    pub(super) fn listed(&mut self, id: &DeviceId, entry: Option<&ProcessUse>, is_foreign: bool, step: u64, at: Stamp) {
+        let is_context = entry.is_some() && is_foreign;
+        if is_context && self.all.len() < DEVICES && self.all.iter().all(|it| it.device != *id) {
+            self.all.push(Context { device: id.clone(), latch: Latch::default() });
+        }
+        if let Some(it) = self.all.iter_mut().find(|it| it.device == *id) {
+            let used = entry.and_then(|it| it.used).map_or(0.0, |it| it.0 as f64);
+            it.latch.step(LISTED, (if is_context { Band::High } else { Band::Low }, used), step, at);
+        }
     }
 }

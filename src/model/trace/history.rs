@@ -3,7 +3,7 @@
 //! One pass over the events finds when each block was allocated and when it was freed. From that, the live blocks after
 //! any event follow without a second pass.
 
-use super::{Action, Event, Moment, StackId, State, Trace, peak::shares};
+use super::{Action, Event, Moment, StackId, State, Trace, tree::shares};
 use hashbrown::HashMap;
 use std::ops::Range;
 

@@ -4,7 +4,7 @@ use crate::{
     facts::event::DeviceId,
     model::{
         alerts::{self, is_open},
-        findings::{Finding, Findings, Identity, together},
+        findings::{Finding, Findings, Identity, follow},
         session::{
             Session,
             process::{OnDevice, Process},
@@ -54,7 +54,7 @@ impl Ui {
     /// Returns the alerts of the screen in order: open ones first, worst first, with one for a leak that several ranks
     /// share; on the alerts screen the resolved ones after them, latest first.
     pub fn alerts<'a>(&self, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
-        let mut listed = together::once(&self.each_alert(findings, session), self.alert, session);
+        let mut listed = follow::once(&self.each_alert(findings, session), self.alert, session);
         if self.screen == Screen::Alerts {
             let mut ended: Vec<_> = findings.all.iter().filter(|it| !self.is_open(it, session)).collect();
             ended.sort_by_key(|it| Reverse(it.resolved_at.unwrap_or(it.first_alert_at)));
@@ -66,12 +66,12 @@ impl Ui {
     /// Returns all open alerts, with one for a leak that several ranks share.
     pub fn open_alerts<'a>(&self, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
         let open: Vec<_> = findings.all.iter().filter(|it| self.is_open(it, session)).collect();
-        together::once(&open, self.alert, session)
+        follow::once(&open, self.alert, session)
     }
 
     /// Returns the findings that an alert of the screen stands for, by rank.
     pub fn sharing<'a>(&self, it: &'a Finding, findings: &'a Findings, session: &Session) -> Vec<&'a Finding> {
-        together::sharing(it, &self.each_alert(findings, session), session)
+        follow::sharing(it, &self.each_alert(findings, session), session)
     }
 
     /// Returns the open alerts of the screen, one for each rank.

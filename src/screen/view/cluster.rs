@@ -11,8 +11,7 @@ use crate::{
     model::{
         analysis::severity::Severity,
         cluster::{
-            Link,
-            answers::{Answers, NOTHING},
+            Answers, Link, NOTHING,
             overview::{JobRow, NodeRow, Overview, RankRow, figure::RankFigure, spread::Spread},
         },
         findings::Findings,

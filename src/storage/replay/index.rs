@@ -10,7 +10,7 @@ use crate::{
     model::{
         analysis::{culprit, severity::Severity},
         findings::{Finding, findings},
-        session::{Session, history::Latest, process::Process},
+        session::{Latest, Session, process::Process},
     },
 };
 use serde::{Deserialize, Serialize};

@@ -10,7 +10,7 @@ use crate::{
         text::Foreign,
         units::Stamp,
     },
-    model::cluster::{Cluster, Node, clock::Clock},
+    model::cluster::{Clock, Cluster, Node},
     storage::nodes::{self, Index},
 };
 use anyhow::Result;

@@ -18,7 +18,7 @@ use crate::{
         text::Foreign,
         units::{Stamp, counted},
     },
-    model::cluster::{Greeting, Link, News, What, clock::Clock},
+    model::cluster::{Clock, Greeting, Link, News, What},
     storage::{
         nodes::{Head, INDEX, Line},
         recording::{ENDING, Header, encode_header},

@@ -16,7 +16,7 @@ use gpuwatch::{
             culprit::{Culprit, Spot},
             severity::Severity,
         },
-        findings::{Finding, findings, together},
+        findings::{Finding, findings, follow},
     },
     screen::ui::{Command, Focus, Motion, Scope, Screen, Ui, preset::Preset},
     storage::replay::run::Run,
@@ -182,16 +182,16 @@ fn leaks_of_different_lines_or_causes_are_alerts_of_their_own() {
     let session = leaking().session();
     let found = findings(&session);
     let all: Vec<&Finding> = found.all.iter().collect();
-    assert_eq!((all.len(), together::once(&all, None, &session).len()), (2, 1), "{all:#?}");
+    assert_eq!((all.len(), follow::once(&all, None, &session).len()), (2, 1), "{all:#?}");
     // The selected one stays selected.
     for it in &all {
-        assert_eq!(together::once(&all, Some(it.identity()), &session), [*it]);
-        assert_eq!(together::sharing(it, &all, &session).len(), 2);
+        assert_eq!(follow::once(&all, Some(it.identity()), &session), [*it]);
+        assert_eq!(follow::sharing(it, &all, &session).len(), 2);
     }
     let other = Finding { cause: Cause::GraphRetained, ..all[1].clone() };
     let apart = [all[0], &other];
-    assert_eq!(together::once(&apart, None, &session), apart);
-    assert_eq!(together::sharing(&other, &apart, &session), [&other]);
+    assert_eq!(follow::once(&apart, None, &session), apart);
+    assert_eq!(follow::sharing(&other, &apart, &session), [&other]);
 }
 
 fn culprit(allocated: Spot) -> Box<Culprit> {
@@ -225,11 +225,11 @@ fn a_leak_whose_line_is_known_on_one_rank_so_far_is_one_alert() {
     all[1].cause = Cause::GraphRetained;
     let once = |all: &[Finding]| {
         let all: Vec<&Finding> = all.iter().collect();
-        together::grouped(&all, None, &session).iter().map(Vec::len).collect::<Vec<_>>()
+        follow::grouped(&all, None, &session).iter().map(Vec::len).collect::<Vec<_>>()
     };
     assert_eq!(once(&all), [2]);
     // The one with the line stands for both.
-    assert_eq!(together::once(&[&all[0], &all[1]], None, &session), [&all[1]]);
+    assert_eq!(follow::once(&[&all[0], &all[1]], None, &session), [&all[1]]);
     let mut faster = all.clone();
     faster[0].bytes_per_step = all[0].bytes_per_step.map(|it| it * 2.0);
     assert_eq!(once(&faster), [1, 1], "their rates differ");

@@ -2,18 +2,7 @@
 //!
 //! The signatures were measured on PyTorch's own allocator.
 
-/// Those of the hardware.
-mod hardware;
-/// Those of memory that processes hold and do not use.
-mod idle;
-/// Those of requests that did not fit.
-mod oom;
-/// Those of the time of steps.
-mod pace;
-/// Those of steps that stop, and of ranks that are slow.
-mod stall;
-
-use super::{Cause, Entry};
+use crate::model::analysis::cause::{Cause, Entry};
 
 pub(super) static ENTRIES: [Entry; 38] = [
     Entry {
@@ -347,23 +336,23 @@ set_device(); a library that picks device 0; barrier() without device_ids.
 Remedy: torch.cuda.set_device(local_rank) first; map_location=f\"cuda:{local_rank}\"; or one visible device
 for each rank.",
     },
-    oom::OOM,
-    oom::FAILED_ATTEMPT,
-    oom::OUTPUTS_GATHERED,
-    oom::SIZE_SEARCH,
-    hardware::THERMAL_THROTTLING,
-    hardware::POWER_THROTTLING,
-    hardware::POWER_BRAKE,
-    hardware::DEGRADED_LINK,
-    hardware::ROWS_PENDING,
-    pace::SLOWDOWN,
-    stall::STALLED_BUSY,
-    stall::STALLED_IDLE,
-    stall::SLOW_RANK,
-    idle::ENDED_PROCESS,
-    idle::ORPHANED_RANK,
-    idle::IDLE_NOTEBOOK,
-    idle::IDLE_PROCESS,
+    OOM,
+    FAILED_ATTEMPT,
+    OUTPUTS_GATHERED,
+    SIZE_SEARCH,
+    super::THERMAL_THROTTLING,
+    super::POWER_THROTTLING,
+    super::POWER_BRAKE,
+    super::DEGRADED_LINK,
+    super::ROWS_PENDING,
+    SLOWDOWN,
+    STALLED_BUSY,
+    STALLED_IDLE,
+    SLOW_RANK,
+    super::ENDED_PROCESS,
+    super::ORPHANED_RANK,
+    super::IDLE_NOTEBOOK,
+    super::IDLE_PROCESS,
     Entry {
         cause: Cause::Unknown,
         id: "unknown",
@@ -378,3 +367,167 @@ apart; what is in the later one alone is what grew, with the lines that made it.
 helps as well.",
     },
 ];
+
+const OOM: Entry = Entry {
+    cause: Cause::Oom,
+    id: "oom",
+    title: "out of memory: the request is too large for the device",
+    advice: "the request does not fit beside what is live: smaller batch or sequence, activation checkpointing, or sharding",
+    text: "\
+An allocation failed for good, and what is live is what fills the device: neither growth, nor a failed
+attempt, nor fragmentation, nor another process explains it.
+
+Remedy: a smaller batch or sequence, activation checkpointing, or sharding. `gpuwatch fit` finds the largest
+batch that fits; the account of the error ends with its command.
+
+After an out-of-memory error that is caught, let go of the exception (its traceback keeps every tensor of
+the failed step) before trying again: see failed-attempt.",
+};
+
+const FAILED_ATTEMPT: Entry = Entry {
+    cause: Cause::FailedAttempt,
+    id: "failed-attempt",
+    title: "an error's traceback keeps the attempt that failed before",
+    advice: "leave the `except` block before you retry, and keep `str(error)`, not the error: its traceback keeps every tensor",
+    text: "\
+An allocation failed, the job caught the error and tried something smaller. The smaller attempt failed too,
+because the memory of the first one was still live: a traceback refers to the frames of the calls that have
+failed, and those to their variables. The error of an `except` block lives until the block ends, whether it
+has a name or not. An error that is kept in a list or an attribute lives as long as that.
+
+Remedy: set a flag in the `except` block and retry after it. Keep str(error), or call
+traceback.clear_frames(error.__traceback__).
+
+What is not the cause: the allocator's cache. empty_cache() cannot give back what a traceback refers to.",
+};
+
+const OUTPUTS_GATHERED: Entry = Entry {
+    cause: Cause::OutputsGathered,
+    id: "outputs-gathered",
+    title: "memory is gathered between two optimizer steps",
+    advice: "copy each batch's outputs to the host (`.cpu()`) or reduce them to numbers; evaluate in smaller parts",
+    text: "\
+Training was flat. Since the last optimizer step, and without another one, live memory rose until the device
+was full: an evaluation or a prediction that keeps the outputs of all batches on the device until it ends. A
+torch.cat for each batch holds the old and the new tensor at once, so twice the outputs are live.
+
+Remedy: copy the outputs of a batch to the host before the next one, or reduce them to what the metric needs
+(argmax of the logits, sums). Libraries have a switch for it, which gpuwatch names if it knows the library.
+
+What is not the cause: the batch of the evaluation, unless the error comes in its first batch.",
+};
+
+const SIZE_SEARCH: Entry = Entry {
+    cause: Cause::SizeSearch,
+    id: "size-search",
+    title: "the job tried sizes until one fitted",
+    advice: "nothing to do: the job expects these errors; start with the size that fitted to save the attempts",
+    text: "\
+The first attempts of a job ran out of memory, it handled the errors, and then it trained without another
+one: a search for the largest batch that fits.
+
+gpuwatch recognises it by its course alone. All errors come before training has settled, steps follow, and
+no error comes later. Until steps follow, an error at the start of a running job is shown and raises no
+alert; it becomes critical if the process ends, or if nothing happens for a minute.",
+};
+
+const SLOWDOWN: Entry = Entry {
+    cause: Cause::Slowdown,
+    id: "slowdown",
+    title: "steps take longer than before",
+    advice: "compare clocks, utilisation and host load at that step on the timeline: heat, a busy node or slow input",
+    text: "\
+For a minute and 48 steps at least, steps have taken 1.2 times as long as before or longer, clearly beyond
+their usual spread. The alert has the step at which it began. From 1.5 times on it is a warning.
+
+Time is host time from the end of one step to the end of the next. gpuwatch does not synchronise the device,
+so a single duration says little; the alert rests on means over at least 8 steps and 10 seconds.
+
+What is not reported: warm-up and compilation, single long steps (checkpoints, evaluation), and larger inputs,
+which show in the peak of allocated memory: a curriculum, or batches sorted by length.
+
+Where to look, at that step on the timeline:
+- the device's clocks and throttle reasons: heat or the power limit (thermal-throttling, power-throttling)
+- its utilisation: if it fell, the job waits for input, for other ranks, or for the host
+- other processes on the device or the node
+- retries and churn of the allocator, which synchronise the device
+
+Remedy: more workers or faster storage for input that arrives late; the node's cooling; no other job beside
+this one. List `slowdown` as expected in config.toml if the job does more work per step on purpose.",
+};
+
+const STALLED_BUSY: Entry = Entry {
+    cause: Cause::StalledBusy,
+    id: "stalled-busy",
+    title: "steps have stopped while the device is fully busy",
+    advice: "see where each rank is: py-spy dump --pid PID; likely a collective that one rank never joins (NCCL hang)",
+    text: "\
+The process lives, but it completes no step, its allocator's counters do not change, and the device reports
+98 % utilisation or more all the time. A kernel spins: most often a collective (NCCL) that waits for a rank
+which never joins it.
+
+gpuwatch waits for 5 minutes without any sign of life if it sees the counters between steps, otherwise for 10;
+and for at least three times the longest pause that the job has shown, and for ten of its usual steps. Signs
+of life are steps, marks, counters that change, host memory that moves, and a utilisation that varies. Ranks
+of a run share them, because ranks that wait for the one that evaluates spin as well. The alert ends with the
+next step.
+
+Where to look: the alert names the rank that is behind or whose device is idle. The others wait for it.
+py-spy dump --pid PID prints the Python stack of a rank, and shows which collective it is in.
+
+Usual reasons: ranks that run different numbers of batches, or branches that call different collectives; a
+rank that died or raised an error; a rank that is stuck in its DataLoader; a broken network link.
+
+Remedy: TORCH_NCCL_DUMP_ON_TIMEOUT=1 and TORCH_NCCL_TRACE_BUFFER_SIZE=2000 record which collective each rank
+is in when PyTorch's own timeout (10 minutes) ends the job.",
+};
+
+const STALLED_IDLE: Entry = Entry {
+    cause: Cause::StalledIdle,
+    id: "stalled-idle",
+    title: "steps have stopped while the device is idle",
+    advice: "see where the process waits: py-spy dump --pid PID; likely its input, a lock, storage, or a debugger",
+    text: "\
+The process lives, but it completes no step, its allocator's counters and its host memory do not change, and
+the device has been idle all the time. The process waits for something outside: its input, a lock, storage.
+
+gpuwatch waits for 10 minutes without any sign of life, and for at least three times the longest pause that
+the job has shown, so that checkpoints and evaluations that come again raise nothing. A host process that
+works is a sign of life. The alert ends with the next step.
+
+What is not reported: notebooks and interactive interpreters, which wait for their user; jobs that call
+step() themselves, which may be servers that wait for requests; processes that a signal or a debugger has
+suspended (screens mark them); processes whose main thread has been in one sleep (time.sleep, from Python 3.11
+on) since their last sign of life, because they chose to pause; jobs that have freed more than half of what
+they held after every step, because they have finished.
+
+Where to look: py-spy dump --pid PID prints the Python stack. A main thread in the DataLoader waits for its
+workers: look at them, at /dev/shm and at the storage. pdb and breakpoint() wait for a terminal.
+
+Remedy: a timeout for the DataLoader (timeout=) turns a silent stop into an error.",
+};
+
+const SLOW_RANK: Entry = Entry {
+    cause: Cause::SlowRank,
+    id: "slow-rank",
+    title: "one rank is slower than the others",
+    advice: "compare this rank's host load, input, clocks and PCIe link with the others'; py-spy top --pid PID",
+    text: "\
+For a minute and 48 steps at least, a rank has taken 1.2 times as long for a step as the median of the ranks
+on this host; or it has reached each step after them while its device was busy for 15 percent points less of
+the time than theirs. From 1.5 times as long on, or a third of the time, it is a warning.
+
+Time is host time at step boundaries. In a synchronous run the steps of all ranks take equally long, whoever
+is slow. The other ranks' hosts run ahead, and the slow one arrives last. That shows a slow host: late input,
+a busy core, more work in Python. Its device is idle meanwhile, and the kernels of the others wait for it, which
+their devices report as busy. A rank that alone waits for its device in every step (loss.item() for a progress
+bar) arrives last too, but its device is as busy as the others', and gpuwatch reports nothing.
+
+What host time cannot show: a slow device behind a host that runs ahead as the others do, and a slow rank in
+a job that waits for the device in every step. Look at clocks, throttle reasons and the PCIe link of each
+device (thermal-throttling, power-throttling, degraded-link).
+
+Where to look: the memory of the rank, which is beside its time in the alert: more memory than the others'
+means more work (uneven sharding, longer inputs). Otherwise the host: other processes on its cores, its NUMA
+node, its DataLoader workers.",
+};

@@ -1,12 +1,12 @@
 //! Lasting growth, followed at the horizon that found it: its figures and its end.
 
 use super::{
+    Point,
     climb::{Block, Climb, Run},
+    grid::{NEAR, PerBlock},
     horizons::Horizons,
     line::Line,
-    per_block::{NEAR, PerBlock},
-    point::Point,
-    season::Season,
+    teeth::Season,
 };
 use crate::model::analysis::episode::{End, Stairs};
 use serde::{Deserialize, Serialize};

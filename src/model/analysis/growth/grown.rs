@@ -15,7 +15,7 @@
 //! Such a unit is given up at the first large fall, or the second of any size, that it does not explain: then what
 //! grew is a sawtooth.
 
-use super::working_set::FURTHER;
+use super::FURTHER;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::model::analysis::{chance::Chance, episode::End};
+use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
@@ -208,4 +209,23 @@ fn state_of_parameters_that_join_late_is_no_growth() {
     }
     let it = one(&found(1, 0));
     assert!((it.bytes_per_step / (MIB as f64 / 5.0) - 1.0).abs() < 0.01, "{it:?}");
+}
+
+/// Whole numbers, and all others.
+fn any_value() -> impl Strategy<Value = f64> {
+    prop_oneof![any::<u64>().prop_map(|it| it as f64), any::<f64>(), Just(-0.0), Just(0.0)]
+}
+
+proptest! {
+    #[test]
+    fn a_point_is_as_it_was(
+        (at, unit, bytes) in (any::<u64>(), any::<u64>(), any_value()),
+        (beside, blocks) in (prop::option::of(any_value()), prop::option::of(any_value())),
+        (ends_tooth, begins_tooth) in (any::<bool>(), any::<bool>()),
+    ) {
+        let point = Point { at, bytes, beside, unit, blocks, ends_tooth, begins_tooth };
+        let same = Point::of_numbers(&point.numbers());
+        // Not by `==`, for which the two zeros are equal.
+        prop_assert_eq!(format!("{same:?}"), format!("{point:?}"));
+    }
 }

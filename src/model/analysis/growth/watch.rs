@@ -1,20 +1,18 @@
 //! One resource of one process: raised once, updated, resolved.
 
 use super::{
-    Seen,
+    Point, Seen, WorkingSet,
     alert::{Alert, Figures, Found},
     climb::{Bar, Run},
     grid::Grid,
     horizons::{Horizons, Reduce},
-    plain::Plain,
-    point::{self, Point},
     stairs::Stairs,
     teeth::Teeth,
-    trend::Trends,
-    working_set::WorkingSet,
+    trend::{Plain, Trends},
 };
 use crate::model::analysis::{
     episode::{Axis, End, Resource},
+    growth,
     packed::Packed,
 };
 use serde::{Deserialize, Serialize};
@@ -59,7 +57,7 @@ pub(super) struct Watch {
     grid: Grid,
     beside: Horizons,
     working_set: WorkingSet,
-    recent: Packed<Point, { point::NUMBERS }>,
+    recent: Packed<Point, { growth::NUMBERS }>,
     alert: Option<Alert>,
 }
 

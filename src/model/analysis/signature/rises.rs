@@ -1,9 +1,6 @@
 //! Lasting rises of the count of live blocks: what each one leaves behind, and in what kind of step.
 
-use super::{
-    median,
-    row::{Kept, Row},
-};
+use super::{Kept, Row, median};
 use serde::{Deserialize, Serialize};
 
 /// Share of all gains that must last for one rise to be one event. Otherwise the count goes up and down, and a rise of

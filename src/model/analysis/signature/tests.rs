@@ -97,3 +97,42 @@ fn a_lasting_episode_s_signature_is_hardly_behind_and_the_last_one_stays() {
     assert_eq!((again.resource, again.first_alert_step), (episode.resource, episode.first_alert_step));
     assert!(signature.blocks.is_some_and(|it| (it / 5.0 - 1.0).abs() < 0.01), "{signature:?}");
 }
+
+#[test]
+fn a_row_has_the_counters_of_its_step_and_lacks_unknown_ones() {
+    let counters =
+        Counters { requested: Some(1), reserved: Some(0), device_frees: Some(u64::MAX), ..Counters::default() };
+    let row = Row::new(7, Stamp(9), &counters);
+    assert_eq!((row.step, row.at), (7, Stamp(9)));
+    let all = [Kept::Requested, Kept::Reserved, Kept::DeviceFrees, Kept::Allocated].map(|it| row.get(it));
+    assert_eq!(all, [Some(1), Some(0), Some(u64::MAX), None]);
+}
+
+fn spans(steps: impl IntoIterator<Item = u64>, width: u64) -> Vec<Span> {
+    steps.into_iter().map(|it| (it - width, it)).collect()
+}
+
+#[test]
+fn rises_at_regular_distances_have_a_period() {
+    let every_25 = spans((1..=5).map(|it| 25 * it), 1);
+    assert_eq!(cadence(&every_25), Some(event::Rises { every: 25, last: 125, slack: 0 }));
+    // Some steps early or late.
+    let shaken = spans([25, 51, 74, 101, 125], 1);
+    assert_eq!(cadence(&shaken), Some(event::Rises { every: 25, last: 125, slack: 1 }));
+    // Several rises of one evaluation.
+    let twice = spans([24, 25, 49, 50, 74, 75], 1);
+    assert_eq!(cadence(&twice), Some(event::Rises { every: 25, last: 75, slack: 1 }));
+    // Rows that are far apart.
+    assert_eq!(
+        cadence(&spans([5008, 10_000, 15_008], 16)),
+        Some(event::Rises { every: 5000, last: 15_008, slack: 23 })
+    );
+}
+
+#[test]
+fn irregular_or_too_rare_rises_have_no_cadence() {
+    assert_eq!(cadence(&[]), None);
+    assert_eq!(cadence(&spans([25, 50], 1)), None);
+    assert_eq!(cadence(&spans([10, 40, 50, 110], 1)), None);
+    assert_eq!(cadence(&spans(1..=9, 1)), Some(event::Rises { every: 1, last: 9, slack: 0 }));
+}

@@ -3,10 +3,7 @@
 use super::{Scene, cells, put, take};
 use crate::{
     facts::units,
-    model::cluster::{
-        answers::{Answers, Past},
-        overview::figure::Unit,
-    },
+    model::cluster::{Answers, Past, overview::figure::Unit},
     screen::{
         theme::Role,
         view::{cluster, growth::CUT, title},

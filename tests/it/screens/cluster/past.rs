@@ -2,7 +2,7 @@
 
 use super::*;
 use gpuwatch::{
-    model::cluster::answers::{Answers, Past},
+    model::cluster::{Answers, Past},
     screen::{
         ui::{Chart, cluster_ui::Shape},
         view::cluster::paint_store,

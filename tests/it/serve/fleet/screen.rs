@@ -10,7 +10,7 @@ use crate::{
 };
 use gpuwatch::{
     hosts::prometheus,
-    model::cluster::{answers::Answers, overview::figure::RankFigure},
+    model::cluster::{Answers, overview::figure::RankFigure},
     screen::{
         theme::Theme,
         ui::{Ui, cluster_ui::ClusterUi},

@@ -7,10 +7,7 @@ use crate::{
 };
 use gpuwatch::{
     hosts::prometheus::{Key, Question, Store, history},
-    model::cluster::{
-        answers::{History, Past},
-        overview::figure::RankFigure,
-    },
+    model::cluster::{History, Past, overview::figure::RankFigure},
 };
 use std::{fmt::Write, fs, path::Path};
 
