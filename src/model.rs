@@ -1,5 +1,8 @@
 //! The state of a job and its interpretation. Pure: no clock, no file, no process.
 
+/// Medians, fits of lines, and chances.
+pub mod statistics;
+
 /// An allocation trace: events, segments, call stacks.
 pub mod trace;
 

@@ -9,6 +9,7 @@ use super::{
     Invocation, Subcommand,
     check::{Limits, Verdict, judged, share},
 };
+use crate::model::statistics;
 use crate::{
     cli::{inputs, is_json, write_text},
     facts::{
@@ -199,9 +200,8 @@ impl Run {
 
     /// Returns the median of the later half of the steps: what the run needs after its warm-up.
     fn steady(&self) -> Option<f64> {
-        let mut later: Vec<u64> = self.allocated.values().copied().skip(self.allocated.len() / 2).collect();
-        later.sort_unstable();
-        later.get(later.len() / 2).map(|it| *it as f64)
+        let later = self.allocated.values().copied().skip(self.allocated.len() / 2);
+        statistics::median(later).map(|it| it as f64)
     }
 
     /// Returns the fastest lasting growth of a process's own memory; 0 without growth.

@@ -121,10 +121,10 @@ mod tests {
         for it in &TOPICS {
             assert!(it.text.lines().all(|it| it.chars().count() <= 110), "{}", it.text);
         }
-        for resource in Resource::ALL {
+        for &resource in Resource::ALL {
             assert!(names().contains(resource.name()) && names().contains(resource.id()), "{resource:?}");
         }
-        for kind in Kind::ALL {
+        for &kind in Kind::ALL {
             assert!(names().contains(kind.name()), "{kind:?}");
         }
     }

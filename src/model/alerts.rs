@@ -197,7 +197,7 @@ impl Name {
     fn read_whole(text: &str) -> Option<Self> {
         let whole = Self { text: text.to_owned(), kind: None, cause: None, resource: None, subject: None, only: None };
         let (word, behind) = text.split_once(':').map_or((text, None), |(word, behind)| (word, Some(behind)));
-        let kind = Kind::ALL.into_iter().find(|it| it.name() == word);
+        let kind = word.parse::<Kind>().ok();
         let Some(behind) = behind else {
             let cause = Cause::from_id(word);
             let subject = Subject::OF_RANKS.into_iter().find(|it| it.name() == word);
@@ -205,15 +205,15 @@ impl Name {
             return is_known.then_some(Self { kind, cause, subject, ..whole });
         };
         let kind = kind.filter(|it| OF_RESOURCES.contains(it))?;
-        let resource = Resource::ALL.into_iter().find(|it| [it.name(), it.id()].contains(&behind))?;
+        let resource = Resource::ALL.iter().copied().find(|it| [it.name(), it.id()].contains(&behind))?;
         Some(Self { kind: Some(kind), resource: Some(resource), ..whole })
     }
 
     /// Returns every valid name that is not limited.
     pub fn all() -> impl Iterator<Item = String> {
         let causes = cause::entries().iter().map(|it| it.id.to_owned());
-        let of = |kind: Kind| Resource::ALL.map(|it| format!("{}:{}", kind.name(), it.name()));
-        let kinds = Kind::ALL.into_iter().map(|it| it.name().to_owned());
+        let of = |kind: Kind| Resource::ALL.iter().map(move |it| format!("{}:{}", kind.name(), it.name()));
+        let kinds = Kind::ALL.iter().map(|it| it.name().to_owned());
         let subjects = Subject::OF_RANKS.into_iter().map(|it| it.name().to_owned());
         kinds.chain(subjects).chain(causes).chain(OF_RESOURCES.into_iter().flat_map(of))
     }

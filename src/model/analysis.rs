@@ -62,6 +62,3 @@ pub mod idle;
 
 /// Hardware that slows a job down or needs service.
 pub mod hardware;
-
-#[cfg(test)]
-mod chance;

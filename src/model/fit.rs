@@ -17,7 +17,8 @@ pub use consists::Kind;
 pub use outside::{Outside, Table};
 
 /// Whether a job fits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Fits {
     /// It does, even if all that is uncertain takes the most.
     Yes,
@@ -30,11 +31,7 @@ pub enum Fits {
 impl Fits {
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Yes => "yes",
-            Self::No => "no",
-            Self::Unknown => "unknown",
-        }
+        self.into_str()
     }
 
     /// Returns the exit code.
@@ -167,7 +164,7 @@ pub fn growth(peaks: &[u64]) -> Option<u64> {
     let mut rises: Vec<u64> = latest.windows(2).map(|it| it[1].saturating_sub(it[0])).collect();
     rises.sort_unstable();
     let (least, most) = (*rises.first()?, *rises.last()?);
-    (least > 0 && most <= least.saturating_add(least / 2)).then(|| rises.get(RISES / 2).copied())?
+    (least > 0 && most <= least.saturating_add(least / 2)).then(|| super::statistics::middle(&rises))?
 }
 
 /// Returns the step in which such growth has used up `free` more bytes, after `steps` that ran; `None` if that is too
@@ -191,14 +188,18 @@ const COUNTERS: u64 = 4 * KIB;
 const PROTOCOLS: [u64; 3] = [4 * MIB, 8 * 16 * 512 * 8, 120 * 8 * 640 * 8];
 
 /// How the devices of a machine are linked; one with more links comes later.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
+#[strum(const_into_str)]
 pub enum Link {
     /// Through the host. Without peer access, the buffers are the host's.
     #[default]
+    #[strum(serialize = "PCIe")]
     Pcie,
     /// Links between devices.
+    #[strum(serialize = "NVLink")]
     Nvlink,
     /// Links with a switch that reduces (NVLink SHARP).
+    #[strum(serialize = "NVLink SHARP")]
     Sharp,
 }
 
@@ -210,15 +211,11 @@ fn connection() -> u64 {
 
 impl Link {
     /// Every link.
-    pub const ALL: [Self; 3] = [Self::Pcie, Self::Nvlink, Self::Sharp];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Returns its name in documents and texts.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Pcie => "PCIe",
-            Self::Nvlink => "NVLink",
-            Self::Sharp => "NVLink SHARP",
-        }
+        self.into_str()
     }
 
     /// Channels of a communicator: at least, in most cases, at most.
@@ -300,7 +297,7 @@ mod tests {
     fn a_connection_has_the_sizes_that_nccl_prints() {
         assert_eq!(connection(), 10_485_760 + 2_097_152);
         assert_eq!(
-            Link::ALL.map(|it| it.bytes().map(|bytes| bytes / MIB)),
+            [Link::Pcie, Link::Nvlink, Link::Sharp].map(|it| it.bytes().map(|bytes| bytes / MIB)),
             [[0, 24, 144], [24, 288, 1152], [24, 288, 1664]]
         );
     }

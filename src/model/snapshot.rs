@@ -228,7 +228,7 @@ impl Snapshot {
     fn match_segment(&self, piece: &Piece, name: &str, matches: &mut Matches) {
         let Some(segment) = self.segment(piece) else { return };
         let is_named = self.segment_names(segment).iter().any(|it| it == name);
-        let is_state = State::ALL.map(|it| self.state_names(piece, it).contains(&name));
+        let is_state: Vec<bool> = State::ALL.iter().map(|it| self.state_names(piece, *it).contains(&name)).collect();
         let (mut blocks, mut bytes) = (0, 0_u64);
         for (place, block) in (segment.blocks.start as usize..).zip(self.trace.blocks_of(segment)) {
             if is_named || is_state[block.state as usize] || matches.has_stack(block.stack) {

@@ -62,15 +62,14 @@ impl Limits {
 }
 
 fn fail_on(text: &str) -> Result<FailOn> {
-    let severities = [Severity::Info, Severity::Warning, Severity::Critical];
     if text == "never" {
         return Ok(FailOn::Never);
     }
-    if let Some(it) = severities.iter().find(|it| it.name() == text) {
-        return Ok(FailOn::Severity(*it));
+    if let Ok(it) = text.parse() {
+        return Ok(FailOn::Severity(it));
     }
-    let kind = Kind::ALL.iter().find(|it| it.name() == text);
-    kind.map(|it| FailOn::Kind(*it)).with_context(|| {
+    let kind = text.parse::<Kind>().ok();
+    kind.map(FailOn::Kind).with_context(|| {
         let kinds: Vec<_> = Kind::ALL.iter().map(|it| it.name()).collect();
         format!("there are info, warning, critical, never, and the kinds {}", kinds.join(", "))
     })

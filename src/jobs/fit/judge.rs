@@ -345,7 +345,7 @@ fn growing(trial: &Trial) -> Option<(&Account, &OnDevice, u64)> {
     all.into_iter().find_map(|(account, device)| {
         let steps = usize::try_from(account.steps).ok()?;
         let peaks: Vec<u64> = device.peaks.iter().take(steps).map(|it| it.0).collect();
-        Some((account, device, growth(&peaks)?))
+        Some((account, device, fit::growth(&peaks)?))
     })
 }
 

@@ -4,15 +4,31 @@ use crate::facts::units::Stamp;
 use serde::{Deserialize, Serialize};
 
 /// The resources that may grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Resource {
     /// Live allocations of the framework's allocator.
     Allocated,
     /// Memory that the allocator has reserved from the driver.
     Reserved,
     /// What the driver charges to the process beyond `Reserved`: contexts, communicators, other libraries.
+    #[strum(serialize = "non-torch")]
     Driver,
     /// Used device memory that belongs to no known process.
+    #[strum(serialize = "others")]
     Device,
     /// Page-locked host memory of the framework's host allocator.
     Pinned,
@@ -22,18 +38,11 @@ pub enum Resource {
 
 impl Resource {
     /// Every resource, in the order above.
-    pub const ALL: [Self; 6] = [Self::Allocated, Self::Reserved, Self::Driver, Self::Device, Self::Pinned, Self::Host];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Returns its displayed name: the rung of the ladder, or the part of host memory, that grows.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Allocated => "allocated",
-            Self::Reserved => "reserved",
-            Self::Driver => "non-torch",
-            Self::Device => "others",
-            Self::Pinned => "pinned",
-            Self::Host => "host",
-        }
+        self.into_str()
     }
 
     /// Returns its name in JSON, which never changes.

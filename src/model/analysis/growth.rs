@@ -45,7 +45,7 @@
 //!    above 0 (widened for correlated residuals), if it rises in every quarter to a new highest mean, and if the series
 //!    is noise and not a random walk: its second differences, which a trend does not affect, shrink as stretches get
 //!    longer (`trend`, `moves`).
-//! 6. **Chance.** A series without growth makes new highs too, about `ln(t/s)` of them between `s` and `t`; the
+//! 6. **Random.** A series without growth makes new highs too, about `ln(t/s)` of them between `s` and `t`; the
 //!    observed number has to be improbable. A random walk gets as far as the root of its steps; the run has to get four
 //!    times further than the series' changes explain, at the horizon with the surest estimate.
 //! 7. **Steps that grow.** Longer sentences or larger batches leave more behind if outputs are still alive. A step then
@@ -82,7 +82,6 @@ mod climb;
 mod grid;
 mod grown;
 mod horizons;
-mod line;
 mod stairs;
 mod teeth;
 mod trend;
@@ -182,7 +181,7 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
         state.pools.push(place, pools);
     }
     let inside = seen.step.is_some() || state.axis == Some(Axis::Seconds);
-    for resource in Resource::ALL {
+    for &resource in Resource::ALL {
         let value = match resource {
             Resource::Allocated => seen.allocated.filter(|_| inside),
             Resource::Reserved => seen.reserved.filter(|_| inside),

@@ -14,6 +14,7 @@ use super::{
     packed::{Numbers, Packed},
 };
 use crate::facts::units::{self, Stamp};
+use crate::model::statistics::median;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 pub use slowdown::{Slowdown, Spell};
@@ -250,13 +251,6 @@ impl Typical {
         let spread = if self.spread_us > 0 { format!(" ± {}", units::brief(self.spread_us)) } else { String::new() };
         format!("{}{spread}", units::brief(self.us))
     }
-}
-
-/// Returns the median, the upper one of two.
-fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
-    let mut all: Vec<u64> = values.collect();
-    let middle = all.len() / 2;
-    (!all.is_empty()).then(|| *all.select_nth_unstable(middle).1)
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@
 //! If no limit is known (host memory, a device of unknown size), 64 GiB are assumed and nothing is critical.
 
 /// The severity of a finding. The bell, `--on-alert` and the default `--fail-on` start at `Warning`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::EnumString)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Severity {
     /// Worth knowing.
     Info,
@@ -22,11 +23,7 @@ pub enum Severity {
 impl Severity {
     /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Info => "info",
-            Self::Warning => "warning",
-            Self::Critical => "critical",
-        }
+        self.into_str()
     }
 }
 

@@ -3,6 +3,7 @@
 mod rises;
 
 use super::{episode::Resource, growth::Growth, packed::Packed};
+use crate::model::statistics;
 use crate::{
     facts::{
         event::{self, wire::Counters},
@@ -169,10 +170,7 @@ impl Trail {
     /// Returns the duration of a step in µs, the median of the latest; `None` before the second step.
     pub fn step_us(&self) -> Option<u64> {
         let pairs = self.times.iter().zip(self.times.iter().skip(1));
-        let mut distances: Vec<u64> =
-            pairs.map(|((step, at), (later, then))| then.since(*at) / (later - step).max(1)).collect();
-        let middle = distances.len() / 2;
-        (!distances.is_empty()).then(|| *distances.select_nth_unstable(middle).1)
+        statistics::median(pairs.map(|((step, at), (later, then))| then.since(*at) / (later - step).max(1)))
     }
 
     /// Returns the live bytes at each kept step, oldest first, and the highest peak of live bytes among these steps.
@@ -243,29 +241,16 @@ fn stretches(rows: &[Row]) -> Vec<&[Row]> {
     rows.chunk_by(|a, b| (a.step - first.step) / width == (b.step - first.step) / width).collect()
 }
 
-/// The median slope over all pairs of the stretches' medians (Theil 1950, Sen 1968).
+/// The median slope over all pairs of the stretches' medians, each at the mean of its steps.
 fn slope(stretches: &[&[Row]], value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
     let mut points = Vec::with_capacity(stretches.len());
     for rows in stretches {
-        let mut values: Vec<f64> = rows.iter().filter_map(&value).collect();
         let middle = rows.iter().map(|it| it.step as f64).sum::<f64>() / rows.len() as f64;
-        if let Some(median) = median(&mut values) {
+        if let Some(median) = statistics::median_f64(rows.iter().filter_map(&value)) {
             points.push((middle, median));
         }
     }
-    let mut slopes = Vec::with_capacity(points.len() * points.len() / 2);
-    for (place, (x, y)) in points.iter().enumerate() {
-        slopes.extend(
-            points.iter().skip(place + 1).filter(|(later, _)| later > x).map(|(later, top)| (top - y) / (later - x)),
-        );
-    }
-    median(&mut slopes)
-}
-
-/// The upper median.
-fn median(values: &mut [f64]) -> Option<f64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable_by(middle, f64::total_cmp).1)
+    statistics::median_slope(&points)
 }
 
 /// The counters that a row has.

@@ -22,6 +22,7 @@ use super::{
     latch::{Band, Latch, Patience, Spell},
 };
 use crate::facts::units::{self, Stamp};
+use crate::model::statistics::lower_median_f64;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -186,7 +187,7 @@ impl Skew {
 
     /// Returns the median utilisation of its device since the observation before, as a share.
     fn usually_busy(&self) -> Option<f64> {
-        median(self.busy.iter().map(|it| f64::from(*it) / 100.0)).filter(|_| self.busy.len() >= READINGS.0)
+        lower_median_f64(self.busy.iter().map(|it| f64::from(*it) / 100.0)).filter(|_| self.busy.len() >= READINGS.0)
     }
 
     /// Returns the median duration of the new steps, in µs.
@@ -196,7 +197,7 @@ impl Skew {
             let [(before, then), (step, at)] = pair else { return None };
             Some(at.since(*then) as f64 / (step - before) as f64)
         });
-        median(each)
+        lower_median_f64(each)
     }
 }
 
@@ -205,12 +206,12 @@ impl Skew {
 pub fn compare(ranks: &[&Skew], are_aligned: bool) -> Vec<Option<Compared>> {
     let durations: Option<Vec<f64>> = ranks.iter().map(|it| it.duration()).collect();
     let Some(durations) = durations else { return vec![None; ranks.len()] };
-    let Some(usual_us) = median(durations.iter().copied()).filter(|it| *it > 0.0) else {
+    let Some(usual_us) = lower_median_f64(durations.iter().copied()).filter(|it| *it > 0.0) else {
         return vec![None; ranks.len()];
     };
     let later = if are_aligned { delays(ranks) } else { vec![None; ranks.len()] };
     // The upper one of two: a rank that rests is compared with one that does not.
-    let others = median(ranks.iter().filter_map(|it| it.usually_busy()).map(|it| -it)).map(|it| -it);
+    let others = lower_median_f64(ranks.iter().filter_map(|it| it.usually_busy()).map(|it| -it)).map(|it| -it);
     let each = ranks.iter().zip(durations).zip(later);
     each.map(|((rank, own), later_us)| {
         Some(Compared { slower: own / usual_us, later_us, usual_us, busy: rank.usually_busy().zip(others) })
@@ -229,20 +230,13 @@ fn delays(ranks: &[&Skew]) -> Vec<Option<f64>> {
     let common: BTreeMap<u64, Option<f64>> = by_step
         .into_iter()
         .filter(|(_, stamps)| stamps.len() == ranks.len())
-        .map(|(step, stamps)| (step, median(stamps.iter().map(|it| it.0 as f64))))
+        .map(|(step, stamps)| (step, lower_median_f64(stamps.iter().map(|it| it.0 as f64))))
         .collect();
     let of = |rank: &&Skew| {
         let each = rank.fresh().filter_map(|(step, at)| Some(at.0 as f64 - (*common.get(&step)?)?));
-        median(each).filter(|_| common.len() >= STEPS)
+        lower_median_f64(each).filter(|_| common.len() >= STEPS)
     };
     ranks.iter().map(of).collect()
-}
-
-/// Returns the median, the lower one of two.
-fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut all: Vec<f64> = values.collect();
-    let middle = all.len().checked_sub(1)? / 2;
-    Some(*all.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
 #[cfg(test)]

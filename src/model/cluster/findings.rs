@@ -5,6 +5,7 @@ use super::{
     Cluster,
     jobs::{Job, Rank},
 };
+use crate::model::statistics;
 use crate::{
     facts::{
         text::Foreign,
@@ -286,9 +287,7 @@ fn others(count: usize) -> String {
     if count > 1 { format!(", and {} more", count - 1) } else { String::new() }
 }
 
-/// Returns the median; `None` of too few.
-fn median(values: impl Iterator<Item = u64>) -> Option<u64> {
-    let mut values: Vec<u64> = values.collect();
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().filter(|_| values.len() >= LEAST)
+/// Returns the median; `None` of fewer than [`LEAST`] values.
+fn median(values: impl ExactSizeIterator<Item = u64>) -> Option<u64> {
+    if values.len() < LEAST { None } else { statistics::median(values) }
 }

@@ -14,6 +14,7 @@ use super::{
     findings::{self as of_jobs, Found, JobFinding},
     jobs::{Job, Rank, jobs},
 };
+use crate::model::statistics;
 use crate::{
     facts::{
         event::ProbeId,
@@ -227,7 +228,7 @@ impl Overview {
             row.present = ranks.len() as u64;
             row.nodes = ranks.iter().map(|it| it.node).collect::<BTreeSet<_>>().len() as u64;
             row.steps = steps.first().copied().zip(steps.last().copied());
-            medians.extend(steps.get(steps.len() / 2).map(|it| (job, *it)));
+            medians.extend(statistics::middle(&steps).map(|it| (job, it)));
         }
         for it in &mut self.ranks {
             let median = it.job.and_then(|job| medians.get(&job)).filter(|_| !it.ended);

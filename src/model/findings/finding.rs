@@ -18,7 +18,20 @@ use crate::{
 };
 
 /// The kind of a finding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    strum::IntoStaticStr,
+    strum::VariantArray,
+    strum::EnumString,
+)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Kind {
     /// Memory grows from step to step.
     Growth,
@@ -50,44 +63,17 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind, in the order of the list above.
-    pub const ALL: [Self; 13] = [
-        Self::Growth,
-        Self::Sawtooth,
-        Self::Fragmentation,
-        Self::Pressure,
-        Self::Oom,
-        Self::Retries,
-        Self::ExtraContext,
-        Self::Imbalance,
-        Self::Hardware,
-        Self::Slowdown,
-        Self::Stall,
-        Self::SlowRank,
-        Self::IdleMemory,
-    ];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Growth => "growth",
-            Self::Sawtooth => "sawtooth",
-            Self::Fragmentation => "fragmentation",
-            Self::Pressure => "pressure",
-            Self::Oom => "oom",
-            Self::Retries => "retries",
-            Self::ExtraContext => "extra-context",
-            Self::Imbalance => "imbalance",
-            Self::Hardware => "hardware",
-            Self::Slowdown => "slowdown",
-            Self::Stall => "stall",
-            Self::SlowRank => "slow-rank",
-            Self::IdleMemory => "idle-memory",
-        }
+        self.into_str()
     }
 }
 
 /// The user's rule for a finding.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Standing {
     /// No rule: it counts, is judged, and raises an alert from warning on.
     #[default]
@@ -101,11 +87,7 @@ pub enum Standing {
 impl Standing {
     /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Usual => "usual",
-            Self::Silenced => "silenced",
-            Self::Allowed => "allowed",
-        }
+        self.into_str()
     }
 }
 

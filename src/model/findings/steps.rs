@@ -4,6 +4,7 @@ use super::{
     derive::Place,
     finding::{Finding, Kind},
 };
+use crate::model::statistics;
 use crate::{
     facts::{metrics::Metric, units::Stamp},
     model::{
@@ -136,9 +137,7 @@ impl Place<'_> {
         };
         // After the run, all ranks have ended.
         let counts = |rank: &&Process| rank.is_alive() || !self.process.is_alive();
-        let mut others: Vec<u64> = self.peers().filter(counts).filter_map(trains).collect();
-        others.sort_unstable();
-        let median = others.get(others.len() / 2).copied().filter(|it| *it > 0)?;
+        let median = statistics::median(self.peers().filter(counts).filter_map(trains)).filter(|it| *it > 0)?;
         Some((strain::wanted(&self.on.counters)?, median))
     }
 

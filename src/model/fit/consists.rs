@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const WORKSPACE: u64 = 8_519_680;
 
 /// What a live block holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum Kind {
     /// Parameters and buffers of modules.
     Weights,
@@ -39,15 +40,7 @@ impl Kind {
 
     /// Returns the name in JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Weights => "weights",
-            Self::Gradients => "gradients",
-            Self::Optimizer => "optimizer",
-            Self::Activations => "activations",
-            Self::Backward => "backward",
-            Self::Step => "step",
-            Self::Workspaces => "workspaces",
-        }
+        self.into_str()
     }
 }
 

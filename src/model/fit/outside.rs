@@ -2,6 +2,7 @@
 
 use super::{Device, Facts, Link};
 use crate::facts::units::Bytes;
+use crate::model::statistics::median;
 use serde::Deserialize;
 use std::fmt::Write as _;
 
@@ -225,7 +226,7 @@ impl Table {
         };
         let low = share(least, facts.multiprocessors.0).min(least).saturating_sub(STEP);
         let high = share(most, facts.multiprocessors.1).max(most).saturating_add(STEP);
-        Some([low, median(self.context.clone())?, high].map(|it| it.saturating_mul(facts.processes)))
+        Some([low, median(self.context.iter().copied())?, high].map(|it| it.saturating_mul(facts.processes)))
     }
 
     /// Bytes of kernels, from none to those of every measured operation.
@@ -256,11 +257,6 @@ impl Table {
         let most = *all.iter().max().filter(|_| facts.convolution > 0)?;
         Some([0, median(all)?, most])
     }
-}
-
-fn median(mut all: Vec<u64>) -> Option<u64> {
-    all.sort_unstable();
-    all.get(all.len() / 2).copied()
 }
 
 /// `2.15` and `cu132` of `2.15.0+cu132`.

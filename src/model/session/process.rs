@@ -8,6 +8,7 @@ use super::{
     seconds::Contexts,
     timeline::Timeline,
 };
+use crate::model::statistics;
 use crate::{
     facts::{
         event::{
@@ -510,15 +511,13 @@ impl Session {
     fn peers_want(&self, probe: ProbeId) -> Option<u64> {
         let own = self.process(probe)?.hello.as_ref()?.run.as_ref()?;
         let others = self.processes.iter().filter(|it| it.probe != probe && it.is_alive());
-        let mut wanted: Vec<u64> = others
+        let wanted = others
             .filter(|it| it.hello.as_ref().is_some_and(|hello| hello.run.as_ref() == Some(own)))
             .filter_map(|it| {
                 let stepped = it.devices.iter().filter(|its| its.step.is_some());
                 stepped.filter_map(|its| strain::wanted(&its.counters)).max()
-            })
-            .collect();
-        let middle = wanted.len() / 2;
-        (!wanted.is_empty()).then(|| *wanted.select_nth_unstable(middle).1)
+            });
+        statistics::median(wanted)
     }
 }
 

@@ -116,7 +116,10 @@ impl Held {
 }
 
 /// The state of a block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray,
+)]
+#[strum(serialize_all = "kebab-case", const_into_str)]
 pub enum State {
     /// In use by the program.
     Live,
@@ -126,21 +129,17 @@ pub enum State {
     Free,
     /// A state that this release does not know.
     #[default]
+    #[strum(serialize = "unknown")]
     Other,
 }
 
 impl State {
     /// All of them, in their order.
-    pub const ALL: [Self; 4] = [Self::Live, Self::Pending, Self::Free, Self::Other];
+    pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
     /// Returns its name.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Live => "live",
-            Self::Pending => "pending",
-            Self::Free => "free",
-            Self::Other => "unknown",
-        }
+        self.into_str()
     }
 }
 

@@ -5,10 +5,12 @@ use super::{
     climb::{Block, Climb, Run},
     grid::{NEAR, PerBlock},
     horizons::Horizons,
-    line::Line,
     teeth::Season,
 };
-use crate::model::analysis::episode::{End, Stairs};
+use crate::model::{
+    analysis::episode::{End, Stairs},
+    statistics::LineFit,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -94,8 +96,8 @@ struct Jump {
 /// Lines through bytes and blocks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Lines {
-    bytes: Line,
-    blocks: Line,
+    bytes: LineFit,
+    blocks: LineFit,
 }
 
 impl Lines {
@@ -144,7 +146,7 @@ pub(super) struct Alert {
     /// Lines through every sample.
     all: Lines,
     /// A line through the remainder after the lengths of batches.
-    beside: Line,
+    beside: LineFit,
     /// The unit of the lengths, in bytes; 0 if it is unknown.
     unit: f64,
     /// Lines through the lowest sample of each stretch of the horizon, and of each tooth.
@@ -152,7 +154,7 @@ pub(super) struct Alert {
     by_tooth: Lowest,
     taken: u64,
     /// A line through every sample since the latest rise.
-    rest: Line,
+    rest: LineFit,
     per_block: PerBlock,
     near: VecDeque<Point>,
     season: Season,
@@ -174,12 +176,12 @@ impl Alert {
             lifted: 0.0,
             jump: None,
             all: Lines::default(),
-            beside: Line::default(),
+            beside: LineFit::default(),
             unit: 0.0,
             by_stretch: Lowest::default(),
             by_tooth: Lowest::default(),
             taken: 0,
-            rest: Line::default(),
+            rest: LineFit::default(),
             per_block: PerBlock::default(),
             near: VecDeque::new(),
             season: Season::default(),
@@ -266,7 +268,7 @@ impl Alert {
             }
             self.top = block.low;
             self.top_at = block.to;
-            self.rest = Line::default();
+            self.rest = LineFit::default();
             return None;
         }
         if block.low < f64::midpoint(self.top, self.base) {
@@ -294,7 +296,7 @@ impl Alert {
 
     /// Returns the slope from rise to rise if nothing ever fell, otherwise the surest one, and the half width of its
     /// interval.
-    fn surest(&self, of: impl Fn(&Lines) -> &Line) -> Option<(f64, f64)> {
+    fn surest(&self, of: impl Fn(&Lines) -> &LineFit) -> Option<(f64, f64)> {
         let (sure, half) = self.fitted(&of)?;
         let climbed = [&self.all, &self.by_stretch.lines].into_iter().find_map(|it| of(it).climbed());
         Some(climbed.map_or((sure, half), |it| (it, half.max((it - sure).abs()))))
@@ -302,8 +304,8 @@ impl Alert {
 
     /// Returns the surest of the slopes and the half width of its interval. Lines through few points must be surer,
     /// about as much as Student's distribution is wider than the normal one.
-    fn fitted(&self, of: impl Fn(&Lines) -> &Line) -> Option<(f64, f64)> {
-        let few = |line: &Line| {
+    fn fitted(&self, of: impl Fn(&Lines) -> &LineFit) -> Option<(f64, f64)> {
+        let few = |line: &LineFit| {
             let free = line.count() - 2.0;
             line.slope().map(|(slope, half)| (slope, half * (1.0 + 1.2 / free + 4.1 / (free * free))))
         };

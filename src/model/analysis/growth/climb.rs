@@ -4,6 +4,7 @@
 //! the last is the highest is `1/t`, so about `ln(t/s)` new highs are expected between `s` and `t` (Rényi 1962; Foster
 //! and Stuart 1954 built tests on it). Kept memory makes them at a constant rate, and releases nothing in between.
 
+use crate::model::statistics;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -214,7 +215,8 @@ impl Climb {
             let is_growth = || {
                 gain >= bar.gain.max(bar.pace * span)
                     && self.is_even(count, &rise, bar)
-                    && chance(count, ((last.at - origin) as f64 / (rise.since - origin) as f64).ln()) <= bar.chance
+                    && statistics::poisson_tail(count, ((last.at - origin) as f64 / (rise.since - origin) as f64).ln())
+                        <= bar.chance
                     && gain >= far((number - rise.number) as f64)
             };
             let has_shape = count >= bar.rises && span >= SPAN && biggest <= BIGGEST * gain;
@@ -264,16 +266,6 @@ impl Climb {
         let is_spread = eighths.count_ones() >= EIGHTHS;
         4 * later >= count && gain >= bar.later * (self.top - first.before) && is_spread
     }
-}
-
-/// The chance of `count` or more events where `expected` are expected (Poisson).
-fn chance(count: usize, expected: f64) -> f64 {
-    let (mut term, mut below) = ((-expected).exp(), 0.0);
-    for it in 0..count {
-        below += term;
-        term *= expected / (it + 1) as f64;
-    }
-    1.0 - below
 }
 
 /// The highest value of at least the later half of a series; older ones are forgotten.

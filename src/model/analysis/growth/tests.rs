@@ -1,7 +1,7 @@
 //! Staircases, each as an engineer would judge it by eye.
 
 use super::*;
-use crate::model::analysis::{chance::Chance, episode::End};
+use crate::model::{analysis::episode::End, statistics::Random};
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
@@ -53,7 +53,7 @@ fn a_staircase_is_found_at_its_third_stair_and_measured() {
 
 #[test]
 fn a_small_stair_is_found_under_lengths() {
-    let mut chance = Chance::new(5);
+    let mut chance = Random::new(5);
     let it = one(&fed(400, |step| (step / 40, chance.next() % (1 << 22) / 512 * 512)));
     assert_eq!(it.stairs.map(|it| (it.every, it.blocks)), Some((40, 1)), "{it:?}");
     assert!(it.first_alert_step <= 129 && it.blocks_per_step.is_some_and(|it| (it - 0.025).abs() < 0.003), "{it:?}");
@@ -83,7 +83,7 @@ fn samples_that_are_missing_end_no_staircase() {
 
 #[test]
 fn levels_that_are_not_kept_and_few_of_them_are_no_staircase() {
-    let mut chance = Chance::new(7);
+    let mut chance = Random::new(7);
     let shapes: [&mut dyn FnMut(u64) -> (u64, u64); 5] = [
         // An average of the weights begins, a first evaluation, another phase.
         &mut |step| (u64::from(step > 300) * 40 + u64::from(step > 700) * 40, 0),

@@ -3,13 +3,13 @@
 //!
 //! If every batch has another length, the lowest value of a stretch is mostly chance. The mean of a longer stretch is
 //! less so (batch means, Conway 1963). At every horizon, a line through the latest means is tested by its slope against
-//! the remaining spread, widened for correlated residuals ([`Line`]).
+//! the remaining spread, widened for correlated residuals ([`LineFit`]).
 
 use super::{
     Seen,
     climb::{Block, Fading, Run},
-    line::Line,
 };
+use crate::model::statistics::LineFit;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -104,7 +104,7 @@ impl Level {
         if rises < RISES || last.to - first.from < SPAN {
             return None;
         }
-        let mut line = Line::default();
+        let mut line = LineFit::default();
         latest().for_each(|it| line.push((it.from.midpoint(it.to) - first.from) as f64, it.bytes - first.bytes));
         let (slope, _) = line.slope().filter(|it| 2.0 * it.0 >= sure * it.1)?;
         let gain = slope * (last.to - first.from) as f64;

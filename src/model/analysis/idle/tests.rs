@@ -1,6 +1,7 @@
 //! Made-up processes, second by second: healthy ones of many kinds, and ones that are forgotten. Each has a seed.
 
-use super::{super::chance::Chance, *};
+use super::*;
+use crate::model::statistics::Random;
 use Nature::{Ended, Notebook, Orphan, Other, Script};
 use Work::{Rests, Unknown, Works};
 
@@ -14,7 +15,7 @@ const GIB: u64 = 1 << 30;
 struct Player {
     idle: Idle,
     over: Vec<Spell>,
-    chance: Chance,
+    chance: Random,
     now_s: u64,
     nature: Nature,
     used: Option<u64>,
@@ -24,7 +25,7 @@ struct Player {
 impl Player {
     fn new(nature: Nature, seed: u64) -> Self {
         let (idle, device) = (Idle::new(Stamp(1_000_000)), DeviceId("GPU-0".to_owned()));
-        Self { idle, over: Vec::new(), chance: Chance::new(seed), now_s: 1, nature, used: Some(20 * GIB), device }
+        Self { idle, over: Vec::new(), chance: Random::new(seed), now_s: 1, nature, used: Some(20 * GIB), device }
     }
 
     fn play(&mut self, seconds: u64, work: Work) {

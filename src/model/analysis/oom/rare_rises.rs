@@ -8,6 +8,7 @@
 //! an evaluation takes and gives back leaves no trace in it. Rises of neighbouring rows are one, because a new model
 //! and its optimizer's state arrive one after the other; so a steady leak is a single long rise, and not a staircase.
 
+use crate::model::statistics::median;
 use serde::{Deserialize, Serialize};
 
 /// Rises closer than this many rows are one.
@@ -41,16 +42,15 @@ pub struct RareRises {
 pub fn find(points: &[(u64, u64)], at_least: u64, smallest: u64) -> Option<RareRises> {
     let rises = rises(points);
     let all: u64 = rises.iter().map(|it| it.bytes).sum();
-    let mut sizes: Vec<u64> = rises.iter().map(|it| it.bytes).filter(|it| *it >= smallest.max(1)).collect();
-    let usual = median(&mut sizes)?;
+    let usual = median(rises.iter().map(|it| it.bytes).filter(|it| *it >= smallest.max(1)))?;
     let is_usual = |it: &&Rise| {
         it.bytes >= smallest && it.bytes.saturating_mul(UNLIKE) >= usual && it.bytes <= usual.saturating_mul(UNLIKE)
     };
     let steps: Vec<&Rise> = rises.iter().filter(is_usual).collect();
     let (first, last) = (steps.first()?, steps.last()?);
     let gained: u64 = steps.iter().map(|it| it.bytes).sum();
-    let mut distances: Vec<u64> = steps.windows(2).filter_map(|it| Some(it.last()?.step - it.first()?.step)).collect();
-    let every = median(&mut distances)?;
+    let distances: Vec<u64> = steps.windows(2).filter_map(|it| Some(it.last()?.step - it.first()?.step)).collect();
+    let every = median(distances.iter().copied())?;
     let count = steps.len() as u64;
     let is_regular = distances.iter().all(|it| it.saturating_mul(UNLIKE + 1) >= every);
     (count >= at_least.max(2) && is_regular && gained as f64 >= MOST * all as f64).then_some(RareRises {
@@ -91,12 +91,6 @@ fn rises(points: &[(u64, u64)]) -> Vec<Rise> {
         latest = Some(place);
     }
     out
-}
-
-/// The upper median.
-fn median(values: &mut [u64]) -> Option<u64> {
-    let middle = values.len() / 2;
-    (!values.is_empty()).then(|| *values.select_nth_unstable(middle).1)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@
 
 use super::super::buckets::{Buckets, Merge};
 use crate::facts::units::Stamp;
+use crate::model::statistics::{median_f64, quantile_f64};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
@@ -226,7 +227,7 @@ impl Slowdown {
 
     /// The median of the latest blocks, in µs.
     fn level(&self) -> f64 {
-        quantile(self.recent.iter().map(|it| it.us), 2)
+        median_f64(self.recent.iter().map(|it| it.us)).unwrap_or(0.0)
     }
 
     fn reference(&self) -> Option<Reference> {
@@ -234,9 +235,9 @@ impl Slowdown {
         if all.len() < LASTING {
             return None;
         }
-        let quartile = quantile(all.iter().map(|it| it.us), 4);
-        let middle = quantile(all.iter().map(|it| it.us), 2);
-        let sigma = super::SIGMA * quantile(all.iter().map(|it| (it.us - middle).abs()), 2);
+        let quartile = quantile_f64(all.iter().map(|it| it.us), 4).unwrap_or(0.0);
+        let middle = median_f64(all.iter().map(|it| it.us)).unwrap_or(0.0);
+        let sigma = super::SIGMA * median_f64(all.iter().map(|it| (it.us - middle).abs())).unwrap_or(0.0);
         let mut peaks: Vec<u64> = all.iter().filter_map(|it| it.peak).collect();
         peaks.sort_unstable();
         let us = quartile.max(self.explained_us).max(1.0);
@@ -253,13 +254,6 @@ fn since(onset: [Block; 2], normal: f64, slow: f64) -> u64 {
     let [before, first] = onset;
     let partly = if slow_steps(&first) as f64 >= first.steps() { slow_steps(&before) } else { 0 };
     first.last.saturating_sub(slow_steps(&first)).saturating_sub(partly) + 1
-}
-
-/// Returns the value that one of `parts` of all values lie below; 0 without values.
-fn quantile(values: impl Iterator<Item = f64>, parts: usize) -> f64 {
-    let mut all: Vec<f64> = values.collect();
-    let place = all.len() / parts;
-    if all.is_empty() { 0.0 } else { *all.select_nth_unstable_by(place, f64::total_cmp).1 }
 }
 
 #[cfg(test)]

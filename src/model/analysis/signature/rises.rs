@@ -1,6 +1,7 @@
 //! Lasting rises of the count of live blocks: what each one leaves behind, and in what kind of step.
 
-use super::{Kept, Row, median};
+use super::{Kept, Row};
+use crate::model::statistics::median_f64;
 use serde::{Deserialize, Serialize};
 
 /// Share of all gains that must last for one rise to be one event. Otherwise the count goes up and down, and a rise of
@@ -88,7 +89,7 @@ pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
         bytes: usual(gains.iter().filter_map(|it| it.bytes).collect()),
         requested: usual(gains.iter().filter_map(|it| it.requested).collect()),
         kept: kept as f64 / gained.max(1) as f64,
-        time: time(&mut with, &mut without),
+        time: time(&with, &without),
     })
 }
 
@@ -117,8 +118,8 @@ fn most_frequent(mut values: Vec<u64>) -> Option<(u64, usize)> {
     most.first().map(|it| (*it, most.len()))
 }
 
-fn time(with: &mut [f64], without: &mut [f64]) -> Option<f64> {
+fn time(with: &[f64], without: &[f64]) -> Option<f64> {
     let enough = with.len() >= ENOUGH && without.len() >= ENOUGH;
-    let (with, without) = (median(with)?, median(without)?);
+    let (with, without) = (median_f64(with.iter().copied())?, median_f64(without.iter().copied())?);
     (enough && without > 0.0).then(|| with / without)
 }

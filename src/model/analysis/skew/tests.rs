@@ -1,7 +1,7 @@
 //! Made-up runs of several ranks: healthy ones of many kinds, and ones with a slow rank. Each has a seed.
 
 use super::*;
-use crate::{facts::units::whole, model::analysis::chance::Chance};
+use crate::{facts::units::whole, model::statistics::Random};
 
 /// Seeds of each kind. With 80 of each, none of the healthy hours raised anything either.
 const SEEDS: u64 = 16;
@@ -21,20 +21,20 @@ struct Kind {
     waits: bool,
     /// Steps by which the host of a rank runs ahead of the slowest one.
     ahead: f64,
-    work: fn(&Run, usize, u64, &mut Chance) -> f64,
+    work: fn(&Run, usize, u64, &mut Random) -> f64,
     /// Percent of time in which the device of a rank is busy.
-    busy: fn(&Run, usize, &mut Chance) -> f64,
+    busy: fn(&Run, usize, &mut Random) -> f64,
 }
 
-fn all(_: &Run, _: usize, _: &mut Chance) -> f64 {
+fn all(_: &Run, _: usize, _: &mut Random) -> f64 {
     97.0
 }
 
-fn own(run: &Run, rank: usize, _: &mut Chance) -> f64 {
+fn own(run: &Run, rank: usize, _: &mut Random) -> f64 {
     40.0 + (run.one * 1000.0 + rank as f64 * 17.0) % 45.0
 }
 
-fn noisy(run: &Run, chance: &mut Chance) -> f64 {
+fn noisy(run: &Run, chance: &mut Random) -> f64 {
     (1.0 + run.noise * chance.normal()).max(0.2)
 }
 
@@ -107,7 +107,7 @@ const SLOW: [Kind; 2] = [
 /// Plays a run: when each rank reaches each step. A rank that waits begins a step no earlier than the slowest rank has
 /// ended the steps before, except for those that its queue holds.
 fn played(kind: &Kind, seed: u64, noise: (f64, f64)) -> Vec<Skew> {
-    let mut chance = Chance::new(seed);
+    let mut chance = Random::new(seed);
     let usual_us = 1000.0 * 10.0_f64.powf(chance.between(1.7, 4.0));
     let ranks = [2, 3, 4, 8][usize::try_from(seed % 4).unwrap()];
     let run = Run { noise: chance.between(noise.0, noise.1), one: chance.share() };

@@ -1,7 +1,7 @@
 //! Made-up jobs, second by second: healthy ones of many kinds, and ones that stall. Each has a seed.
 
 use super::*;
-use crate::{facts::units::whole, model::analysis::chance::Chance};
+use crate::{facts::units::whole, model::statistics::Random};
 
 /// Seeds of each kind. With 200 of each, none of the healthy hours raised anything either.
 const SEEDS: u64 = 10;
@@ -36,7 +36,7 @@ const EVALUATES: Shows = Shows { percent: (30.0, 100.0), moves: true, ..SPINS };
 /// Plays a job second by second.
 struct Player {
     stall: Stall,
-    chance: Chance,
+    chance: Random,
     now_s: u64,
     step: u64,
     counters: Counters,
@@ -50,7 +50,7 @@ struct Player {
 impl Player {
     fn new(seed: u64) -> Self {
         let counters = Counters { allocated: Some(20 << 30), rss: Some(4 << 30), ..Counters::default() };
-        let (edge, chance) = (Edge::Step, Chance::new(seed));
+        let (edge, chance) = (Edge::Step, Random::new(seed));
         let (may_wait, usual_us, paused_s) = (false, None, 0);
         Self { stall: Stall::default(), chance, now_s: 1000, step: 0, counters, edge, may_wait, usual_us, paused_s }
     }

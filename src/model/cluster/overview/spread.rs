@@ -5,6 +5,7 @@
 //! unit. So ranks that all read alike have no outliers, however small their spread is.
 
 use super::figure::{RankFigure, Unit};
+use crate::model::statistics::{median_f64, middle};
 
 /// Fewest values with outliers.
 const LEAST: usize = 4;
@@ -41,9 +42,7 @@ impl Spread {
         let mut values: Vec<f64> = values.into_iter().filter(|it| it.is_finite()).collect();
         values.sort_by(|one, other| figure.badness(*one).total_cmp(&figure.badness(*other)));
         let (best, worst, median) = (*values.first()?, *values.last()?, middle(&values)?);
-        let mut apart: Vec<f64> = values.iter().map(|it| (it - median).abs()).collect();
-        apart.sort_by(f64::total_cmp);
-        let deviation = middle(&apart)? * SIGMA;
+        let deviation = median_f64(values.iter().map(|it| (it - median).abs()))? * SIGMA;
         let distance = (DEVIATIONS * deviation).max(PART * median.abs()).max(figure.least());
         let limit = (values.len() >= LEAST).then(|| figure.badness(median) + distance);
         Some(Self { figure, count: values.len(), best, median, worst, limit })
@@ -64,11 +63,6 @@ impl Spread {
         let range = bad(self.worst) - bad(self.best);
         if range < self.figure.least() { 0.0 } else { ((bad(value) - bad(self.best)) / range).clamp(0.0, 1.0) }
     }
-}
-
-/// Returns the upper median of sorted values.
-fn middle(sorted: &[f64]) -> Option<f64> {
-    sorted.get(sorted.len() / 2).copied()
 }
 
 #[cfg(test)]

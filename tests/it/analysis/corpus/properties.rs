@@ -106,7 +106,7 @@ fn assert_sound(growth: &Growth) -> Result<(), TestCaseError> {
         prop_assert!(bytes_per_step > 0.0 && it.blocks_per_step.is_none_or(f64::is_finite), "{it:?}");
         prop_assert!(it.since_step <= it.first_alert_step && it.first_alert_step <= it.last_step, "{it:?}");
     }
-    for of in Resource::ALL {
+    for &of in Resource::ALL {
         prop_assert!(growth.episodes().filter(|it| it.resource == of && it.resolved.is_none()).count() <= 1);
     }
     prop_assert!(growth.episodes().count() <= EPISODES);

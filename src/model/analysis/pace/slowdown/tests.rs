@@ -1,13 +1,13 @@
 //! Made-up jobs: healthy ones of many shapes, and ones whose steps become slower. Each has a seed.
 
 use super::*;
-use crate::model::analysis::chance::Chance;
+use crate::model::statistics::Random;
 
 /// Seeds of each shape. With ten times as many, still none of the 6400 healthy runs raises anything.
 const SEEDS: u64 = 40;
 
 /// One step of a job: its place in the run, the chance, and a number that the run keeps from step to step.
-type Shape = fn(&Run, u64, &mut Chance, &mut f64) -> (f64, f64);
+type Shape = fn(&Run, u64, &mut Random, &mut f64) -> (f64, f64);
 
 /// What a seed determines of a run.
 struct Run {
@@ -20,7 +20,7 @@ struct Run {
     two: f64,
 }
 
-fn noisy(run: &Run, chance: &mut Chance) -> f64 {
+fn noisy(run: &Run, chance: &mut Random) -> f64 {
     (1.0 + run.noise * chance.normal()).max(0.2)
 }
 
@@ -128,7 +128,7 @@ fn factor(run: &Run) -> f64 {
 }
 
 fn played(shape: Shape, seed: u64, noise: (f64, f64)) -> (Run, Slowdown) {
-    let mut chance = Chance::new(seed);
+    let mut chance = Random::new(seed);
     let usual = 1000.0 * 10.0_f64.powf(chance.between(1.6, 4.3));
     let steps = crate::facts::units::whole((chance.between(600.0, 2400.0) * 1e6 / usual).clamp(600.0, 12_000.0));
     let noise = chance.between(noise.0, noise.1);
