@@ -6,6 +6,9 @@ pub mod focus;
 /// Children that end with this process.
 pub mod child;
 
+/// What the kernel shows of processes.
+pub mod proc;
+
 /// Reads a process's environment and control groups.
 mod environment;
 

@@ -17,7 +17,7 @@ use crate::{
         whatif::{self, Progress, Question},
     },
     model::session::Session,
-    sources::{Sources, probe::answers, system, users},
+    sources::{Sources, probe::answers, proc, system, users},
     storage::{
         output,
         traces::window::{self, State},
@@ -244,7 +244,7 @@ fn advised(why: &str) -> String {
 
 /// Returns what to do about another user's process, whose Python gpuwatch would have to run.
 fn of_another_user(pid: u32) -> Option<String> {
-    let owner = system::owner(pid)?;
+    let owner = proc::owner(pid)?;
     let is_own = owner == rustix::process::geteuid().as_raw();
     let user = users::within_patience(owner).map_or_else(|| owner.to_string(), |it| it.to_string());
     (!is_own).then(|| format!("process {pid} belongs to user {user}: run `gpuwatch whatif {pid}` as that user"))

@@ -40,7 +40,6 @@ mod place;
 pub mod plan;
 mod remote;
 mod script;
-mod status;
 #[cfg(target_arch = "x86_64")]
 mod trace;
 

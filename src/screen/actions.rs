@@ -7,7 +7,7 @@ use crate::{
         event::{Ask, ProcessInfo, Request},
         remote::{Signal, Start, Subject},
     },
-    sources::system,
+    sources::{proc, system},
 };
 use rustix::{
     fd::OwnedFd,
@@ -103,7 +103,7 @@ impl HeldProcess {
     /// namespace.
     pub fn hold(subject: &Subject) -> Result<Self, String> {
         let number = subject.pid;
-        if !subject.vouched && system::in_container() {
+        if !subject.vouched && proc::in_container() {
             return Err(format!("pid {number} is the host's number, and this is a container: signal it from the host"));
         }
         let gone = || format!("pid {number} is not there any more");

@@ -1,22 +1,19 @@
 //! What processes use of this host, from /proc: read for those that a screen, a report or a recording needs.
 
-mod sent;
-mod sleep;
-mod stat;
-mod tree;
-
-pub(super) use sent::Sent;
-
-use super::{EventSender, focus::Focus, now};
+use super::{
+    EventSender,
+    focus::Focus,
+    now,
+    proc::{Stat, Status, children},
+};
 use crate::facts::{
     event::Fact,
-    figures::{Figure, Figures, RATE_OVER_US, Spent},
+    figures::{Changes, Figure, Figures, RATE_OVER_US, Spent},
+    units::Stamp,
 };
-use sleep::Sleep;
-use stat::Stat;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
+    fs, io,
     time::Duration,
 };
 use tokio::{
@@ -89,7 +86,7 @@ pub(super) async fn run(begun: Instant, mut needs: Needs, sender: EventSender) {
             if is_due {
                 let pid = *pid;
                 // It takes milliseconds for each process of a large job.
-                let pss = spawn_blocking(move || tree::pss(pid)).await.ok().flatten();
+                let pss = spawn_blocking(move || tree_pss(pid)).await.ok().flatten();
                 read.has_tree = true;
                 read.now.set(Figure::TreePss, pss);
             } else if every.is_none() {
@@ -98,7 +95,7 @@ pub(super) async fn run(begun: Instant, mut needs: Needs, sender: EventSender) {
             }
         }
         let now = known.iter().map(|(pid, read)| (*pid, read.now.clone())).collect();
-        for (pid, changes) in sent.news(now, second % WHOLE_EVERY == 0) {
+        for (pid, changes) in sent.changes(now, second % WHOLE_EVERY == 0) {
             if !sender.send(Fact::Figures { pid, device: None, changes }).await {
                 return;
             }
@@ -110,8 +107,8 @@ impl Read {
     /// Reads the process; returns false if there is none with this pid.
     fn host(&mut self, pid: u32) -> bool {
         // The whole process's file: that of one thread lacks the time of the others.
-        let text = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let Some(stat) = Stat::parse(&text, now()) else { return false };
+        let Some(stat) = Stat::of(pid).filter(|it| !it.has_ended()) else { return false };
+        let spent = Spent { at: now(), cpu: stat.cpu, io_wait: stat.io_wait };
         if stat.start_ticks != self.start_ticks {
             *self = Self { start_ticks: stat.start_ticks, ..Self::default() };
         }
@@ -119,15 +116,15 @@ impl Read {
         self.now.set(Figure::Rss, stat.pages.checked_mul(rustix::param::page_size() as u64));
         // Of other users' processes it is unknown, also while they run.
         let awake = self.now.get(Figure::Asleep).map(|_| 0);
-        let (sleep, asleep) = if stat.waits { Sleep::follow(self.sleep, pid, stat.spent.at) } else { (None, awake) };
+        let (sleep, asleep) = if stat.state == 'S' { Sleep::follow(self.sleep, pid, spent.at) } else { (None, awake) };
         self.sleep = sleep;
         self.now.set(Figure::Asleep, asleep);
-        let rates = self.spent.map(|it| stat.spent.since(&it, rustix::param::clock_ticks_per_second()));
-        if rates.as_ref().is_some_and(|_| self.spent.is_some_and(|it| stat.spent.at.since(it.at) < RATE_OVER_US)) {
+        let rates = self.spent.map(|it| spent.since(&it, rustix::param::clock_ticks_per_second()));
+        if rates.as_ref().is_some_and(|_| self.spent.is_some_and(|it| spent.at.since(it.at) < RATE_OVER_US)) {
             // Too early: the rates so far stay, and the next reading counts from the same moment.
             return true;
         }
-        self.spent = Some(stat.spent);
+        self.spent = Some(spent);
         let Some(rates) = rates else { return true };
         self.has_rates = true;
         for figure in [Figure::CpuPercent, Figure::IoWaitPercent] {
@@ -137,10 +134,109 @@ impl Read {
     }
 }
 
+/// Where a thread that sleeps for a time that its program chose, as `time.sleep` does, waits in the kernel, in
+/// /proc/PID/wchan; after a signal, the name has an ending.
+const SLEEP_PLACE: &str = "hrtimer_nanosleep";
+
+/// The line of /proc/PID/status that counts how often the thread has gone to sleep.
+const SWITCHES: &str = "voluntary_ctxt_switches";
+
+/// What the kernel shows of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ThreadState {
+    /// It is not in a sleep of its own choice.
+    Awake,
+    /// It is in the sleep before which it had gone to sleep so often.
+    Asleep(u64),
+}
+
+/// The sleep that a thread is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sleep {
+    switches: u64,
+    since: Stamp,
+}
+
+impl Sleep {
+    /// Reads where the main thread of a process waits, and returns the sleep that it is in, with its length in seconds
+    /// of whole minutes: 0 if it is awake or begins to sleep; `None` if the kernel does not show where it waits.
+    pub(super) fn follow(before: Option<Self>, pid: u32, at: Stamp) -> (Option<Self>, Option<u64>) {
+        let place = fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+        let state = state(&place, || Status::read(pid).text(SWITCHES)?.parse().ok());
+        let sleep = state.and_then(|it| Self::of(before, it, at));
+        (sleep, state.map(|_| sleep.map_or(0, |it| at.since(it.since) / 60_000_000 * 60)))
+    }
+
+    fn of(before: Option<Self>, state: ThreadState, at: Stamp) -> Option<Self> {
+        let ThreadState::Asleep(switches) = state else { return None };
+        Some(before.filter(|it| it.switches == switches).unwrap_or(Self { switches, since: at }))
+    }
+}
+
+fn state(place: &str, switches: impl FnOnce() -> Option<u64>) -> Option<ThreadState> {
+    match place {
+        _ if place.starts_with(SLEEP_PLACE) => switches().map(ThreadState::Asleep),
+        // Of a thread that runs, and of one that the user may not inspect.
+        "" | "0" => None,
+        _ => Some(ThreadState::Awake),
+    }
+}
+
+/// Most processes of a tree.
+const PROCESSES_MAX: usize = 512;
+
+/// Returns the proportional set size of a process and its descendants, in bytes; `None` if one of them is not readable,
+/// or there are too many.
+fn tree_pss(pid: u32) -> Option<u64> {
+    let (mut seen, mut left) = (BTreeSet::from([pid]), vec![pid]);
+    let mut sum: u64 = 0;
+    while let Some(one) = left.pop() {
+        match fs::read_to_string(format!("/proc/{one}/smaps_rollup")) {
+            Ok(text) => sum = sum.saturating_add(pss_of(&text)?),
+            // A worker that ended meanwhile has none.
+            Err(error) if one != pid && is_gone(&error) => {}
+            Err(_) => return None,
+        }
+        left.extend(children(one).into_iter().filter(|it| seen.insert(*it)));
+        if seen.len() > PROCESSES_MAX {
+            return None;
+        }
+    }
+    Some(sum)
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
+}
+
+fn pss_of(text: &str) -> Option<u64> {
+    let kib = text.lines().find_map(|it| it.strip_prefix("Pss:"))?;
+    kib.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The figures as last sent, by pid.
+#[derive(Default)]
+pub(in crate::sources) struct Sent(BTreeMap<u32, Figures>);
+
+impl Sent {
+    /// Returns what to send: what changed, what is known no more, and everything if `whole`.
+    pub(in crate::sources) fn changes(&mut self, now: BTreeMap<u32, Figures>, whole: bool) -> Vec<(u32, Changes)> {
+        let none = Figures::default();
+        let gone = self.0.iter().filter(|(pid, _)| !now.contains_key(pid)).map(|(pid, it)| (*pid, none.since(it)));
+        let known = now.iter().map(|(pid, figures)| {
+            let before = self.0.get(pid).unwrap_or(&none);
+            (*pid, if whole { figures.whole(before) } else { figures.since(before) })
+        });
+        let changes = gone.chain(known).filter(|(_, it)| !it.is_empty()).collect();
+        self.0 = now;
+        changes
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_sleep_begins_with_the_process_that_sleeps() {
@@ -172,5 +268,86 @@ mod tests {
             assert!(read.host(std::process::id()));
         }
         assert!(read.now.get(Figure::CpuPercent).is_some() && read.spent != before);
+    }
+
+    #[test]
+    fn only_a_sleep_of_the_programs_choice_is_one() {
+        for place in ["hrtimer_nanosleep", "hrtimer_nanosleep_restart"] {
+            assert_eq!(state(place, || Some(41)), Some(ThreadState::Asleep(41)));
+        }
+        assert_eq!(state("hrtimer_nanosleep", || None), None);
+        for place in ["futex_wait_queue", "do_sys_poll", "poll_schedule_timeout.constprop.0", "wait_woken"] {
+            assert_eq!(state(place, || Some(41)), Some(ThreadState::Awake), "{place}");
+        }
+        for place in ["", "0"] {
+            assert_eq!(state(place, || Some(41)), None, "{place}");
+        }
+    }
+
+    #[test]
+    fn many_short_sleeps_are_not_a_long_one() {
+        let minute = |it: u64| Stamp(it * 60_000_000);
+        let first = Sleep::of(None, ThreadState::Asleep(5), minute(0));
+        let same = Sleep::of(first, ThreadState::Asleep(5), minute(30));
+        assert_eq!(same, first);
+        assert_eq!(Sleep::of(same, ThreadState::Asleep(6), minute(31)).map(|it| it.since), Some(minute(31)));
+        assert_eq!(Sleep::of(same, ThreadState::Awake, minute(31)), None);
+    }
+
+    #[test]
+    fn the_sleep_of_a_program_is_timed() {
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let wchan = || fs::read_to_string(format!("/proc/{}/wchan", child.id())).unwrap_or_default();
+        // It has to load first.
+        let is_there = (0..100_000).any(|_| wchan() == SLEEP_PLACE);
+        let place = wchan();
+        let (begun, _) = Sleep::follow(None, child.id(), Stamp(0));
+        let (still, asleep) = Sleep::follow(begun, child.id(), Stamp(95_000_000));
+        let _ = (child.kill(), child.wait());
+        if !is_there && ["", "0"].contains(&place.as_str()) {
+            test_tiers::skip!("this kernel does not show where a thread waits");
+        }
+        assert!(is_there, "it waits in {place}");
+        assert_eq!((begun.is_some(), still), (true, begun));
+        assert_eq!(asleep, Some(60));
+    }
+
+    #[test]
+    fn a_process_that_is_gone_shows_nothing() {
+        assert_eq!(Sleep::follow(None, u32::MAX, Stamp(0)), (None, None));
+    }
+
+    #[test]
+    fn a_tree_has_the_memory_of_its_workers_too() {
+        let mut child = Command::new("sh").args(["-c", "read end; :"]).stdin(Stdio::piped()).spawn().unwrap();
+        let own = std::process::id();
+        // Where the kernel lists no children, or has no such file, the figure is not what this test is about.
+        if fs::metadata("/proc/self/smaps_rollup").is_ok() && !children(own).is_empty() {
+            assert!(children(own).contains(&child.id()));
+            assert!(tree_pss(child.id()).is_some_and(|it| it > 0));
+            assert!(tree_pss(own).is_some());
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(tree_pss(u32::MAX), None);
+        assert_eq!(pss_of("Rss: 9 kB\nPss:          12 kB\nPss_Anon: 3 kB\n"), Some(12 << 10));
+    }
+
+    fn figures(pid: u32, percent: u64) -> BTreeMap<u32, Figures> {
+        [(pid, [(Figure::SmPercent, percent)].into_iter().collect())].into()
+    }
+
+    fn text(changes: &[(u32, Changes)]) -> String {
+        serde_json::to_string(changes).unwrap()
+    }
+
+    #[test]
+    fn changes_are_sent_once_and_what_is_gone_is_cleared() {
+        let mut sent = Sent::default();
+        assert_eq!(text(&sent.changes(figures(7, 34), false)), r#"[[7,{"sm_percent":34}]]"#);
+        assert_eq!(text(&sent.changes(figures(7, 34), false)), "[]");
+        assert_eq!(text(&sent.changes(figures(7, 34), true)), r#"[[7,{"sm_percent":34}]]"#);
+        assert_eq!(text(&sent.changes(figures(8, 0), false)), r#"[[7,{"sm_percent":null}],[8,{"sm_percent":0}]]"#);
+        assert_eq!(text(&sent.changes(BTreeMap::new(), false)), r#"[[8,{"sm_percent":null}]]"#);
     }
 }

@@ -12,7 +12,7 @@ mod news;
 mod spill;
 mod wire;
 
-use super::{EventSender, doubled, system};
+use super::{EventSender, doubled, proc};
 use crate::{
     facts::{
         event::{Fact, Request, Unread},
@@ -314,7 +314,7 @@ fn directories(options: &Options, pids: &watch::Receiver<Vec<u32>>) -> Vec<PathB
     let mut all = options.directories.clone();
     if options.private_tmp {
         let uid = rustix::process::geteuid().as_raw();
-        let own = pids.borrow().iter().copied().filter(|it| system::owner(*it) == Some(uid)).collect::<Vec<_>>();
+        let own = pids.borrow().iter().copied().filter(|it| proc::owner(*it) == Some(uid)).collect::<Vec<_>>();
         all.extend(own.iter().map(|pid| PathBuf::from(format!("/proc/{pid}/root/tmp/gpuwatch-{uid}"))));
     }
     all

@@ -1,6 +1,10 @@
 //! Reads this host's /proc to describe the processes on devices, and counts seconds.
 
-use super::{EventSender, environment, python, users};
+use super::{
+    EventSender, environment,
+    proc::{Stat, beginning, boot_id, in_container, owner, pid_namespace},
+    python, users,
+};
 use crate::{
     facts::event::WritingProcess,
     facts::{
@@ -11,19 +15,13 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs::{self, File},
-    io::{self, Read},
     iter,
-    os::unix::fs::{FileExt, MetadataExt},
-    path::PathBuf,
     time::{Duration, SystemTime},
 };
 use tokio::{
     sync::watch,
     time::{Instant, MissedTickBehavior, interval_at, timeout_at},
 };
-
-/// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
-const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// Processes whose file stays open; the others are opened for each check, to save descriptors.
 const OPEN_MAX: usize = 64;
@@ -64,20 +62,10 @@ struct Standing {
     parent: u32,
 }
 
-/// What gpuwatch reads of a process's state each second.
-#[derive(Clone, Copy)]
-struct Stat {
-    state: char,
-    parent: u32,
-    threads: u64,
-    start_ticks: u64,
-}
-
-impl Stat {
-    fn standing(self) -> Standing {
+impl From<Stat> for Standing {
+    fn from(stat: Stat) -> Self {
         // A zombie with other threads is a process whose first thread has ended.
-        let ended = matches!(self.state, 'Z' | 'X') && self.threads <= 1;
-        Standing { suspended: matches!(self.state, 'T' | 't'), ended, parent: self.parent }
+        Self { suspended: stat.is_stopped(), ended: stat.has_ended() && stat.threads <= 1, parent: stat.parent }
     }
 }
 
@@ -110,7 +98,7 @@ pub(super) async fn run(
         // Check each process once: that is most of the cost of a quiet second.
         let all: BTreeSet<u32> = known.keys().chain(&named).chain(&probed).copied().collect();
         for pid in all {
-            let found = known.get(&pid).and_then(|it| it.stat.as_ref()).map_or_else(|| stat_of(pid), read_stat);
+            let found = known.get(&pid).and_then(|it| it.stat.as_ref()).map_or_else(|| stat_of(pid), Stat::read);
             let is_named = named.contains(&pid);
             let is_gone = |it: &Seen| found.is_none_or(|stat| stat.start_ticks != it.start_ticks);
             if let Some(it) = known.get_mut(&pid).filter(|it| is_gone(it)) {
@@ -152,10 +140,10 @@ async fn read(
     known: &mut BTreeMap<u32, Seen>,
     sender: &EventSender,
 ) {
-    let standing = found.standing();
+    let standing = Standing::from(found);
     let is_room = known.len() < OPEN_MAX;
     let seen = known.entry(pid).or_insert_with(|| {
-        let stat = if is_room { open_stat(pid) } else { None };
+        let stat = if is_room { Stat::open(pid) } else { None };
         let running = Standing { suspended: false, ended: false, ..standing };
         Seen { stat, start_ticks: found.start_ticks, standing: running, sent: false, unnamed: None }
     });
@@ -185,29 +173,26 @@ const STRANGERS: &str = "this is a container: the driver numbers processes as th
 /// Returns a process's description; `None` if this host has no process with this pid. Its owner has a number for a name
 /// until [`users`] knows that.
 pub fn process(pid: u32) -> Option<ProcessInfo> {
-    let dir = PathBuf::from(format!("/proc/{pid}"));
     let stat = stat_of(pid)?;
-    let Standing { suspended, ended, parent } = stat.standing();
-    let uid = fs::metadata(&dir).ok()?.uid();
-    let mut cmdline = Vec::new();
+    let Standing { suspended, ended, parent } = stat.into();
+    let uid = owner(pid)?;
     // A command line may be megabytes long, so read only a part.
-    let read = File::open(dir.join("cmdline")).and_then(|it| it.take(CMDLINE_MAX).read_to_end(&mut cmdline));
+    let cmdline = beginning(pid, "cmdline", CMDLINE_MAX);
     // The list ends with a zero byte, which would add an empty argument.
-    let words = read.map_or(&[][..], |_| cmdline.strip_suffix(b"\0").unwrap_or(&cmdline)).split(|it| *it == 0);
+    let words = cmdline.strip_suffix(b"\0").unwrap_or(&cmdline).split(|it| *it == 0);
     let mut argv = command_line(words.map(|it| String::from_utf8_lossy(it).into_owned()));
     argv.pop_if(|it| it.is_empty());
     if argv.is_empty() {
-        let name = fs::read_to_string(dir.join("comm")).unwrap_or_default();
-        argv.push(Foreign::new(format!("[{}]", name.trim_end())));
+        argv.push(Foreign::new(format!("[{}]", text(pid, "comm").trim_end())));
     }
-    let contained = match (namespace(pid.to_string().as_str()), namespace("self")) {
+    let contained = match (pid_namespace(pid.to_string().as_str()), pid_namespace("self")) {
         (Ok(theirs), Ok(ours)) => theirs != ours,
         // Other users' namespaces are unreadable, so nothing is claimed.
         _ => false,
     };
-    let environ = begin_of(pid, "environ");
+    let environ = text(pid, "environ");
     let rank = environment::is_rank(&environ);
-    let place = environment::place(&environ, &begin_of(pid, "cgroup")).map(Foreign::new);
+    let place = environment::place(&environ, &text(pid, "cgroup")).map(Foreign::new);
     Some(ProcessInfo {
         pid,
         start_ticks: stat.start_ticks,
@@ -226,17 +211,14 @@ pub fn process(pid: u32) -> Option<ProcessInfo> {
     })
 }
 
-/// Returns the beginning of a process's file; empty if it is not readable.
-fn begin_of(pid: u32, name: &str) -> String {
-    let mut bytes = Vec::new();
-    // A process may write megabytes into its environment.
-    let read = File::open(format!("/proc/{pid}/{name}")).and_then(|it| it.take(ENVIRON_MAX).read_to_end(&mut bytes));
-    read.map_or_else(|_| String::new(), |_| String::from_utf8_lossy(&bytes).into_owned())
+/// Returns the beginning of a process's file as text: a process may write megabytes into its environment.
+fn text(pid: u32, name: &str) -> String {
+    String::from_utf8_lossy(&beginning(pid, name, ENVIRON_MAX)).into_owned()
 }
 
 /// Whether a process adopts those whose parents have ended.
 fn is_adopter(pid: u32) -> bool {
-    ADOPTERS.contains(&begin_of(pid, "comm").trim_end())
+    ADOPTERS.contains(&text(pid, "comm").trim_end())
 }
 
 fn parent(pid: u32) -> Option<u32> {
@@ -246,7 +228,7 @@ fn parent(pid: u32) -> Option<u32> {
 /// Returns the ancestors of a process, the parent first, without the host's first process.
 fn ancestors(pid: u32) -> Vec<Ancestor> {
     let pids = iter::successors(parent(pid), |it| parent(*it)).take_while(|it| *it > 1).take(ANCESTORS_MAX);
-    pids.map(|pid| Ancestor { pid, name: Foreign::new(begin_of(pid, "comm").trim_end()) }).collect()
+    pids.map(|pid| Ancestor { pid, name: Foreign::new(text(pid, "comm").trim_end()) }).collect()
 }
 
 /// Returns when a process started, in clock ticks since boot. Pid and start together identify it.
@@ -256,7 +238,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
 
 /// Returns when a process started; `None` for an ended one, also as a zombie.
 pub fn runs_since(pid: u32) -> Option<u64> {
-    stat_of(pid).filter(|it| !matches!(it.state, 'Z' | 'X')).map(|it| it.start_ticks)
+    stat_of(pid).filter(|it| !it.has_ended()).map(|it| it.start_ticks)
 }
 
 /// Returns the same in µs of Unix time, to the second.
@@ -277,13 +259,13 @@ fn boot_s() -> Option<u64> {
 /// Returns the identity of this process, for later readers.
 pub fn writer() -> Option<WritingProcess> {
     let pid = std::process::id();
-    let (boot_id, pid_namespace) = (boot_id()?, namespace("self").ok()?.1);
+    let (boot_id, pid_namespace) = (boot_id()?, pid_namespace("self").ok()?.1);
     Some(WritingProcess { boot_id, pid_namespace, pid, start_ticks: start_ticks(pid)? })
 }
 
 /// Returns whether a process of this host still runs; `None` if that cannot be seen from here.
 pub fn runs(writer: &WritingProcess) -> Option<bool> {
-    let is_here = boot_id()? == writer.boot_id && namespace("self").ok()?.1 == writer.pid_namespace;
+    let is_here = boot_id()? == writer.boot_id && pid_namespace("self").ok()?.1 == writer.pid_namespace;
     is_here.then(|| runs_since(writer.pid) == Some(writer.start_ticks))
 }
 
@@ -297,49 +279,8 @@ pub fn booted() -> Option<SystemTime> {
     Some(SystemTime::UNIX_EPOCH + Duration::from_secs(boot_s()?))
 }
 
-fn boot_id() -> Option<String> {
-    Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
-}
-
 fn stat_of(pid: u32) -> Option<Stat> {
-    read_stat(&open_stat(pid)?)
-}
-
-/// Opens the stat file of the process's first thread: reading the whole process's file holds its lock while the kernel
-/// sums up all threads.
-fn open_stat(pid: u32) -> Option<File> {
-    File::open(format!("/proc/{pid}/task/{pid}/stat")).ok()
-}
-
-/// Returns `None` if the process is gone.
-fn read_stat(stat: &File) -> Option<Stat> {
-    // One read gets all of it, because every process is read each second.
-    let mut text = [0; 1024];
-    let length = stat.read_at(&mut text, 0).ok()?;
-    // The name may contain blanks, brackets and any bytes, so fields are counted from the last bracket.
-    let fields = text.get(..length)?.rsplit(|it| *it == b')').next()?;
-    let fields = std::str::from_utf8(fields).ok()?;
-    let mut fields = fields.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    let parent = fields.next()?.parse().ok()?;
-    // By their numbers in proc(5): threads are the twentieth, the start the twenty-second.
-    let threads = fields.nth(15)?.parse().ok()?;
-    Some(Stat { state, parent, threads, start_ticks: fields.nth(1)?.parse().ok()? })
-}
-
-/// Returns the owner of a process; `None` if it is gone.
-pub fn owner(pid: u32) -> Option<u32> {
-    Some(fs::metadata(format!("/proc/{pid}")).ok()?.uid())
-}
-
-fn namespace(pid: &str) -> io::Result<(u64, u64)> {
-    let about = fs::metadata(format!("/proc/{pid}/ns/pid"))?;
-    Ok((about.dev(), about.ino()))
-}
-
-/// Returns whether this process runs in another pid namespace than the host's first.
-pub fn in_container() -> bool {
-    namespace("self").is_ok_and(|(_, inode)| inode != FIRST_PID_NAMESPACE)
+    Stat::read(&Stat::open(pid)?)
 }
 
 #[cfg(test)]

@@ -7,9 +7,8 @@
 use super::{
     folder::{Folder, State, open_base, sweep},
     images::{Images, Opened},
-    status::Status,
 };
-use crate::sources::system;
+use crate::sources::{proc::Status, system};
 use rustix::{
     event::{PollFd, PollFlags, poll},
     fd::OwnedFd,

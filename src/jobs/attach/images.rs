@@ -1,9 +1,7 @@
 //! The files that a process has mapped and that attaching reads: its program, its C library, its Python.
 
-use super::{
-    elf::Image,
-    maps::{Mapping, Maps},
-};
+use super::{elf::Image, maps::Maps};
+use crate::sources::proc::Mapping;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use serde::{Deserialize, Serialize};
 use std::{

@@ -7,9 +7,11 @@ use super::{
     maps::{self, Maps, by_name},
     plan::{Facts, Python},
     remote,
-    status::Status,
 };
-use crate::sources::{system, users};
+use crate::sources::{
+    proc::{Status, children_of_first_thread},
+    system, users,
+};
 use rustix::process::{getegid, geteuid};
 use std::{
     collections::{BTreeSet, HashSet},
@@ -121,9 +123,10 @@ fn uses_both(pid: u32) -> bool {
 
 /// Children of any depth that could be attached to.
 fn children(pid: u32) -> Vec<u32> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let own = list.split_whitespace().filter_map(|it| it.parse().ok());
-    own.flat_map(|child| if uses_both(child) { vec![child] } else { children(child) }).collect()
+    children_of_first_thread(pid)
+        .into_iter()
+        .flat_map(|child| if uses_both(child) { vec![child] } else { children(child) })
+        .collect()
 }
 
 fn inspect_libc(libc: &Loaded, memory: &File, facts: &mut Facts, at: &mut Found) {
@@ -204,7 +207,5 @@ pub(super) fn scope() -> Option<u32> {
 
 /// Returns whether gpuwatch has `CAP_SYS_PTRACE`.
 pub(super) fn is_capable() -> bool {
-    let status = Status::read(std::process::id());
-    let mask = status.text("CapEff").and_then(|it| u64::from_str_radix(it, 16).ok()).unwrap_or(0);
-    mask >> SYS_PTRACE & 1 == 1
+    Status::read(std::process::id()).mask("CapEff") >> SYS_PTRACE & 1 == 1
 }

@@ -1,6 +1,6 @@
 //! Which processes are ranks of one job: they have one recording.
 
-use super::status::Status;
+use crate::sources::proc::Status;
 use std::{collections::BTreeMap, fs};
 
 /// What the ranks of one launcher have in common in their environments.

@@ -1,24 +1,14 @@
 //! The files that a process has mapped, and its memory.
 
+use crate::sources::proc::{Mapping, beginning};
 use std::{
     fs::{self, File},
-    io::Read,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
 
 /// The most that is read of a process's list of mappings, in bytes: a process can have 65,530 with long names.
 const BYTES_MAX: u64 = 64 << 20;
-
-/// What is mapped at an address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Mapping {
-    pub(super) start: u64,
-    pub(super) end: u64,
-    pub(super) offset: u64,
-    /// As the process sees it; empty for memory of no file.
-    pub(super) path: String,
-}
 
 /// Everything that a process has mapped.
 #[derive(Debug, Default)]
@@ -30,11 +20,10 @@ pub(super) struct Maps {
 impl Maps {
     /// Nothing where it may not be read.
     pub(super) fn read(pid: u32) -> Self {
-        let mut bytes = Vec::new();
-        let _ = File::open(format!("/proc/{pid}/maps")).and_then(|it| it.take(BYTES_MAX).read_to_end(&mut bytes));
-        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let bytes = beginning(pid, "maps", BYTES_MAX);
+        let text = String::from_utf8_lossy(&bytes);
         let executable = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        Self { executable, all: text.lines().filter_map(mapping).collect() }
+        Self { executable, all: text.lines().filter_map(Mapping::parse).collect() }
     }
 
     /// Whether a file of such a name is mapped.
@@ -93,28 +82,9 @@ pub(super) fn word(memory: &File, at: u64) -> Option<u64> {
     Some(u64::from_le_bytes(read(memory, at, 8)?.try_into().ok()?))
 }
 
-fn mapping(line: &str) -> Option<Mapping> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let _access = fields.next()?;
-    let hex = |it: &str| u64::from_str_radix(it, 16).ok();
-    let offset = hex(fields.next()?)?;
-    let path = fields.nth(2).unwrap_or_default().trim_start().to_owned();
-    Some(Mapping { start: hex(start)?, end: hex(end)?, offset, path })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_the_kernel_are_read() {
-        let line = "7f00-7f20 r-xp 00001000 fd:00 1234     /usr/lib/a b.so";
-        let expected = Mapping { start: 0x7F00, end: 0x7F20, offset: 0x1000, path: "/usr/lib/a b.so".to_owned() };
-        assert_eq!(mapping(line), Some(expected));
-        assert_eq!(mapping("7f00-7f20 rw-p 00000000 00:00 0").map(|it| it.path), Some(String::new()));
-        assert_eq!(mapping("nonsense"), None);
-    }
 
     #[test]
     fn a_version_is_found_in_names() {

@@ -1,6 +1,6 @@
 //! A request to end (SIGTERM) reaches the job that is tried, so that none is left behind, and then ends gpuwatch.
 
-use crate::jobs::launch::job::die_by;
+use crate::{jobs::launch::job::die_by, sources::proc::children_of_first_thread};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -8,7 +8,7 @@ use rustix::{
 };
 use signal_hook::{consts::SIGTERM, iterator::Signals};
 use std::{
-    fs, io,
+    io,
     process::{Child, ExitStatus},
     sync::{
         Mutex, PoisonError,
@@ -83,8 +83,8 @@ pub(super) fn watch(child: Child, mut second: impl FnMut(u64) -> bool) -> io::Re
 /// Signals a child; with SIGKILL, which it cannot pass on, its own children too.
 fn end(child: u32, descriptor: &OwnedFd, signal: Signal) {
     if signal == Signal::KILL {
-        let children = fs::read_to_string(format!("/proc/{child}/task/{child}/children")).unwrap_or_default();
-        for pid in children.split_whitespace().filter_map(|it| Pid::from_raw(it.parse().ok()?)) {
+        let children = children_of_first_thread(child).into_iter();
+        for pid in children.filter_map(|it| Pid::from_raw(it.try_into().ok()?)) {
             let _ = kill_process(pid, signal);
         }
     }

@@ -3,12 +3,14 @@
 
 use std::{
     ffi::c_int,
-    fs, io,
+    io,
     process::{Command, ExitStatus},
 };
 
 use libc::{__WNOTHREAD, SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGPROF, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGVTALRM};
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, WaitStatus, getpid, kill_process, setrlimit, wait};
+
+use crate::sources::proc::Stat;
 
 use super::sys::{self, Signals, Taken};
 
@@ -157,9 +159,7 @@ fn ended(status: WaitStatus) -> Option<Ended> {
 }
 
 fn is_stopped(pid: Pid) -> bool {
-    let text = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap_or_default();
-    // The name, in parentheses, may contain anything; the part after it may not.
-    text.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    Stat::of(pid.as_raw_nonzero().get().unsigned_abs()).is_some_and(|it| it.state == 'T')
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
     reason = "a launcher changes the state of a process between fork and exec, which no safe call does"
 )]
 
+use crate::sources::proc::Status;
 use std::{
     ffi::c_int,
     io,
@@ -183,9 +184,7 @@ pub fn die_by(signal: c_int) {
 
 /// Returns whether a signal that ends programs waits for this process, which blocks them all.
 pub fn is_ending() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let bits = status.lines().find_map(|it| it.strip_prefix("ShdPnd:"));
-    let pending = bits.and_then(|it| u64::from_str_radix(it.trim(), 16).ok()).unwrap_or(0);
+    let pending = Status::read(std::process::id()).mask("ShdPnd");
     [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM].iter().any(|it| pending >> (it - 1) & 1 == 1)
 }
 

@@ -17,6 +17,7 @@ use crate::{
         units::{Stamp, whole},
     },
     model::{findings::Kind, trace::Action},
+    sources::proc::Stat,
     storage::traces,
 };
 use serde::{Deserialize, Serialize};
@@ -184,11 +185,8 @@ fn outcome(it: &Row) -> Outcome {
 
 /// Returns the CPU time of this process and of its ended children, in µs.
 fn cpu_us() -> Option<u64> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name, in parentheses, may contain anything; the part after it may not.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let times = rest.split(' ').skip(11).take(4).map(str::parse::<u64>);
-    let ticks: u64 = times.sum::<Result<u64, _>>().ok()?;
+    let stat = Stat::of(std::process::id())?;
+    let ticks = stat.cpu + stat.children_cpu;
     Some(ticks * 1_000_000 / rustix::param::clock_ticks_per_second().max(1))
 }
 

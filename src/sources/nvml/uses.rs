@@ -32,7 +32,7 @@ impl Uses {
     ) -> Vec<(u32, Changes)> {
         let Some(every) = every else {
             self.is_needed = false;
-            return self.sent.news(BTreeMap::new(), false);
+            return self.sent.changes(BTreeMap::new(), false);
         };
         let is_whole = second.is_multiple_of(RETRY_EVERY);
         self.has_failed &= !is_whole;
@@ -42,7 +42,7 @@ impl Uses {
         }
         let answer = read();
         self.has_failed = answer.is_err();
-        self.sent.news(latest(&answer.unwrap_or_default()), is_whole)
+        self.sent.changes(latest(&answer.unwrap_or_default()), is_whole)
     }
 }
 

@@ -136,7 +136,7 @@ fn a_process_that_only_the_driver_names_is_signalled_where_the_number_is_ours() 
     let mut terminal = Terminal::start(&[], &environment);
     terminal.shows("python -c");
     terminal.press("\t\x1b[20~");
-    if gpuwatch::sources::system::in_container() {
+    if gpuwatch::sources::proc::in_container() {
         terminal.shows("is the host's number, and this is a container");
         assert!(bench.tenant.try_wait().unwrap().is_none());
     } else {

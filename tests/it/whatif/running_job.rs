@@ -180,7 +180,7 @@ fn processes_that_cannot_be_traced_are_refused_with_the_next_step() {
     let aside = whatif("4294967295");
     assert!(aside.contains("neither a file, a recording nor a running process"), "{aside}");
     let own = rustix::process::geteuid().as_raw();
-    if let Some(pid) = gpuwatch::sources::system::owner(1).filter(|owner| *owner != own).map(|_| "1") {
+    if let Some(pid) = gpuwatch::sources::proc::owner(1).filter(|owner| *owner != own).map(|_| "1") {
         assert!(whatif(pid).contains("belongs to user"), "{pid}");
     }
 }
