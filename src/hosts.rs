@@ -4,9 +4,6 @@
 /// Lists of machines.
 pub mod list;
 
-/// The command that reaches a machine.
-pub mod transport;
-
 /// Which machines to reach, and how.
 pub mod plan;
 

@@ -3,9 +3,8 @@
 use crate::{
     hosts::{
         list,
-        plan::{self, Plan},
+        plan::{self, Plan, Transport},
         prometheus::{Store, query::Matcher},
-        transport::Transport,
     },
     net::token::Token,
     storage::input,

@@ -3,7 +3,6 @@
 mod admission;
 mod exposition;
 pub mod families;
-mod host;
 mod listener;
 mod otlp;
 mod push;
@@ -23,12 +22,12 @@ use crate::{
     sources::{self, Sources},
     storage::output,
 };
+use admission::AllowedHosts;
 use anyhow::{Result, bail};
 pub use exposition::Format;
 use families::Family;
-use host::Hosts;
 pub use listener::Address;
-use listener::{Desk, Listener, Scrape};
+use listener::{Listener, RequestServer, Scrape};
 pub use otlp::text as otlp;
 pub use push::Endpoint;
 use push::Pushes;
@@ -138,7 +137,7 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
     let token = places.token.as_deref().map(|it| token::secret(it, is_public)).transpose()?.map(Arc::from);
     // A page of another site reaches a port of this machine only; other machines need a token.
     let is_local_port = matches!(places.metrics, Some(Address::Port(_))) && !is_public;
-    let hosts = is_local_port.then(|| Arc::new(Hosts::new(places.hosts.clone())));
+    let hosts = is_local_port.then(|| Arc::new(AllowedHosts::new(places.hosts.clone())));
     let identity = places.tls.clone().map(Identity::read).transpose()?;
     let mut outputs = Outputs::start(places, policy)?;
     let (scrapes, mut asked) = mpsc::channel::<Scrape>(1);
@@ -159,7 +158,7 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
     }
     let answers = async {
         match &mut listener {
-            Some(it) => it.answer(Desk { scrapes, token, hosts }, sender).await,
+            Some(it) => it.answer(RequestServer { scrapes, token, hosts }, sender).await,
             None => std::future::pending().await,
         }
     };
@@ -180,8 +179,8 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
                 // A scraper that does not wait needs no answer.
                 let _ = it.reply.send(outputs.text(&session, it.format));
             }
-            words = push::news(&mut outputs.pushes) => report(words),
-            Some(words) = notices.recv() => report(words),
+            text = push::message(&mut outputs.pushes) => report(text),
+            Some(text) = notices.recv() => report(text),
             () = &mut answers => {}
             _ = ends.0.recv() => return Ok(()),
             _ = ends.1.recv() => return Ok(()),

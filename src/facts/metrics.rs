@@ -27,9 +27,7 @@ pub struct Row {
     pub meaning: &'static str,
     /// The unit of its values.
     pub unit: Unit,
-    /// The call of NVML that returns it.
-    pub call: &'static str,
-    /// How often gpuwatch makes that call.
+    /// How often gpuwatch reads it.
     pub every: Every,
     /// Where the device screen shows it.
     pub shown: Shown,
@@ -84,7 +82,7 @@ pub enum Shown {
 }
 
 macro_rules! metrics {
-    ($($(#[doc = $doc:literal])+ $name:ident = $metric:ident($unit:ident, $call:literal, $every:ident, $shown:expr))+) => {
+    ($($(#[doc = $doc:literal])+ $name:ident = $metric:ident($unit:ident, $every:ident, $shown:expr))+) => {
         /// A metric of a device.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Metric {
@@ -98,7 +96,6 @@ macro_rules! metrics {
                 name: stringify!($name),
                 meaning: concat!($($doc),+).trim_ascii(),
                 unit: Unit::$unit,
-                call: $call,
                 every: Every::$every,
                 shown: $shown,
             }),+];
@@ -108,94 +105,94 @@ macro_rules! metrics {
 
 metrics! {
     /// Percent of time that a kernel ran.
-    gpu_percent = GpuPercent(Percent, "nvmlDeviceGetUtilizationRates", Second, As("utilisation"))
+    gpu_percent = GpuPercent(Percent, Second, As("utilisation"))
     /// Percent of time that memory was read or written.
-    memory_percent = MemoryPercent(Percent, "nvmlDeviceGetUtilizationRates", Second, As("memory busy"))
+    memory_percent = MemoryPercent(Percent, Second, As("memory busy"))
     /// Percent of the video encoder's time.
-    encoder_percent = EncoderPercent(Percent, "nvmlDeviceGetEncoderUtilization", Watched, As("enc./dec."))
+    encoder_percent = EncoderPercent(Percent, Watched, As("enc./dec."))
     /// Percent of the video decoder's time.
-    decoder_percent = DecoderPercent(Percent, "nvmlDeviceGetDecoderUtilization", Watched, Behind(EncoderPercent))
+    decoder_percent = DecoderPercent(Percent, Watched, Behind(EncoderPercent))
     /// Clock of the multiprocessors.
-    sm_mhz = SmMhz(Megahertz, "nvmlDeviceGetClockInfo", FiveSeconds, As("SM MHz"))
+    sm_mhz = SmMhz(Megahertz, FiveSeconds, As("SM MHz"))
     /// Highest clock of the multiprocessors.
-    sm_max_mhz = SmMaxMhz(Megahertz, "nvmlDeviceGetMaxClockInfo", Minute, Behind(SmMhz))
+    sm_max_mhz = SmMaxMhz(Megahertz, Minute, Behind(SmMhz))
     /// Clock of the memory.
-    memory_mhz = MemoryMhz(Megahertz, "nvmlDeviceGetClockInfo", FiveSeconds, As("memory MHz"))
+    memory_mhz = MemoryMhz(Megahertz, FiveSeconds, As("memory MHz"))
     /// Highest clock of the memory.
-    memory_max_mhz = MemoryMaxMhz(Megahertz, "nvmlDeviceGetMaxClockInfo", Minute, Behind(MemoryMhz))
+    memory_max_mhz = MemoryMaxMhz(Megahertz, Minute, Behind(MemoryMhz))
     /// Performance state: 0 is the fastest, 15 the slowest.
-    performance_state = PerformanceState(State, "nvmlDeviceGetPerformanceState", FiveSeconds, As("state"))
+    performance_state = PerformanceState(State, FiveSeconds, As("state"))
     /// Why the clocks are below their highest, a bit for each reason as in `nvmlClocksThrottleReasons`.
     throttle_reasons =
-        ThrottleReasons(Reasons, "nvmlDeviceGetCurrentClocksThrottleReasons", FiveSeconds, Line("clocks limited by"))
+        ThrottleReasons(Reasons, FiveSeconds, Line("clocks limited by"))
     /// Milliwatts drawn.
-    power_mw = PowerMw(Milliwatts, "nvmlDeviceGetPowerUsage", Second, As("power"))
+    power_mw = PowerMw(Milliwatts, Second, As("power"))
     /// Milliwatts allowed.
-    power_limit_mw = PowerLimitMw(Milliwatts, "nvmlDeviceGetEnforcedPowerLimit", TenSeconds, Behind(PowerMw))
+    power_limit_mw = PowerLimitMw(Milliwatts, TenSeconds, Behind(PowerMw))
     /// Degrees Celsius.
-    celsius = CelsiusNow(Celsius, "nvmlDeviceGetTemperature", TwoSeconds, As("temperature"))
+    celsius = CelsiusNow(Celsius, TwoSeconds, As("temperature"))
     /// Degrees Celsius from which on the hardware slows down.
-    slowdown_celsius = SlowdownCelsius(Celsius, "nvmlDeviceGetTemperatureThreshold", Minute, Behind(CelsiusNow))
+    slowdown_celsius = SlowdownCelsius(Celsius, Minute, Behind(CelsiusNow))
     /// Degrees Celsius at which the hardware shuts down.
-    shutdown_celsius = ShutdownCelsius(Celsius, "nvmlDeviceGetTemperatureThreshold", Minute, No)
+    shutdown_celsius = ShutdownCelsius(Celsius, Minute, No)
     /// Degrees Celsius of the memory.
-    memory_celsius = MemoryCelsius(Celsius, "nvmlDeviceGetFieldValues", TenSeconds, As("memory temp."))
+    memory_celsius = MemoryCelsius(Celsius, TenSeconds, As("memory temp."))
     /// Percent of the fan's full speed.
-    fan_percent = FanPercent(Percent, "nvmlDeviceGetFanSpeed_v2", TenSeconds, As("fan"))
+    fan_percent = FanPercent(Percent, TenSeconds, As("fan"))
     /// Generation of the PCIe link; an idle device may lower it to save power.
-    pcie_generation = PcieGeneration(Count, "nvmlDeviceGetCurrPcieLinkGeneration", FiveSeconds, As("PCIe gen."))
+    pcie_generation = PcieGeneration(Count, FiveSeconds, As("PCIe gen."))
     /// Highest generation that the device and its slot have in common.
-    pcie_generation_max = PcieGenerationMax(Count, "nvmlDeviceGetMaxPcieLinkGeneration", Minute, Behind(PcieGeneration))
+    pcie_generation_max = PcieGenerationMax(Count, Minute, Behind(PcieGeneration))
     /// Lanes of the PCIe link.
-    pcie_width = PcieWidth(Count, "nvmlDeviceGetCurrPcieLinkWidth", FiveSeconds, As("PCIe lanes"))
+    pcie_width = PcieWidth(Count, FiveSeconds, As("PCIe lanes"))
     /// Most lanes that the device and its slot have in common.
-    pcie_width_max = PcieWidthMax(Count, "nvmlDeviceGetMaxPcieLinkWidth", Minute, Behind(PcieWidth))
+    pcie_width_max = PcieWidthMax(Count, Minute, Behind(PcieWidth))
     /// Bytes per second that the device sends over PCIe.
-    pcie_sent = PcieSent(Bytes, "nvmlDeviceGetPcieThroughput", Watched, As("PCIe out/s"))
+    pcie_sent = PcieSent(Bytes, Watched, As("PCIe out/s"))
     /// Bytes per second that the device receives over PCIe.
-    pcie_received = PcieReceived(Bytes, "nvmlDeviceGetPcieThroughput", Watched, As("PCIe in/s"))
+    pcie_received = PcieReceived(Bytes, Watched, As("PCIe in/s"))
     /// Packets that PCIe sent again because of errors.
-    pcie_replays = PcieReplays(Count, "nvmlDeviceGetFieldValues", TenSeconds, As("PCIe replays"))
+    pcie_replays = PcieReplays(Count, TenSeconds, As("PCIe replays"))
     /// Links of NVLink that are up.
-    nvlinks_active = NvlinksActive(Count, "nvmlDeviceGetNvLinkState", Minute, As("NVLinks up"))
+    nvlinks_active = NvlinksActive(Count, Minute, As("NVLinks up"))
     /// Links of NVLink.
-    nvlinks = Nvlinks(Count, "nvmlDeviceGetFieldValues", Minute, Behind(NvlinksActive))
+    nvlinks = Nvlinks(Count, Minute, Behind(NvlinksActive))
     /// Bytes per second that the device sends over all links of NVLink, without the protocol's own.
-    nvlink_sent = NvlinkSent(Bytes, "nvmlDeviceGetFieldValues", Watched, As("NVLink out/s"))
+    nvlink_sent = NvlinkSent(Bytes, Watched, As("NVLink out/s"))
     /// Bytes per second that the device receives over all links of NVLink, without the protocol's own.
-    nvlink_received = NvlinkReceived(Bytes, "nvmlDeviceGetFieldValues", Watched, As("NVLink in/s"))
+    nvlink_received = NvlinkReceived(Bytes, Watched, As("NVLink in/s"))
     /// Errors of NVLink since the driver was loaded: checksums, replays and recoveries.
-    nvlink_errors = NvlinkErrors(Count, "nvmlDeviceGetFieldValues", TenSeconds, As("NVLink err."))
+    nvlink_errors = NvlinkErrors(Count, TenSeconds, As("NVLink err."))
     /// Uncorrected ECC errors since the driver was loaded.
-    ecc_errors = EccErrors(Count, "nvmlDeviceGetTotalEccErrors", TenSeconds, As("ECC err/ever"))
+    ecc_errors = EccErrors(Count, TenSeconds, As("ECC err/ever"))
     /// Uncorrected ECC errors since the device was made.
-    ecc_errors_ever = EccErrorsEver(Count, "nvmlDeviceGetFieldValues", TenSeconds, Behind(EccErrors))
+    ecc_errors_ever = EccErrorsEver(Count, TenSeconds, Behind(EccErrors))
     /// Corrected ECC errors since the driver was loaded.
-    ecc_corrected = EccCorrected(Count, "nvmlDeviceGetFieldValues", TenSeconds, As("ECC corr."))
+    ecc_corrected = EccCorrected(Count, TenSeconds, As("ECC corr."))
     /// Corrected ECC errors since the device was made.
-    ecc_corrected_ever = EccCorrectedEver(Count, "nvmlDeviceGetFieldValues", TenSeconds, No)
+    ecc_corrected_ever = EccCorrectedEver(Count, TenSeconds, No)
     /// Rows of memory that spare ones replace after corrected errors.
-    rows_corrected = RowsCorrected(Count, "nvmlDeviceGetFieldValues", TenSeconds, No)
+    rows_corrected = RowsCorrected(Count, TenSeconds, No)
     /// Rows of memory that spare ones replace after uncorrected errors.
-    rows_uncorrected = RowsUncorrected(Count, "nvmlDeviceGetFieldValues", TenSeconds, As("rows remap."))
+    rows_uncorrected = RowsUncorrected(Count, TenSeconds, As("rows remap."))
     /// Whether rows wait for a reset of the device to be replaced.
-    rows_pending = RowsPending(YesNo, "nvmlDeviceGetFieldValues", TenSeconds, As("rows pending"))
+    rows_pending = RowsPending(YesNo, TenSeconds, As("rows pending"))
     /// Whether a row could not be replaced.
-    rows_failed = RowsFailed(YesNo, "nvmlDeviceGetFieldValues", TenSeconds, No)
+    rows_failed = RowsFailed(YesNo, TenSeconds, No)
     /// Used part of BAR1, the window through which other devices reach the memory.
-    bar1_used = Bar1Used(Bytes, "nvmlDeviceGetBAR1MemoryInfo", Minute, As("BAR1 used"))
+    bar1_used = Bar1Used(Bytes, Minute, As("BAR1 used"))
     /// Size of BAR1.
-    bar1_total = Bar1Total(Bytes, "nvmlDeviceGetBAR1MemoryInfo", Minute, No)
+    bar1_total = Bar1Total(Bytes, Minute, No)
     /// Whether the driver stays loaded without clients.
-    persistence = Persistence(Switch, "nvmlDeviceGetPersistenceMode", Minute, As("persistence"))
+    persistence = Persistence(Switch, Minute, As("persistence"))
     /// Which processes may use the device: 0 all, 1 one thread (old drivers), 2 none, 3 one process.
-    compute_mode = ComputeMode(ComputeMode, "nvmlDeviceGetComputeMode", Minute, As("compute"))
+    compute_mode = ComputeMode(ComputeMode, Minute, As("compute"))
     /// Whether it can be divided into MIG devices.
-    mig = Mig(Switch, "nvmlDeviceGetMigMode", Minute, As("MIG"))
+    mig = Mig(Switch, Minute, As("MIG"))
     /// Slices of the multiprocessors that a MIG device has: 2 for `2g.35gb`.
-    mig_slices = MigSlices(Count, "nvmlDeviceGetAttributes_v2", Minute, No)
+    mig_slices = MigSlices(Count, Minute, No)
     /// Multiprocessors that a MIG device has.
-    mig_multiprocessors = MigMultiprocessors(Count, "nvmlDeviceGetAttributes_v2", Minute, No)
+    mig_multiprocessors = MigMultiprocessors(Count, Minute, No)
 }
 
 impl Metric {
@@ -256,15 +253,60 @@ pub enum Unit {
     YesNo,
     /// 0 (off) or 1 (on).
     Switch,
-    /// NVML's `nvmlComputeMode_t`.
+    /// Which processes may use a device, as a number: see [`Metric::ComputeMode`].
     ComputeMode,
 }
 
-/// Why clocks are below their highest: a bit of `nvmlClocksThrottleReasons`.
+/// Why a device's clocks are below their highest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Throttle {
+    /// The device is so hot that its hardware slows it down.
+    HardwareThermal,
+    /// The device is so hot that the driver slows it down.
+    Thermal,
+    /// The power supply asks for less.
+    PowerBrake,
+    /// The hardware slows it down, because of heat or power.
+    Hardware,
+    /// It is at its power limit.
+    PowerCap,
+    /// It keeps to the clocks of other devices.
+    SyncBoost,
+    /// A user has set the clocks.
+    ClockSetting,
+    /// A setting of the display.
+    DisplayClockSetting,
+    /// It has no work.
+    Idle,
+}
+
+impl Throttle {
+    /// Returns its bit in the metric `throttle_reasons`, in recordings and reports.
+    pub const fn bit(self) -> u64 {
+        match self {
+            Self::Idle => 0x1,
+            Self::ClockSetting => 0x2,
+            Self::PowerCap => 0x4,
+            Self::Hardware => 0x8,
+            Self::SyncBoost => 0x10,
+            Self::Thermal => 0x20,
+            Self::HardwareThermal => 0x40,
+            Self::PowerBrake => 0x80,
+            Self::DisplayClockSetting => 0x100,
+        }
+    }
+
+    /// Returns whether a set has it.
+    pub const fn is_in(self, bits: u64) -> bool {
+        bits & self.bit() != 0
+    }
+}
+
+/// How a reason for lower clocks is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Reason {
-    /// A mask with the reason's one bit.
-    pub bit: u64,
+    /// The reason.
+    pub throttle: Throttle,
     /// What a person reads.
     pub words: &'static str,
     /// Its letter in a row of the course of a device, if it slows the device down.
@@ -276,20 +318,20 @@ pub struct Reason {
 impl Reason {
     /// Every reason, the gravest first.
     pub const TABLE: [Self; 9] = [
-        Self { bit: 0x40, words: "hardware thermal slowdown", sign: 'T', is_slowdown: true },
-        Self { bit: 0x20, words: "thermal slowdown", sign: 't', is_slowdown: true },
-        Self { bit: 0x80, words: "power brake", sign: 'B', is_slowdown: true },
-        Self { bit: 0x8, words: "hardware slowdown", sign: 'H', is_slowdown: true },
-        Self { bit: 0x4, words: "power cap", sign: 'P', is_slowdown: true },
-        Self { bit: 0x10, words: "sync boost", sign: ' ', is_slowdown: false },
-        Self { bit: 0x2, words: "clock setting", sign: ' ', is_slowdown: false },
-        Self { bit: 0x100, words: "display clock setting", sign: ' ', is_slowdown: false },
-        Self { bit: 0x1, words: "idle", sign: ' ', is_slowdown: false },
+        Self { throttle: Throttle::HardwareThermal, words: "hardware thermal slowdown", sign: 'T', is_slowdown: true },
+        Self { throttle: Throttle::Thermal, words: "thermal slowdown", sign: 't', is_slowdown: true },
+        Self { throttle: Throttle::PowerBrake, words: "power brake", sign: 'B', is_slowdown: true },
+        Self { throttle: Throttle::Hardware, words: "hardware slowdown", sign: 'H', is_slowdown: true },
+        Self { throttle: Throttle::PowerCap, words: "power cap", sign: 'P', is_slowdown: true },
+        Self { throttle: Throttle::SyncBoost, words: "sync boost", sign: ' ', is_slowdown: false },
+        Self { throttle: Throttle::ClockSetting, words: "clock setting", sign: ' ', is_slowdown: false },
+        Self { throttle: Throttle::DisplayClockSetting, words: "display clock setting", sign: ' ', is_slowdown: false },
+        Self { throttle: Throttle::Idle, words: "idle", sign: ' ', is_slowdown: false },
     ];
 
     /// Returns the reasons in a set.
     pub fn of(bits: u64) -> impl Iterator<Item = &'static Self> {
-        Self::TABLE.iter().filter(move |it| bits & it.bit != 0)
+        Self::TABLE.iter().filter(move |it| it.throttle.is_in(bits))
     }
 }
 
@@ -347,7 +389,7 @@ impl Unit {
 }
 
 fn reasons(bits: u64) -> String {
-    let known = Reason::TABLE.iter().fold(0, |all, it| all | it.bit);
+    let known = Reason::TABLE.iter().fold(0, |all, it| all | it.throttle.bit());
     let other = (bits & !known != 0).then_some("another reason");
     let words: Vec<_> = Reason::of(bits).map(|it| it.words).chain(other).collect();
     if words.is_empty() { "nothing".to_owned() } else { words.join(", ") }
@@ -372,7 +414,7 @@ mod tests {
         for (place, row) in Metric::TABLE.iter().enumerate() {
             assert_eq!(row.metric as usize, place, "{}", row.name);
             assert_eq!((row.metric.row().name, Metric::from_name(row.name)), (row.name, Some(row.metric)));
-            assert!(row.call.starts_with("nvmlDeviceGet") && row.meaning.ends_with('.'), "{}", row.name);
+            assert!(row.meaning.ends_with('.'), "{}", row.name);
         }
         assert_eq!(Metric::from_name("nothing"), None);
     }

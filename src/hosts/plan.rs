@@ -1,9 +1,90 @@
-//! Which machines to reach, and how.
+//! Which hosts to reach, and how: by the user's own `ssh`, or by any other command that runs a command there.
 
-use super::{list, transport::Transport};
+use super::list;
 use crate::facts::text::Foreign;
 use anyhow::{Context, Result, bail};
-use std::process::{Command, Stdio};
+use std::{
+    process::{Command, Stdio},
+    str::FromStr,
+};
+
+/// The placeholder of the machine's name.
+const HOST: &str = "{}";
+
+/// `ssh` that asks nothing, notices a dead connection, and neither opens nor keeps a shared one.
+const SSH: [&str; 14] = [
+    "ssh",
+    "-T",
+    "-oBatchMode=yes",
+    "-oConnectTimeout=6",
+    "-oServerAliveInterval=5",
+    "-oServerAliveCountMax=3",
+    "-oControlMaster=no",
+    "-oEscapeChar=none",
+    "-oForwardAgent=no",
+    "-oForwardX11=no",
+    "-oClearAllForwardings=yes",
+    "-oLogLevel=ERROR",
+    "--",
+    HOST,
+];
+
+/// The words of a command, with `{}` for the machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transport {
+    words: Vec<String>,
+}
+
+impl Default for Transport {
+    fn default() -> Self {
+        Self { words: SSH.map(str::to_owned).to_vec() }
+    }
+}
+
+impl FromStr for Transport {
+    type Err = anyhow::Error;
+
+    /// Splits at blanks; quotes and backslashes keep blanks. No shell is involved.
+    fn from_str(text: &str) -> Result<Self> {
+        let words = words(text)?;
+        if words.is_empty() {
+            bail!("a transport is a command, such as \"kubectl exec -i {{}} --\"");
+        }
+        Ok(Self { words })
+    }
+}
+
+impl Transport {
+    /// Returns the command that runs `remote` on a machine.
+    pub fn command(&self, host: &str, remote: &[&str]) -> Vec<String> {
+        let own = self.words.iter().map(|it| it.replace(HOST, host));
+        own.chain(remote.iter().map(|it| (*it).to_owned())).collect()
+    }
+}
+
+fn words(text: &str) -> Result<Vec<String>> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quote = None;
+    let mut all = text.chars();
+    while let Some(c) = all.next() {
+        match (quote, c) {
+            (Some(it), c) if it == c => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None | Some('"'), '\\') => word.get_or_insert_default().extend(all.next()),
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            (_, c) => word.get_or_insert_default().push(c),
+        }
+    }
+    if quote.is_some() {
+        bail!("a quote of {text:?} is not closed");
+    }
+    words.extend(word);
+    Ok(words)
+}
 
 /// Machines to reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,4 +139,35 @@ pub fn program(text: &str) -> Result<String> {
         bail!("{text:?} is not a path without blanks and quotes");
     }
     Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn command(text: &str) -> Vec<String> {
+        text.parse::<Transport>().unwrap().command("node01", &["gpuwatch", "stream"])
+    }
+
+    #[test]
+    fn a_transport_is_split_as_a_shell_splits_and_gets_the_machine() {
+        let exec = ["kubectl", "exec", "-i", "node01", "--", "gpuwatch", "stream"];
+        assert_eq!(command("kubectl exec -i {} --"), exec);
+        assert_eq!(
+            command(r#"a 'b c' "d \" e" f\ g x={}"#),
+            ["a", "b c", "d \" e", "f g", "x=node01", "gpuwatch", "stream"]
+        );
+        assert_eq!(command("a ''"), ["a", "", "gpuwatch", "stream"]);
+        for bad in ["", "  ", "a 'b"] {
+            assert!(bad.parse::<Transport>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ssh_asks_nothing_and_the_machine_cannot_be_an_option() {
+        let ssh = Transport::default().command("node01", &["gpuwatch", "stream"]);
+        let place = |word: &str| ssh.iter().position(|it| it == word).unwrap();
+        assert!(place("-oBatchMode=yes") < place("--") && place("--") + 1 == place("node01"), "{ssh:?}");
+        assert_eq!(ssh[place("node01") + 1..], ["gpuwatch", "stream"]);
+    }
 }

@@ -4,7 +4,7 @@
 //! The copy's name has the hash of its content, so another version is another file. The copy becomes visible under that
 //! name after its hash was verified there, and no existing file is written over.
 
-use super::{plan, transport::Transport};
+use super::plan::{self, Transport};
 use crate::{facts::text::Foreign, sources::child};
 use anyhow::{Context, Result, bail};
 use std::{

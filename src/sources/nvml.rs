@@ -5,10 +5,9 @@
 
 mod metrics;
 mod reading;
-mod uses;
 mod watch;
-mod watched;
-mod xid;
+
+pub use metrics::call;
 
 use super::{EventSender, beat, focus::Focus, now};
 use crate::facts::event::{DriverState, Fact};

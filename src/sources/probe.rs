@@ -1,6 +1,5 @@
 //! Finds probes by scanning their socket directories each second; a task per connection reads the lines.
 
-mod answered;
 /// Answers of replays.
 pub mod answers;
 mod connection;
@@ -8,9 +7,7 @@ mod directory;
 mod input;
 mod known;
 mod lines;
-mod news;
 mod spill;
-mod wire;
 
 use super::{EventSender, doubled, proc};
 use crate::{
@@ -20,13 +17,12 @@ use crate::{
     },
     model::session::PROBES,
 };
-use answered::Answers;
+use answers::Answers;
 use connection::{Job, Unreachable, connect};
-use directory::{Contents, Socket, SocketId, contents};
+use directory::{Contents, Notifications, Socket, SocketId, contents};
 use known::Probes;
 pub use lines::pace;
 use lines::{Next, Report};
-use news::News;
 use spill::Spilled;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -47,7 +43,7 @@ const FIRST_SCANS_EVERY: Duration = Duration::from_millis(200);
 const FIRST_SCANS: u32 = 10;
 
 /// Shortest time between two scans that changes in the directories trigger.
-const BETWEEN_NEWS: Duration = Duration::from_millis(10);
+const BETWEEN_CHANGES: Duration = Duration::from_millis(10);
 
 /// After a fault that may last (another protocol, garbage), the scanner waits before it tries a socket again: first
 /// twice this long, then twice as long each time.
@@ -101,8 +97,8 @@ pub(super) async fn run(
                 scanner.last.push(reply);
                 scanner.scan(&pids).await;
             }
-            () = async { sleep_until(awake).await; scanner.news.come().await } => {
-                awake = Instant::now() + BETWEEN_NEWS;
+            () = async { sleep_until(awake).await; scanner.notifications.next().await } => {
+                awake = Instant::now() + BETWEEN_CHANGES;
                 scanner.scan(&pids).await;
             }
             _ = scan.tick() => {
@@ -132,7 +128,7 @@ struct Scanner {
     options: Options,
     began: SystemTime,
     probes: Probes,
-    news: News,
+    notifications: Notifications,
     /// Sockets and spills that tasks read.
     read: HashSet<SocketId>,
     /// The ones among them whose probe is not known yet.
@@ -167,7 +163,7 @@ impl Scanner {
             options,
             began: SystemTime::now().checked_sub(TICK).unwrap_or(SystemTime::UNIX_EPOCH),
             probes: Probes::default(),
-            news: News::new(),
+            notifications: Notifications::new(),
             read: HashSet::new(),
             unknown: HashSet::new(),
             left: HashMap::new(),
@@ -215,7 +211,7 @@ impl Scanner {
         let Contents { trusted, sockets, spills, answers, troubles, names_left } = {
             let directories = directories(&self.options, pids);
             // Watch first, so that changes during the scan are not missed.
-            self.news.of(directories.iter());
+            self.notifications.watch(directories.iter());
             contents(&directories)
         };
         for trouble in troubles {
@@ -226,10 +222,10 @@ impl Scanner {
         let there: HashSet<_> = sockets.iter().map(|it| it.id).chain(spills.iter().map(|it| it.id)).collect();
         self.left.retain(|id, _| there.contains(id));
         self.spilled.retain(|path, _| spills.iter().any(|it| it.path == *path));
-        for answer in self.answers.news(&answers, &self.probes, &self.unknown) {
+        for answer in self.answers.unread(&answers, &self.probes, &self.unknown) {
             self.sender.send(Fact::Replayed(Box::new(answer))).await;
         }
-        answered::sweep(&answers, &sockets);
+        answers::sweep(&answers, &sockets);
         self.no_room = 0;
         for socket in sockets {
             self.connect(socket);

@@ -6,7 +6,7 @@ use crate::facts::{
         wire::Hello,
     },
     figures::Figure,
-    metrics::Metric,
+    metrics::{Metric, Throttle},
     text::Foreign,
     units::{Bytes, Stamp},
 };
@@ -37,7 +37,6 @@ const LAUNCHER_PID: u32 = TENANT_PID + 1;
 const CAPPED_DEVICE: usize = 2;
 const CAPPED_EVERY_S: u64 = 45;
 const CAPPED_S: u64 = 12;
-const POWER_CAP: u64 = 0x4;
 
 /// Metrics that never change. A device of this kind has no fan.
 const STEADY: [(Metric, u64); 29] = [
@@ -185,6 +184,7 @@ impl Driver {
             let draw = (at.0 / 1_000_000 + 1).wrapping_mul(place as u64 + 7).wrapping_mul(2_654_435_761) >> 16;
             let drawn = |range: u64| draw % range;
             let capped = busy && place == CAPPED_DEVICE && at.0 / 1_000_000 % CAPPED_EVERY_S < CAPPED_S;
+            let throttle = if capped { Some(Throttle::PowerCap) } else { (!busy).then_some(Throttle::Idle) };
             let changes = [
                 (Metric::GpuPercent, if busy { 94 + drawn(6) } else { 0 }),
                 (
@@ -197,7 +197,7 @@ impl Driver {
                         345
                     },
                 ),
-                (Metric::ThrottleReasons, if capped { POWER_CAP } else { u64::from(!busy) }),
+                (Metric::ThrottleReasons, throttle.map_or(0, Throttle::bit)),
                 (
                     Metric::PowerMw,
                     if capped {

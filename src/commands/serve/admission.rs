@@ -1,87 +1,147 @@
-//! Bounds the connections of a listener. A connection without an authorized request displaces the oldest of its kind,
-//! and so does one with it: peers without the token, and readers that are slow, keep no scraper waiting.
+//! Which connections and requests a listener admits.
+//!
+//! A connection without an authorized request displaces the oldest of its kind, and so does one with it: peers without
+//! the token, and readers that are slow, keep no scraper waiting.
+//!
+//! A page in a browser of this host can reach its loopback addresses under a name of the page's own domain (DNS
+//! rebinding), but the request still has that name.
 
+use hyper::{
+    Request, Version,
+    header::{HOST, HeaderValue},
+};
 use std::{
     collections::VecDeque,
+    net::IpAddr,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
 use tokio::sync::Notify;
 
 /// Connections with an authorized request at the same time: each may hold a text of the figures.
-const SEATS: usize = 32;
+const AUTHORIZED_MAX: usize = 32;
 
 /// Connections without one at the same time.
-const STRANGERS: usize = 64;
+const UNAUTHORIZED_MAX: usize = 64;
 
 /// Admits connections.
 pub(super) struct Admission {
-    seats: Arc<Mutex<Places>>,
-    strangers: Arc<Mutex<Places>>,
+    authorized: Arc<Mutex<Queue>>,
+    unauthorized: Arc<Mutex<Queue>>,
 }
 
 /// An admitted connection; dropping it makes its place free.
-pub(super) struct Guest {
-    seats: Arc<Mutex<Places>>,
-    strangers: Arc<Mutex<Places>>,
+pub(super) struct Admitted {
+    authorized: Arc<Mutex<Queue>>,
+    unauthorized: Arc<Mutex<Queue>>,
     /// Notified when a newer connection displaces this one.
     displaced: Arc<Notify>,
 }
 
 /// Connections of one kind, the one whose latest request is the oldest first.
-struct Places {
+struct Queue {
     most: usize,
     taken: VecDeque<Weak<Notify>>,
 }
 
-impl Places {
+impl Queue {
     fn new(most: usize) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Self { most, taken: VecDeque::new() }))
     }
 
     /// Takes the newest place. If there are too many, it displaces the oldest.
-    fn take(&mut self, guest: &Arc<Notify>) {
-        self.leave(guest);
+    fn take(&mut self, admitted: &Arc<Notify>) {
+        self.leave(admitted);
         if self.taken.len() == self.most
             && let Some(oldest) = self.taken.pop_front().and_then(|it| it.upgrade())
         {
             oldest.notify_one();
         }
-        self.taken.push_back(Arc::downgrade(guest));
+        self.taken.push_back(Arc::downgrade(admitted));
     }
 
-    /// Frees the place of a guest, and of those that have ended.
-    fn leave(&mut self, guest: &Arc<Notify>) {
-        self.taken.retain(|it| it.upgrade().is_some_and(|there| !Arc::ptr_eq(&there, guest)));
+    /// Frees the place of a connection, and of those that have ended.
+    fn leave(&mut self, admitted: &Arc<Notify>) {
+        self.taken.retain(|it| it.upgrade().is_some_and(|there| !Arc::ptr_eq(&there, admitted)));
     }
 }
 
-fn locked(places: &Mutex<Places>) -> MutexGuard<'_, Places> {
-    places.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Admission {
     pub(super) fn new() -> Self {
-        Self { seats: Places::new(SEATS), strangers: Places::new(STRANGERS) }
+        Self { authorized: Queue::new(AUTHORIZED_MAX), unauthorized: Queue::new(UNAUTHORIZED_MAX) }
     }
 
     /// Admits a connection.
-    pub(super) fn admit(&self) -> Guest {
+    pub(super) fn admit(&self) -> Admitted {
         let displaced = Arc::new(Notify::new());
-        locked(&self.strangers).take(&displaced);
-        Guest { seats: Arc::clone(&self.seats), strangers: Arc::clone(&self.strangers), displaced }
+        locked(&self.unauthorized).take(&displaced);
+        Admitted { authorized: Arc::clone(&self.authorized), unauthorized: Arc::clone(&self.unauthorized), displaced }
     }
 }
 
-impl Guest {
-    /// Takes a seat, or takes the newest one again.
-    pub(super) fn sit(&self) {
-        locked(&self.strangers).leave(&self.displaced);
-        locked(&self.seats).take(&self.displaced);
+impl Admitted {
+    /// Counts it among those with an authorized request, as the newest.
+    pub(super) fn promote(&self) {
+        locked(&self.unauthorized).leave(&self.displaced);
+        locked(&self.authorized).take(&self.displaced);
     }
 
     /// Waits until a newer connection displaces this one.
     pub(super) async fn displaced(&self) {
         self.displaced.notified().await;
+    }
+}
+
+/// What requests to a port on this machine may name: the machine itself, or a name of the user's.
+#[derive(Clone, Debug)]
+pub(super) struct AllowedHosts {
+    names: Vec<String>,
+}
+
+impl AllowedHosts {
+    /// Allows names beside those that every machine has for itself.
+    pub(super) fn new(names: Vec<String>) -> Self {
+        Self { names }
+    }
+
+    /// Returns whether a request names an allowed host. Before HTTP/1.1 it may name none, and browsers always do.
+    pub(super) fn allow<B>(&self, request: &Request<B>) -> bool {
+        let mut headers = request.headers().get_all(HOST).iter().map(HeaderValue::to_str);
+        let named = match (headers.next(), headers.next()) {
+            (None, _) => request.version() < Version::HTTP_11,
+            (Some(Ok(authority)), None) => self.has(authority),
+            _ => false,
+        };
+        // An address in the request line takes the place of the header.
+        named && request.uri().authority().is_none_or(|it| self.has(it.as_str()))
+    }
+
+    fn has(&self, authority: &str) -> bool {
+        let Some(host) = host(authority) else { return false };
+        let host = host.strip_suffix('.').unwrap_or(host);
+        let address = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
+        match address.parse::<IpAddr>() {
+            Ok(it) => it.to_canonical().is_loopback() || self.names.iter().any(|name| name.parse() == Ok(it)),
+            Err(_) => {
+                host.eq_ignore_ascii_case("localhost") || self.names.iter().any(|it| it.eq_ignore_ascii_case(host))
+            }
+        }
+    }
+}
+
+/// Returns the host of `host`, `host:port`, `[address]` or `[address]:port`.
+fn host(authority: &str) -> Option<&str> {
+    let is_port = |it: &str| it.bytes().all(|digit| digit.is_ascii_digit());
+    if authority.starts_with('[') {
+        let (address, rest) = authority.split_at(authority.find(']')? + 1);
+        return (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port)).then_some(address);
+    }
+    match authority.split_once(':') {
+        Some((host, port)) => is_port(port).then_some(host),
+        None => Some(authority),
     }
 }
 
@@ -93,38 +153,100 @@ mod tests {
         task::{Context, Waker},
     };
 
-    fn is_displaced(guest: &Guest) -> bool {
-        pin!(guest.displaced()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    fn is_displaced(admitted: &Admitted) -> bool {
+        pin!(admitted.displaced()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
-    fn the_oldest_connection_without_a_seat_makes_room() {
+    fn the_oldest_connection_without_authorization_makes_room() {
         let admission = Admission::new();
-        let seated = admission.admit();
-        seated.sit();
-        let mut strangers: Vec<Guest> = (0..STRANGERS).map(|_| admission.admit()).collect();
-        assert!(!is_displaced(&seated) && !strangers.iter().any(is_displaced));
+        let scrapers = admission.admit();
+        scrapers.promote();
+        let mut unauthorized: Vec<Admitted> = (0..UNAUTHORIZED_MAX).map(|_| admission.admit()).collect();
+        assert!(!is_displaced(&scrapers) && !unauthorized.iter().any(is_displaced));
         // One that has ended makes room without displacing another.
-        drop(strangers.pop());
-        strangers.push(admission.admit());
-        assert!(!is_displaced(&strangers[0]));
-        strangers.push(admission.admit());
-        assert!(is_displaced(&strangers[0]) && !is_displaced(&strangers[1]));
-        assert!(!is_displaced(&seated));
+        drop(unauthorized.pop());
+        unauthorized.push(admission.admit());
+        assert!(!is_displaced(&unauthorized[0]));
+        unauthorized.push(admission.admit());
+        assert!(is_displaced(&unauthorized[0]) && !is_displaced(&unauthorized[1]));
+        assert!(!is_displaced(&scrapers));
     }
 
     #[test]
-    fn a_slow_reader_makes_room_for_a_scraper_and_not_for_a_stranger() {
+    fn a_slow_reader_makes_room_for_a_scraper_and_not_for_one_without_a_token() {
         let admission = Admission::new();
-        let seated: Vec<Guest> = (0..SEATS).map(|_| admission.admit()).collect();
-        seated.iter().for_each(Guest::sit);
+        let scrapers: Vec<Admitted> = (0..AUTHORIZED_MAX).map(|_| admission.admit()).collect();
+        scrapers.iter().for_each(Admitted::promote);
         // The one that asks again is no longer the oldest.
-        seated[0].sit();
+        scrapers[0].promote();
         let next = admission.admit();
-        assert!(!seated.iter().any(is_displaced));
-        next.sit();
-        assert!(is_displaced(&seated[1]) && !is_displaced(&seated[0]) && !is_displaced(&next));
-        let strangers: Vec<Guest> = (0..=STRANGERS).map(|_| admission.admit()).collect();
-        assert!(is_displaced(&strangers[0]) && !seated.iter().any(is_displaced));
+        assert!(!scrapers.iter().any(is_displaced));
+        next.promote();
+        assert!(is_displaced(&scrapers[1]) && !is_displaced(&scrapers[0]) && !is_displaced(&next));
+        let unauthorized: Vec<Admitted> = (0..=UNAUTHORIZED_MAX).map(|_| admission.admit()).collect();
+        assert!(is_displaced(&unauthorized[0]) && !scrapers.iter().any(is_displaced));
+    }
+
+    #[test]
+    fn a_request_names_this_machine_or_an_allowed_name() {
+        let hosts = AllowedHosts::new(vec!["node7".into(), "gpu.example.org".into(), "10.0.0.7".into()]);
+        for allowed in [
+            "localhost",
+            "LOCALHOST:9477",
+            "localhost.",
+            "127.0.0.1",
+            "127.0.0.1:9477",
+            "127.8.9.1",
+            "[::1]",
+            "[::1]:9477",
+            "[::ffff:127.0.0.1]:1",
+            "node7",
+            "Node7:9477",
+            "gpu.example.org:80",
+            "10.0.0.7:9477",
+        ] {
+            assert!(hosts.has(allowed), "{allowed}");
+        }
+        for refused in [
+            "",
+            "evil.example",
+            "evil.example:9477",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "node7.evil",
+            "[::2]:9477",
+            "10.0.0.8",
+            "localhost:x",
+            "localhost@evil.example",
+            "[::1",
+            "[::1]x",
+            "::1",
+            "user@localhost",
+            "0.0.0.0",
+            "[::]",
+            "127.1",
+            "2130706433",
+        ] {
+            assert!(!hosts.has(refused), "{refused}");
+        }
+    }
+
+    #[test]
+    fn one_header_names_the_host_and_the_request_line_no_other_one() {
+        let hosts = AllowedHosts::new(Vec::new());
+        let request = |version, target: &str, given: &[&str]| {
+            let mut request = Request::builder().version(version).uri(target);
+            for it in given {
+                request = request.header(HOST, *it);
+            }
+            hosts.allow(&request.body(()).unwrap())
+        };
+        assert!(request(Version::HTTP_11, "/metrics", &["localhost:1"]));
+        assert!(request(Version::HTTP_10, "/metrics", &[]) && !request(Version::HTTP_11, "/metrics", &[]));
+        assert!(!request(Version::HTTP_10, "/metrics", &["evil.example"]));
+        assert!(!request(Version::HTTP_11, "/metrics", &["localhost", "evil.example"]));
+        assert!(!request(Version::HTTP_11, "http://evil.example/metrics", &["localhost"]));
+        assert!(request(Version::HTTP_11, "http://localhost:7/metrics", &["localhost"]));
     }
 }

@@ -1,9 +1,8 @@
 //! Answers HTTP requests for the figures: on a port, or on a Unix socket.
 
 use super::{
-    admission::{Admission, Guest},
+    admission::{Admission, Admitted, AllowedHosts},
     exposition::Format,
-    host::Hosts,
 };
 use crate::net::{
     client::Stream,
@@ -107,13 +106,13 @@ pub(super) struct Scrape {
 
 /// What a connection needs for its answers.
 #[derive(Clone)]
-pub(super) struct Desk {
+pub(super) struct RequestServer {
     /// Where requests go.
     pub(super) scrapes: mpsc::Sender<Scrape>,
     /// The token that requests must have.
     pub(super) token: Option<Arc<str>>,
     /// The hosts that requests may name; `None` where any may be named.
-    pub(super) hosts: Option<Arc<Hosts>>,
+    pub(super) hosts: Option<Arc<AllowedHosts>>,
 }
 
 /// A listener. Dropping it removes its socket.
@@ -138,20 +137,21 @@ impl Listener {
     }
 
     /// Answers requests; each connection has a task of its own. `notices` get what the user should know.
-    pub(super) async fn answer(&mut self, desk: Desk, notices: mpsc::Sender<String>) {
+    pub(super) async fn answer(&mut self, server: RequestServer, notices: mpsc::Sender<String>) {
         let admission = Admission::new();
         loop {
-            let desk = desk.clone();
+            let server = server.clone();
             let accepted = match self {
                 Self::Tcp(it, identity) => it.accept().await.map(|(stream, _)| {
                     let notice = identity.as_mut().and_then(Identity::renew);
                     let _ = notice.map(|it| notices.try_send(it));
                     let acceptor = identity.as_ref().map(Identity::acceptor);
-                    tokio::spawn(attend(stream, acceptor, desk, admission.admit()))
+                    tokio::spawn(serve_or_displace(stream, acceptor, server, admission.admit()))
                 }),
-                Self::Unix(it, _) => {
-                    it.accept().await.map(|(stream, _)| tokio::spawn(attend(stream, None, desk, admission.admit())))
-                }
+                Self::Unix(it, _) => it
+                    .accept()
+                    .await
+                    .map(|(stream, _)| tokio::spawn(serve_or_displace(stream, None, server, admission.admit()))),
             };
             if accepted.is_err() {
                 // Out of descriptors: other connections have to end first.
@@ -197,47 +197,57 @@ fn bind(path: &Path) -> Result<UnixListener> {
 }
 
 /// Serves a connection until it ends, or until a newer one displaces it.
-async fn attend(stream: impl Stream + 'static, acceptor: Option<TlsAcceptor>, desk: Desk, guest: Guest) {
+async fn serve_or_displace(
+    stream: impl Stream + 'static,
+    acceptor: Option<TlsAcceptor>,
+    server: RequestServer,
+    admitted: Admitted,
+) {
     select! {
-        () = meet(stream, acceptor, &desk, &guest) => {}
-        () = guest.displaced() => {}
+        () = serve_encrypted(stream, acceptor, &server, &admitted) => {}
+        () = admitted.displaced() => {}
     }
 }
 
 /// Encrypts a connection if it has to be, and answers its requests.
-async fn meet(stream: impl Stream + 'static, acceptor: Option<TlsAcceptor>, desk: &Desk, guest: &Guest) {
-    let Some(acceptor) = acceptor else { return converse(stream, desk, guest).await };
+async fn serve_encrypted(
+    stream: impl Stream + 'static,
+    acceptor: Option<TlsAcceptor>,
+    server: &RequestServer,
+    admitted: &Admitted,
+) {
+    let Some(acceptor) = acceptor else { return serve_requests(stream, server, admitted).await };
     // A peer without TLS, or one that is too slow, gets no answer.
     if let Ok(Ok(stream)) = timeout(REQUEST, acceptor.accept(stream)).await {
-        converse(stream, desk, guest).await;
+        serve_requests(stream, server, admitted).await;
     }
 }
 
 /// Answers the requests of one connection.
-async fn converse(stream: impl Stream + 'static, desk: &Desk, guest: &Guest) {
+async fn serve_requests(stream: impl Stream + 'static, server: &RequestServer, admitted: &Admitted) {
     let service =
-        service_fn(async |request: Request<Incoming>| Ok::<_, hyper::Error>(answer(&request, desk, guest).await));
-    let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_headers(64);
-    let connection = server.serve_connection(TokioIo::new(stream), service);
+        service_fn(async |request: Request<Incoming>| Ok::<_, hyper::Error>(answer(&request, server, admitted).await));
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_headers(64);
+    let connection = http.serve_connection(TokioIo::new(stream), service);
     // A peer that breaks off or sends garbage gets no answer.
     let _ = timeout(STAY, connection).await;
 }
 
-async fn answer(request: &Request<Incoming>, desk: &Desk, guest: &Guest) -> Response<Full<Bytes>> {
-    if desk.hosts.as_ref().is_some_and(|it| !it.allow(request)) {
+async fn answer(request: &Request<Incoming>, server: &RequestServer, admitted: &Admitted) -> Response<Full<Bytes>> {
+    if server.hosts.as_ref().is_some_and(|it| !it.allow(request)) {
         let mut refused = plain(StatusCode::FORBIDDEN, FOREIGN_HOST);
         refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return refused;
     }
-    if desk.token.as_deref().is_some_and(|it| !is_authorized(request.headers(), it)) {
+    if server.token.as_deref().is_some_and(|it| !is_authorized(request.headers(), it)) {
         let mut refused = plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
         refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         // A peer without the token cannot stay by asking again.
         refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return refused;
     }
-    guest.sit();
+    admitted.promote();
     if request.uri().path() != PATH {
         return plain(StatusCode::NOT_FOUND, "the figures are at /metrics\n");
     }
@@ -249,7 +259,7 @@ async fn answer(request: &Request<Incoming>, desk: &Desk, guest: &Guest) -> Resp
     let accept = request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let (format, (reply, replied)) = (Format::accepted(accept), oneshot::channel());
     // The loop that owns the session is gone only when the program ends.
-    let _ = desk.scrapes.send(Scrape { format, reply }).await;
+    let _ = server.scrapes.send(Scrape { format, reply }).await;
     match replied.await {
         Ok(text) => typed(StatusCode::OK, format.content_type(), text),
         Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "gpuwatch is ending\n"),

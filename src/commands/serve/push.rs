@@ -44,7 +44,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 const ANSWER_MAX: usize = 64 << 10;
 
 /// Most characters of a receiver's message that are shown.
-const WORDS_MAX: usize = 200;
+const MESSAGE_MAX: usize = 200;
 
 /// The address of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,12 +117,12 @@ impl Pushes {
 }
 
 /// Waits until the user should know something about the pushes; for ever without any.
-pub(super) async fn news(pushes: &mut Option<Pushes>) -> String {
+pub(super) async fn message(pushes: &mut Option<Pushes>) -> String {
     let Some(pushes) = pushes else { return pending().await };
     loop {
         let Some(outcome) = pushes.outcomes.recv().await else { return pending().await };
-        if let Some(words) = pushes.note(outcome) {
-            return words;
+        if let Some(text) = pushes.note(outcome) {
+            return text;
         }
     }
 }
@@ -191,8 +191,8 @@ async fn judged(response: Response<Incoming>) -> Result<(), Refusal> {
 fn rejected(partial: &Value) -> Option<String> {
     let count = &partial["rejectedDataPoints"];
     let count = count.as_u64().or_else(|| count.as_str()?.parse().ok()).filter(|number| *number > 0)?;
-    let words: String = partial["errorMessage"].as_str().unwrap_or_default().chars().take(WORDS_MAX).collect();
-    Some(format!("it rejects {count} of the points: {}", Foreign::new(words)))
+    let message: String = partial["errorMessage"].as_str().unwrap_or_default().chars().take(MESSAGE_MAX).collect();
+    Some(format!("it rejects {count} of the points: {}", Foreign::new(message)))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{
     latch::{Band, Latch, Patience, Spell},
 };
 use crate::facts::{
-    metrics::{Metric, Metrics},
+    metrics::{Metric, Metrics, Throttle},
     units::Stamp,
 };
 use serde::{Deserialize, Serialize};
@@ -26,13 +26,6 @@ const CLOCK_LOST: (f64, f64) = (0.25, 0.15);
 /// Percent from which on a device is so busy that its link runs at full speed.
 const BUSY: u64 = 50;
 
-/// Bits of `nvmlClocksThrottleReasons`.
-const POWER_CAP: u64 = 0x4;
-const HARDWARE: u64 = 0x8;
-const THERMAL: u64 = 0x20;
-const HARDWARE_THERMAL: u64 = 0x40;
-const POWER_BRAKE: u64 = 0x80;
-
 /// The conditions of one device, as one process sees them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Hardware {
@@ -48,13 +41,14 @@ impl Hardware {
     pub fn second(&mut self, metrics: &Metrics, step: u64, at: Stamp) {
         let get = |metric| metrics.get(metric);
         if let Some(bits) = get(Metric::ThrottleReasons) {
-            let is_hot = bits & (THERMAL | HARDWARE_THERMAL) != 0;
-            let is_braked = bits & POWER_BRAKE != 0 || bits & (HARDWARE | HARDWARE_THERMAL) == HARDWARE;
+            let is_hot = Throttle::Thermal.is_in(bits) || Throttle::HardwareThermal.is_in(bits);
+            let is_braked = Throttle::PowerBrake.is_in(bits)
+                || Throttle::Hardware.is_in(bits) && !Throttle::HardwareThermal.is_in(bits);
             let celsius = get(Metric::CelsiusNow).map_or(0.0, |it| it as f64);
             self.thermal.step(LASTING, (band(is_hot), celsius), step, at);
             self.brake.step(LASTING, (band(is_braked), 0.0), step, at);
             if let Some(lost) = lost(get(Metric::SmMhz), get(Metric::SmMaxMhz)) {
-                let is_capped = bits & POWER_CAP != 0;
+                let is_capped = Throttle::PowerCap.is_in(bits);
                 let band = if is_capped { Band::of(lost, CLOCK_LOST.0, CLOCK_LOST.1) } else { Band::Low };
                 self.power.step(LASTING, (band, if is_capped { lost } else { 0.0 }), step, at);
             }

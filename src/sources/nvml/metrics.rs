@@ -5,12 +5,13 @@
 
 use super::reading::refusal;
 use crate::facts::{
-    metrics::{Changes, Every, Metric, Metrics},
+    metrics::{Changes, Every, Metric, Metrics, Throttle},
     units::whole,
 };
 use gpuwatch_nvml::{Counted, Direct};
 use nvml_wrapper::{
     Device,
+    bitmasks::device::ThrottleReasons,
     enum_wrappers::device::{Clock, EccCounter, MemoryError, PcieUtilCounter, TemperatureSensor, TemperatureThreshold},
     enums::device::SampleValue,
     error::NvmlError,
@@ -99,7 +100,7 @@ pub(super) const READS: &[Read] = &[
             Ok((state <= 15).then_some((Metric::PerformanceState, state.into())).into_iter().collect())
         },
     },
-    one!(ThrottleReasons, |device| device.current_throttle_reasons().map(|it| it.bits())),
+    one!(ThrottleReasons, |device| device.current_throttle_reasons().map(throttles)),
     one!(PowerMw, |device| device.power_usage()),
     one!(PowerLimitMw, |device| device.enforced_power_limit()),
     one!(CelsiusNow, |device| device.temperature(TemperatureSensor::Gpu)),
@@ -156,6 +157,68 @@ pub(super) const READS: &[Read] = &[
         read: |asked| fields(asked.device, FIELDS).map(|it| values(&it)),
     },
 ];
+
+/// Returns the call of NVML that returns a metric, for the documents and the tests.
+pub fn call(metric: Metric) -> &'static str {
+    match metric {
+        Metric::GpuPercent | Metric::MemoryPercent => "nvmlDeviceGetUtilizationRates",
+        Metric::EncoderPercent => "nvmlDeviceGetEncoderUtilization",
+        Metric::DecoderPercent => "nvmlDeviceGetDecoderUtilization",
+        Metric::SmMhz | Metric::MemoryMhz => "nvmlDeviceGetClockInfo",
+        Metric::SmMaxMhz | Metric::MemoryMaxMhz => "nvmlDeviceGetMaxClockInfo",
+        Metric::PerformanceState => "nvmlDeviceGetPerformanceState",
+        Metric::ThrottleReasons => "nvmlDeviceGetCurrentClocksThrottleReasons",
+        Metric::PowerMw => "nvmlDeviceGetPowerUsage",
+        Metric::PowerLimitMw => "nvmlDeviceGetEnforcedPowerLimit",
+        Metric::CelsiusNow => "nvmlDeviceGetTemperature",
+        Metric::SlowdownCelsius | Metric::ShutdownCelsius => "nvmlDeviceGetTemperatureThreshold",
+        Metric::MemoryCelsius
+        | Metric::PcieReplays
+        | Metric::Nvlinks
+        | Metric::NvlinkSent
+        | Metric::NvlinkReceived
+        | Metric::NvlinkErrors
+        | Metric::EccErrorsEver
+        | Metric::EccCorrected
+        | Metric::EccCorrectedEver
+        | Metric::RowsCorrected
+        | Metric::RowsUncorrected
+        | Metric::RowsPending
+        | Metric::RowsFailed => "nvmlDeviceGetFieldValues",
+        Metric::FanPercent => "nvmlDeviceGetFanSpeed_v2",
+        Metric::PcieGeneration => "nvmlDeviceGetCurrPcieLinkGeneration",
+        Metric::PcieGenerationMax => "nvmlDeviceGetMaxPcieLinkGeneration",
+        Metric::PcieWidth => "nvmlDeviceGetCurrPcieLinkWidth",
+        Metric::PcieWidthMax => "nvmlDeviceGetMaxPcieLinkWidth",
+        Metric::PcieSent | Metric::PcieReceived => "nvmlDeviceGetPcieThroughput",
+        Metric::NvlinksActive => "nvmlDeviceGetNvLinkState",
+        Metric::EccErrors => "nvmlDeviceGetTotalEccErrors",
+        Metric::Bar1Used | Metric::Bar1Total => "nvmlDeviceGetBAR1MemoryInfo",
+        Metric::Persistence => "nvmlDeviceGetPersistenceMode",
+        Metric::ComputeMode => "nvmlDeviceGetComputeMode",
+        Metric::Mig => "nvmlDeviceGetMigMode",
+        Metric::MigSlices | Metric::MigMultiprocessors => "nvmlDeviceGetAttributes_v2",
+    }
+}
+
+/// NVML's reasons for lower clocks.
+const THROTTLES: [(ThrottleReasons, Throttle); 9] = [
+    (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HardwareThermal),
+    (ThrottleReasons::SW_THERMAL_SLOWDOWN, Throttle::Thermal),
+    (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Throttle::PowerBrake),
+    (ThrottleReasons::HW_SLOWDOWN, Throttle::Hardware),
+    (ThrottleReasons::SW_POWER_CAP, Throttle::PowerCap),
+    (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
+    (ThrottleReasons::APPLICATIONS_CLOCKS_SETTING, Throttle::ClockSetting),
+    (ThrottleReasons::DISPLAY_CLOCK_SETTING, Throttle::DisplayClockSetting),
+    (ThrottleReasons::GPU_IDLE, Throttle::Idle),
+];
+
+/// Returns NVML's reasons as the bits of gpuwatch's.
+fn throttles(reasons: ThrottleReasons) -> u64 {
+    let bits = THROTTLES.iter().filter(|(theirs, _)| reasons.contains(*theirs)).map(|(_, own)| own.bit());
+    bits.fold(0, |all, bit| all | bit)
+}
 
 /// The longest time between two readings that make a rate.
 const RATE_OVER: Duration = Duration::from_secs(10);
@@ -301,7 +364,7 @@ mod tests {
             let [read] = reads[..] else { panic!("{}: {} reads", row.name, reads.len()) };
             assert_eq!(read.every(), row.every, "{}", row.name);
         }
-        assert!(FIELDS.iter().all(|(metric, _)| metric.row().call == "nvmlDeviceGetFieldValues"));
+        assert!(FIELDS.iter().all(|(metric, _)| call(*metric) == "nvmlDeviceGetFieldValues"));
     }
 
     #[test]

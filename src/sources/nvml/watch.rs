@@ -5,23 +5,20 @@ mod list;
 
 use super::{
     Calls, Options, Wanted,
-    metrics::{Asked, READS},
+    metrics::{Asked, Meter, READS},
     nap_until,
-    reading::{absence, compute, direct, graphics, memory, merged},
-    uses,
-    watched::Watched,
-    xid,
+    reading::{Uses, absence, compute, direct, graphics, memory, merged, uses},
 };
 use crate::{
     facts::{
-        event::{DeviceId, DeviceInfo, DriverState, Fact, Trouble},
+        event::{DeviceId, DeviceInfo, DriverState, Fact, ProcessUse, Trouble},
         figures::RECORDED_EVERY,
         text::Foreign,
     },
     sources::{EventSender, beat, surroundings, unix_us},
 };
 use gpuwatch_nvml::Direct;
-use nvml_wrapper::{Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
+use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
 use std::{
     cell::Cell,
     collections::BTreeMap,
@@ -52,6 +49,35 @@ const EVENTS_MAX: usize = 4;
 
 /// Replaces the processes of a divided device, which would count twice if both lists had them.
 const DIVIDED: &str = "it is divided into MIG devices; look at these, each has its own";
+
+/// One device, and when its slow readings are due.
+pub(super) struct Watched<'a> {
+    pub(super) device: Device<'a>,
+    pub(super) info: DeviceInfo,
+    pub(super) slow_at: Instant,
+    /// Counts the slow readings; devices begin at different numbers.
+    pub(super) second: u64,
+    pub(super) is_first: bool,
+    /// The last list of graphics processes, which is read less often.
+    pub(super) graphics: Vec<ProcessUse>,
+    pub(super) meter: Meter,
+    pub(super) uses: Uses,
+    pub(super) pids: Vec<u32>,
+    /// Whether it is divided into MIG devices, which then have its processes.
+    pub(super) is_divided: bool,
+    /// Receives its critical errors and changes of its MIG devices, if it reports them.
+    pub(super) events: Option<EventSet<'a>>,
+    pub(super) refusals: Refusals,
+}
+
+/// A device's refusals, as last sent.
+#[derive(Default)]
+pub(super) struct Refusals {
+    pub(super) memory: Option<Trouble>,
+    pub(super) processes: Option<Trouble>,
+    /// Whether the driver lists processes without their memory.
+    pub(super) is_unreported: bool,
+}
 
 /// Why a watch ended.
 enum End {
@@ -225,7 +251,7 @@ impl<'a> Watch<'a> {
             self.troubled.set(self.troubled.get() || event.event_type.contains(EventTypes::MIG_CONFIG_CHANGE));
             if let Some(XidError::Value(number)) = event.event_data {
                 let (index, name) = (watched.info.index, watched.info.name.raw());
-                let words = format!("GPU {index} ({name}) reports {}", xid::words(number));
+                let words = format!("GPU {index} ({name}) reports {}", xid_message(number));
                 self.news.set(true);
                 self.sender.send_blocking(Fact::Notice(Foreign::new(words)));
             }
@@ -264,7 +290,7 @@ impl<'a> Watch<'a> {
         let needed = self.wanted.focus.borrow().uses_every(device, self.wanted.recorded);
         // Which of several processes rests shows only this call.
         let every = needed.or_else(|| (watched.pids.len() > 1).then_some(RECORDED_EVERY));
-        let read = || self.call(|| uses::read(self.direct.as_ref(), &device.0, unix_us()));
+        let read = || self.call(|| uses(self.direct.as_ref(), &device.0, unix_us()));
         for (pid, changes) in watched.uses.turn(second, every, read) {
             self.sender.send_blocking(Fact::Figures { pid, device: Some(device.clone()), changes });
         }
@@ -314,5 +340,45 @@ impl<'a> Watch<'a> {
 
     fn up(&self) {
         self.sender.send_blocking(Fact::Driver(DriverState::Up { version: self.version.clone() }));
+    }
+}
+
+/// Critical errors (Xid): the most common ones with their number, meaning, and what to do, after NVIDIA's "Xid Errors"
+/// catalogue.
+const XIDS: [(u64, &str, &str); 15] = [
+    (13, "a kernel of a job used memory out of bounds", "run that job under compute-sanitizer"),
+    (31, "a job used an address that is not mapped", "run that job under compute-sanitizer"),
+    (43, "a job's work was stopped by a fault of its own", "see that job's output; the device still works"),
+    (45, "work was removed, as after a job that was killed", "see what ended that job"),
+    (48, "memory had an error that could not be corrected", "end the jobs and reset the device"),
+    (62, "the device's own controller has halted", "end the jobs and reset the device"),
+    (63, "a page of memory is to be replaced", "reset the device when its jobs have ended"),
+    (64, "a page of memory could not be replaced", "reset the device; replace it if the error returns"),
+    (74, "a link to another device (NVLink) failed", "end the jobs and reset the device; look at its link"),
+    (79, "the device has fallen off the bus", "drain the node and reboot it; look at power and cooling"),
+    (92, "corrected memory errors come often", "reset the device soon; replace it if they continue"),
+    (94, "a memory error was contained: one job has lost", "start that job again, and reset the device soon"),
+    (95, "a memory error was not contained", "end the jobs and reset the device"),
+    (119, "the device's system processor does not answer", "end the jobs and reset the device, or reboot"),
+    (120, "the device's system processor failed", "end the jobs and reset the device, or reboot"),
+];
+
+/// Describes an error, with the next step.
+fn xid_message(number: u64) -> String {
+    match XIDS.iter().find(|it| it.0 == number) {
+        Some((_, what, step)) => format!("Xid {number}, {what}: {step}"),
+        None => format!("Xid {number}: look it up in NVIDIA's catalogue of Xid errors, and see dmesg"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_a_next_step() {
+        assert!(XIDS.windows(2).all(|it| it[0].0 < it[1].0), "each once, in order");
+        assert!(xid_message(79).ends_with("look at power and cooling"));
+        assert!(xid_message(12_345).contains("dmesg"));
     }
 }

@@ -1,4 +1,5 @@
-//! Finds sockets, spills and answers in directories that belong to the user, and explains why others are skipped.
+//! Finds sockets, spills and answers in directories that belong to the user, explains why others are skipped, and
+//! notifies of changes there: a probe may live for less time than lies between two scans.
 
 use super::answers;
 use crate::facts::text::Foreign;
@@ -6,13 +7,20 @@ use gpuwatch_probe::{
     error_file::is_name,
     socket::{Reason, check},
 };
+use rustix::fs::inotify::{CreateFlags, WatchFlags, add_watch, init};
 use std::{
     collections::HashSet,
     fs,
-    os::unix::fs::{FileTypeExt, MetadataExt},
+    future::pending,
+    mem::MaybeUninit,
+    os::{
+        fd::OwnedFd,
+        unix::fs::{FileTypeExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     time::SystemTime,
 };
+use tokio::io::unix::AsyncFd;
 
 /// Most sockets, and most names, that are read of one directory.
 const SOCKETS_MAX: usize = 4096;
@@ -124,4 +132,36 @@ fn found(path: PathBuf) -> Option<Found> {
 
 fn id(about: &fs::Metadata) -> SocketId {
     (about.dev(), about.ino(), about.mtime() * 1_000_000_000 + about.mtime_nsec())
+}
+
+/// Notifies when a socket gets its name or a spill is written. If the kernel has no watches left, it never notifies,
+/// and the directories are only scanned at intervals.
+pub(super) struct Notifications(Option<AsyncFd<OwnedFd>>);
+
+impl Notifications {
+    #[expect(deprecated, reason = "deprecated for types that lie about their descriptor, which this one does not")]
+    pub(super) fn new() -> Self {
+        let kernel = init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
+        Self(kernel.and_then(|it| AsyncFd::new(it).ok()))
+    }
+
+    /// Adds watches for these directories; keeps existing ones.
+    pub(super) fn watch<'a>(&self, directories: impl Iterator<Item = &'a PathBuf>) {
+        let Some(kernel) = &self.0 else { return };
+        let wanted = WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
+        for directory in directories {
+            let directory: &Path = directory;
+            // A directory that is missing or not ours is scanned or skipped as before.
+            let _ = add_watch(kernel.get_ref(), directory, wanted);
+        }
+    }
+
+    /// Waits for a notification and takes it.
+    pub(super) async fn next(&self) {
+        let Some(kernel) = &self.0 else { return pending().await };
+        let Ok(mut ready) = kernel.readable().await else { return pending().await };
+        let mut taken = [MaybeUninit::<u8>::uninit(); 4096];
+        while rustix::io::read(kernel.get_ref(), &mut taken).is_ok_and(|(read, _)| !read.is_empty()) {}
+        ready.clear_ready();
+    }
 }

@@ -40,7 +40,7 @@ impl Spilled {
         open(path).ok()?.take(BYTES_MAX as u64 + 1).read_to_end(&mut bytes).ok()?;
         let whole = bytes.iter().rposition(|it| *it == b'\n')?;
         let text = String::from_utf8_lossy(bytes.get(..whole)?);
-        let mut lines = text.lines().map_while(|it| super::wire::line(it).ok()).map(|it| *it);
+        let mut lines = text.lines().map_while(|it| super::lines::parse(it).ok()).map(|it| *it);
         match lines.next()? {
             Line::Hello(hello) if hello.instance.is_some() => Some(Self { hello, lines: lines.collect() }),
             _ => None,

@@ -149,7 +149,7 @@ fn nvidias_own_binding_reads_every_metric_and_figure_that_gpuwatch_reads() {
     for row in Metric::TABLE {
         let is_read = binding::METRICS.iter().any(|it| it.0 == row.metric);
         assert!(is_read, "{}: how does NVIDIA's binding read it?", row.name);
-        assert_eq!(device["metrics"][row.name], reported["metrics"][row.name], "{}: {}", row.name, row.call);
+        assert_eq!(device["metrics"][row.name], reported["metrics"][row.name], "{}", row.name);
     }
     let figures = &device["processes"][0]["figures"];
     for row in Figure::TABLE.iter().filter(|it| it.of == Of::Device) {

@@ -19,6 +19,7 @@ use gpuwatch::{
         fit,
     },
     screen::{keys, ui::preset::Preset},
+    sources::nvml,
 };
 use std::{
     env,
@@ -102,7 +103,7 @@ fn of_metrics() -> String {
             Shown::No => String::new(),
         };
         let every = if it.every == Every::Watched { "watched".to_owned() } else { format!("{} s", it.every.seconds()) };
-        let (name, unit, call) = (it.name, it.unit.name(), it.call);
+        let (name, unit, call) = (it.name, it.unit.name(), nvml::call(it.metric));
         let _ = writeln!(text, "| `{name}` | {unit} | {} | {shown} | {every} | `{call}` |", it.meaning);
     }
     text

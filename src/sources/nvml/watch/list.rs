@@ -9,9 +9,8 @@ use crate::{
     },
     sources::nvml::{
         metrics::Meter,
-        reading::{info, trouble},
-        uses::Uses,
-        watched::{Refusals, Watched},
+        reading::{Uses, info, trouble},
+        watch::{Refusals, Watched},
     },
 };
 use nvml_wrapper::{Device, EventSet, bitmasks::event::EventTypes, error::NvmlError};

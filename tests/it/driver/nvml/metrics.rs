@@ -4,9 +4,12 @@
 use super::{Bench, events, live, shows};
 use crate::helpers::terminal::{PATIENCE, Terminal, until};
 use ::simgpu::Fault;
-use gpuwatch::facts::{
-    event::Fact,
-    metrics::{Every, Metric, Row},
+use gpuwatch::{
+    facts::{
+        event::Fact,
+        metrics::{Every, Metric, Row},
+    },
+    sources::nvml::call,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -130,7 +133,7 @@ fn throughput_of_nvlink_moves_and_is_absent_without_the_counters() {
 #[test]
 fn metrics_that_a_driver_lacks_are_absent_and_quiet() {
     let bench = Bench::new();
-    let calls: Vec<&str> = Metric::TABLE.iter().map(|it| it.call).collect();
+    let calls: Vec<&str> = Metric::TABLE.iter().map(|it| call(it.metric)).collect();
     for word in ["no-function", "not-supported", "no-permission", "unknown"] {
         let lacks: Vec<Fault> = calls.iter().map(|it| Fault::Line(format!("{word} {it}"))).collect();
         let reported = bench.once(&lacks);
@@ -167,11 +170,12 @@ fn each_call_is_made_as_often_as_the_table_allows_and_only_changes_are_recorded(
     }
     let fields = |id: u32| counts.contains_key(format!("nvmlDeviceGetFieldValues:{id} 0").as_str());
     assert!(fields(142) && !fields(138) && !fields(139), "throughput of NVLink is read for the screen: {counts:?}");
-    let shares = |row: &Row| Metric::TABLE.iter().any(|it| it.call == row.call && it.every < row.every);
+    let shares = |row: &Row| Metric::TABLE.iter().any(|it| call(it.metric) == call(row.metric) && it.every < row.every);
     for row in Metric::TABLE.iter().filter(|it| it.every != Every::Watched || !shares(it)) {
         // A call with several arguments counts for each of them, and the list of devices has the mode of MIG too.
         let of_it = counts.iter().filter(|(line, _)| {
-            line.strip_suffix(" 0").is_some_and(|it| it.split(':').next() == Some(row.call) && row.name != "mig")
+            line.strip_suffix(" 0")
+                .is_some_and(|it| it.split(':').next() == Some(call(row.metric)) && row.name != "mig")
         });
         let most = if row.every == Every::Watched { 0 } else { seconds / row.every.seconds() + 2 };
         for (line, count) in of_it {
