@@ -14,7 +14,7 @@ use crate::{
         output,
         replay::short_name,
         sink::{
-            hook::{self, Hook, Program},
+            delivery::{self, Hook, Program},
             store::Store,
         },
     },
@@ -102,7 +102,7 @@ impl OnAlert {
     /// Fails if no thread can be started.
     pub fn hook(&self) -> io::Result<Option<Hook>> {
         let Some(path) = self.on_alert.clone() else { return Ok(None) };
-        Hook::start(Program { path, arguments: self.on_alert_arg.clone() }, hook::LIMIT).map(Some)
+        Hook::start(Program { path, arguments: self.on_alert_arg.clone() }, delivery::LIMIT).map(Some)
     }
 }
 

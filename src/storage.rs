@@ -22,7 +22,7 @@ pub mod stream;
 pub mod traces;
 
 /// A directory with the recordings of several machines.
-pub mod nodes;
+pub mod host_index;
 
 /// Consumers of events.
 pub mod sink;

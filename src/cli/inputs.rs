@@ -4,11 +4,11 @@ use super::with_progress;
 use crate::{
     facts::text::Foreign,
     storage::{
-        nodes, output,
+        host_index, output,
         pickle::{self, Reading},
         replay::{
             find::{self, Found},
-            nodes::Recorded,
+            host_replay::Recorded,
             short_name,
         },
         sink::store::Store,
@@ -25,7 +25,7 @@ pub(crate) fn store() -> Result<PathBuf> {
 /// Opens a directory with the recordings of several machines, if that is what is named.
 pub(crate) fn recordings_of_hosts(files: &[PathBuf]) -> Result<Option<Recorded>> {
     match files {
-        [directory] if nodes::is_one(directory) => Recorded::open(directory).map(Some),
+        [directory] if host_index::is_one(directory) => Recorded::open(directory).map(Some),
         _ => Ok(None),
     }
 }

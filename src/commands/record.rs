@@ -19,11 +19,7 @@ use crate::{
     sources::{self, Sources},
     storage::{
         output::{self, create},
-        sink::{
-            delivery::Delivery,
-            follow::{PENDING, follow},
-            nodes::Nodes,
-        },
+        sink::{PENDING, delivery::Delivery, follow, host_recordings::Nodes},
     },
 };
 use anyhow::{Context, Result, bail};

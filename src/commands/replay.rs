@@ -24,14 +24,13 @@ use crate::{
         view::{self, Drawn},
     },
     storage::{
-        nodes::Node,
+        host_index::Node,
         output,
         replay::{
             Progress, Replay, cache,
-            glimpse::{LONG, glimpse},
-            nodes::Recorded,
+            host_replay::{Recorded, Together},
             recording_set::RecordingSet,
-            together::Together,
+            run::{LONG, preview},
         },
     },
 };
@@ -165,7 +164,7 @@ pub async fn play(recordings: RecordingSet, options: Options, policy: Policy) ->
     let now = Instant::now();
     let mut view = ReplayView {
         session: Session::default(),
-        glimpse: false,
+        preview: false,
         read: 0,
         total: recordings.bytes(),
         replay: None,
@@ -190,7 +189,7 @@ fn read(recordings: RecordingSet, sender: &Sender<Loading>) {
         let _ = sender.blocking_send(Loading::Loaded(Box::new(replay)));
         return;
     }
-    if let Some(session) = glimpse(&recordings, LONG) {
+    if let Some(session) = preview(&recordings, LONG) {
         let session = session.as_it_ended().unwrap_or(session);
         let _ = sender.blocking_send(Loading::Glimpse(Box::new(session)));
     }
@@ -208,7 +207,7 @@ fn read(recordings: RecordingSet, sender: &Sender<Loading>) {
 struct ReplayView {
     /// The state so far, until the replay is loaded.
     session: Session,
-    glimpse: bool,
+    preview: bool,
     read: u64,
     total: u64,
     replay: Option<Box<Replay>>,
@@ -248,8 +247,8 @@ impl View for ReplayView {
     fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {
         match news {
             None => self.loading = None,
-            Some(Loading::Glimpse(session)) => (self.glimpse, self.session) = (true, *session),
-            Some(Loading::Read(read, _)) if self.glimpse => self.read = read,
+            Some(Loading::Glimpse(session)) => (self.preview, self.session) = (true, *session),
+            Some(Loading::Read(read, _)) if self.preview => self.read = read,
             Some(Loading::Read(read, session)) => (self.read, self.session) = (read, *session),
             Some(Loading::Loaded(replay)) => {
                 self.session = Session::default();
@@ -272,8 +271,8 @@ impl View for ReplayView {
         let (session, progress) = if let Some(replay) = &self.replay {
             (replay.shown(), Progress::At(replay.position()))
         } else {
-            let Self { read, total, glimpse, .. } = *self;
-            (&self.session, Progress::Loading { read, total, glimpse })
+            let Self { read, total, preview, .. } = *self;
+            (&self.session, Progress::Loading { read, total, preview })
         };
         let findings = self.ui.policy.findings(session);
         self.ui.attend(session, &findings);

@@ -20,7 +20,7 @@ use crate::{
     sources::{Sources, probe::answers, proc, system, users},
     storage::{
         output,
-        traces::window::{self, State},
+        traces::{self, WindowState},
     },
 };
 use anyhow::{Context, Result, bail};
@@ -188,14 +188,14 @@ async fn completed(
             _ = look.tick() => None,
         };
         // A job that ends writes its trace before it sends its bye.
-        let state = window::state(file)?;
+        let state = traces::window_state(file)?;
         match &state {
-            Some(State::Complete) => return Ok(()),
-            Some(State::Refused(why)) => {
+            Some(WindowState::Complete) => return Ok(()),
+            Some(WindowState::Refused(why)) => {
                 let _ = std::fs::remove_file(file);
                 bail!("process {pid} is not traced: {}", advised(why));
             }
-            Some(State::Tracing(allocations)) if state != before => {
+            Some(WindowState::Tracing(allocations)) if state != before => {
                 report(format!("tracing process {pid}: {}", counted(*allocations, "allocation")));
             }
             _ => {}

@@ -26,9 +26,9 @@ use crate::{
         output,
         recording::encode_alert,
         sink::{
-            delivery::Delivery,
-            figures,
-            follow::{LAST_SCAN, follow},
+            LAST_SCAN,
+            delivery::{self, Delivery},
+            follow,
             record::Recorder,
         },
     },
@@ -214,7 +214,7 @@ impl JobRecorder {
         let found = self.policy.findings(&self.session);
         let recorder = self.recorder.as_ref();
         self.delivery.deliver(&self.session, &found, |edge, it| keep_alert(recorder, event.at, edge, it));
-        figures::write(&self.session, &found);
+        delivery::write(&self.session, &found);
         let answers = self.replays.as_mut().map(|it| it.look(&self.session, &found)).unwrap_or_default();
         for it in answers {
             self.keep(&it.event(event.at));

@@ -72,7 +72,7 @@ use self::{
 };
 use crate::{
     model::trace,
-    storage::{pickle, traces::window::Window},
+    storage::{pickle, traces::Window},
 };
 use std::{fs, path::PathBuf};
 

@@ -12,9 +12,6 @@ pub mod find;
 /// Short names of recordings.
 pub mod short_name;
 
-/// Shows the end of a recording before all of it is read.
-pub mod glimpse;
-
 /// Merges files into one stream of events.
 pub mod recording_set;
 
@@ -22,22 +19,14 @@ pub mod recording_set;
 pub mod run;
 
 /// Plays the recordings of several machines.
-pub mod nodes;
-
-/// Plays the recordings of several machines together.
-pub mod together;
+pub mod host_replay;
 
 /// Caches the index of long recordings.
 pub mod cache;
 
 /// Stored sessions, for quick seeks.
 mod checkpoints;
-/// Commands of a replay.
-mod command;
-/// Identifies files.
-mod identity;
-mod join;
-
+pub use self::playhead::Command;
 use crate::{
     facts::{
         event::{Event, Fact},
@@ -49,7 +38,6 @@ use crate::{
 };
 use cache::{Cache, unkept};
 use checkpoints::{Checkpoints, Slot, Stop};
-pub use command::Command;
 use index::{Folded, Index, Moment};
 use playhead::Playhead;
 use recording_set::{Cursor, Ending, RecordingSet};
@@ -68,7 +56,7 @@ pub enum Progress {
         /// Bytes of the files.
         total: u64,
         /// Whether the end is shown already, without the analyses that need the whole run.
-        glimpse: bool,
+        preview: bool,
     },
     /// The recordings are read.
     At(Position),

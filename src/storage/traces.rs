@@ -4,9 +4,6 @@
 //! bytes, a memory snapshot in gzip's format. The last line names the reason of the end. If the process was killed,
 //! that line is missing. The reader ignores bytes after the last complete piece.
 
-/// Traces of some steps.
-pub mod window;
-
 use crate::{
     facts::text::Foreign,
     model::trace::{Join, Pauses, Trace, Whole},
@@ -16,14 +13,14 @@ use crate::{
         recording::ENDING,
     },
 };
+use gpuwatch_probe::error_file;
 use serde::Deserialize;
 use std::{
     fs,
-    io::{self, BufRead, BufReader, Read},
+    io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
 };
 use thiserror::Error;
-use window::Window;
 
 /// What the name of a recording's folder of traces ends in, and the name of each file in it.
 const TRACE: &str = "trace";
@@ -192,4 +189,66 @@ fn line(from: &mut impl BufRead) -> io::Result<Option<String>> {
         return Ok(None);
     }
     Ok(String::from_utf8(bytes).ok())
+}
+
+/// What a window covered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Number of optimizer steps that it covers.
+    pub steps: u64,
+    /// How long it lasted, in milliseconds.
+    pub ms: u64,
+    /// Number of allocations during these steps.
+    pub allocations: u64,
+    /// Snapshots of the allocator.
+    pub snapshots: u64,
+    /// The longest pause of the job by one of them, in µs; an upper bound.
+    pub longest_us: u64,
+    /// All pauses together, in µs.
+    pub paused_us: u64,
+}
+
+/// A window's file so far.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WindowState {
+    /// The trace continues; allocations so far.
+    Tracing(u64),
+    /// The job cannot be traced, for this reason.
+    Refused(String),
+    /// The trace is complete.
+    Complete,
+}
+
+/// Returns the name of a window's file.
+pub fn window_name(pid: u32, id: u32) -> String {
+    format!("{pid}.{id}.{}", TRACE)
+}
+
+/// Returns how far a window is; `None` before its file exists.
+///
+/// # Errors
+/// Fails if the file cannot be read, or is not a regular file of this user.
+pub fn window_state(path: &Path) -> io::Result<Option<WindowState>> {
+    let file = match error_file::open(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut from = BufReader::new(file);
+    let (mut first, mut last) = (None, None);
+    // The first line describes the process.
+    line(&mut from)?;
+    while let Some(it) = line(&mut from)?.and_then(|it| serde_json::from_str::<Line>(&it).ok()) {
+        if let Some(why) = it.refused {
+            return Ok(Some(WindowState::Refused(why)));
+        }
+        if it.end.is_some() {
+            return Ok(Some(WindowState::Complete));
+        }
+        first = first.or(it.allocations);
+        last = it.allocations.or(last);
+        let bytes = it.bytes.filter(|it| *it <= PIECE_MAX).and_then(|it| i64::try_from(it).ok());
+        from.seek(SeekFrom::Current(bytes.unwrap_or(0)))?;
+    }
+    let allocations = last.unwrap_or(0).saturating_sub(first.unwrap_or(0));
+    Ok(Some(WindowState::Tracing(allocations)))
 }

@@ -19,7 +19,7 @@ use crate::{
         },
         findings::Kind,
     },
-    storage::replay::nodes::Recorded,
+    storage::replay::host_replay::Recorded,
 };
 pub use course::Job;
 use serde_json::{Value, json};
@@ -58,7 +58,7 @@ pub struct Node {
 pub fn judge(recorded: &Recorded, limits: &Limits, policy: &Policy) -> Verdicts {
     let node = |(place, set): (usize, &Option<_>)| Node {
         host: recorded.host(place),
-        link: recorded.index.nodes.get(place).map(crate::storage::nodes::Node::link).unwrap_or_default(),
+        link: recorded.index.nodes.get(place).map(crate::storage::host_index::Node::link).unwrap_or_default(),
         verdict: set.as_ref().map(|it| check(it, limits, policy)),
     };
     let nodes: Vec<Node> = recorded.nodes.iter().enumerate().map(node).collect();

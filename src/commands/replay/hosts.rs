@@ -12,7 +12,11 @@ use crate::{
         term::Screen,
         ui::{Request, Ui, cluster_ui::ClusterUi},
     },
-    storage::replay::{Progress, cache, nodes::Recorded, recording_set::RecordingSet, together::Together},
+    storage::replay::{
+        Progress, cache,
+        host_replay::{Recorded, Together},
+        recording_set::RecordingSet,
+    },
 };
 use crossterm::event::Event as Input;
 use std::{io, thread, time::Duration};
@@ -143,7 +147,7 @@ impl View for NodesView {
         let passed = (now - self.drawn).min(TICK_MAX);
         (self.drawn, self.due) = (now, now + FRAME_AT_LEAST);
         let Some(together) = &mut self.together else {
-            let progress = Progress::Loading { read: self.read, total: self.total, glimpse: false };
+            let progress = Progress::Loading { read: self.read, total: self.total, preview: false };
             return self.screens.draw(screen, &self.cluster, Some(&progress), effects);
         };
         let opened = self.screens.opened();

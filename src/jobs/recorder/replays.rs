@@ -17,7 +17,7 @@ use crate::{
         session::Session,
     },
     sources::{self, probe::answers},
-    storage::{output, sink::append::append, traces},
+    storage::{output, sink::writing::append, traces},
 };
 use anyhow::Result;
 use rustix::{

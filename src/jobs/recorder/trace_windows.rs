@@ -11,10 +11,7 @@ use crate::{
         session::{Session, process::Process},
     },
     sources,
-    storage::traces::{
-        self,
-        window::{self, State, state},
-    },
+    storage::traces::{self, WindowState, window_state},
 };
 use std::{
     collections::BTreeMap,
@@ -89,12 +86,12 @@ impl WindowRequest {
     /// Moves a complete trace beside the recording.
     fn take_up(&mut self, recording: &Path, now: Stamp) {
         let Some(file) = &self.file else { return };
-        match state(file) {
-            Ok(Some(State::Complete)) => {
+        match window_state(file) {
+            Ok(Some(WindowState::Complete)) => {
                 // Without it, the finding has no advice, and that is all.
                 let _ = store(file, recording, self.pid);
             }
-            Ok(Some(State::Refused(_))) | Err(_) => {}
+            Ok(Some(WindowState::Refused(_))) | Err(_) => {}
             Ok(_) if now.since(self.at) < PATIENCE_US => return,
             Ok(_) => {}
         }
@@ -111,7 +108,7 @@ pub fn new_id() -> u32 {
 /// Returns the path of a window's file.
 pub fn file(process: &Process, id: u32) -> Option<PathBuf> {
     let own = process.hello.as_ref()?.pid;
-    Some(Path::new(process.socket.raw()).with_file_name(window::name(own, id)))
+    Some(Path::new(process.socket.raw()).with_file_name(traces::window_name(own, id)))
 }
 
 /// Copies a window to the traces of a recording.

@@ -1,7 +1,7 @@
 //! The answer as JSON, schema 1, all sizes in bytes.
 
 use super::{Answer, AsRecorded, Device, Row};
-use crate::{facts::text::escape_json, storage::traces::window::Window};
+use crate::{facts::text::escape_json, storage::traces::Window};
 use serde_json::{Value, json};
 
 /// The version of the object.

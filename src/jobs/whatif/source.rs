@@ -8,7 +8,7 @@ use crate::{
     model::trace::{Action, Trace},
     storage::{
         pickle::{self, Progress, Reading},
-        traces::{self, Traced, window::Window},
+        traces::{self, Traced, Window},
     },
 };
 use std::path::{Path, PathBuf};

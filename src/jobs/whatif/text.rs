@@ -7,7 +7,7 @@ use crate::{
         text::Foreign,
         units::{Bytes, counted, signed},
     },
-    storage::traces::window::Window,
+    storage::traces::Window,
 };
 use std::fmt::Write as _;
 

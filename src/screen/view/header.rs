@@ -111,8 +111,8 @@ pub(super) fn draw_playback(
     let bottom = Rect { y: rest.bottom() - height, height, ..*rest };
     rest.height -= height;
     let has_keys = match progress {
-        Progress::Loading { read, total, glimpse } => {
-            loading(buffer, bottom, context, (*read, *total), *glimpse);
+        Progress::Loading { read, total, preview } => {
+            loading(buffer, bottom, context, (*read, *total), *preview);
             false
         }
         Progress::At(it) => {
@@ -135,9 +135,9 @@ pub(super) fn draw_playback(
 }
 
 /// Draws how much is read.
-fn loading(buffer: &mut Buffer, area: Rect, context: &RenderContext, (read, total): (u64, u64), glimpse: bool) {
+fn loading(buffer: &mut Buffer, area: Rect, context: &RenderContext, (read, total): (u64, u64), preview: bool) {
     let share = read.saturating_mul(100).checked_div(total).unwrap_or(100).min(100);
-    let end = if glimpse { "; this is its end, without growth" } else { "" };
+    let end = if preview { "; this is its end, without growth" } else { "" };
     let words = format!("reading the recording: {share} %{end}");
     put(buffer, area, 0, &Line::styled(words, context.style(Role::Title)));
     let filled = usize::from(area.width).saturating_mul(usize::try_from(share).unwrap_or(100)) / 100;

@@ -1,6 +1,6 @@
 //! The bytes of a snapshot: a window that moves over a file, decompressed if necessary.
 
-use super::fault::Fault;
+use super::Fault;
 use flate2::read::MultiGzDecoder;
 use std::{
     cell::Cell,

@@ -2,16 +2,12 @@
 //! nesting may have any depth.
 
 use super::{
-    Reading,
-    fault::Fault,
+    Fault, Reading,
     input::Input,
-    lists,
-    memo::Memo,
-    opcode as op,
     rows::{self, Rows},
-    value::{Kept, NOWHERE, Slot, Value},
-    words,
+    values::{self, Kept, NOWHERE, Slot, Value},
 };
+use std::collections::HashMap;
 
 /// Most bytes kept of a text; file names are shorter, the job's annotations may be longer.
 const TEXT_MAX: usize = 16 << 10;
@@ -38,7 +34,7 @@ pub(super) struct Machine<'a> {
 impl<'a> Machine<'a> {
     pub(super) fn new(input: Input<'a>) -> Self {
         let mut rows = Rows::default();
-        words::begin(&mut rows.trace.stacks.texts);
+        rows::begin(&mut rows.trace.stacks.texts);
         Self { input, stack: Vec::new(), marks: Vec::new(), memo: Memo::default(), rows, at: 0, room: 0 }
     }
 
@@ -62,57 +58,57 @@ impl<'a> Machine<'a> {
             self.at = self.input.offset();
             let [opcode] = self.input.take()?;
             match opcode {
-                op::BINGET => {
+                BINGET => {
                     let [at] = self.input.take()?;
                     self.get(Slot::from(at))?;
                 }
-                op::LONG_BINGET => {
+                LONG_BINGET => {
                     let at = u32::from_le_bytes(self.input.take()?);
                     self.get(at)?;
                 }
-                op::MARK => {
+                MARK => {
                     if self.marks.len() > self.room {
                         self.more_room()?;
                     }
                     self.marks.push(self.stack.len());
                 }
-                op::MEMOIZE => self.put(self.memo.next())?,
-                op::BINPUT => {
+                MEMOIZE => self.put(self.memo.next())?,
+                BINPUT => {
                     let [at] = self.input.take()?;
                     self.put(Slot::from(at))?;
                 }
-                op::LONG_BINPUT => {
+                LONG_BINPUT => {
                     let at = u32::from_le_bytes(self.input.take()?);
                     self.put(at)?;
                 }
-                op::EMPTY_LIST => self.push(Value::Fresh(NOWHERE, Kept::List))?,
-                op::EMPTY_DICT => self.push(Value::Fresh(NOWHERE, Kept::Dict))?,
-                op::APPENDS => {
+                EMPTY_LIST => self.push(Value::Fresh(NOWHERE, Kept::List))?,
+                EMPTY_DICT => self.push(Value::Fresh(NOWHERE, Kept::Dict))?,
+                APPENDS => {
                     let mark = self.mark()?;
                     self.append(mark)?;
                 }
-                op::APPEND => self.append(self.stack.len().saturating_sub(1))?,
-                op::SETITEMS => {
+                APPEND => self.append(self.stack.len().saturating_sub(1))?,
+                SETITEMS => {
                     let mark = self.mark()?;
                     self.set_items(mark)?;
                 }
-                op::SETITEM => self.set_items(self.stack.len().saturating_sub(2))?,
-                op::TUPLE1 => self.tuple(1)?,
-                op::TUPLE2 => self.tuple(2)?,
-                op::TUPLE3 => self.tuple(3)?,
-                op::EMPTY_TUPLE => self.tuple(0)?,
-                op::TUPLE => {
+                SETITEM => self.set_items(self.stack.len().saturating_sub(2))?,
+                TUPLE1 => self.tuple(1)?,
+                TUPLE2 => self.tuple(2)?,
+                TUPLE3 => self.tuple(3)?,
+                EMPTY_TUPLE => self.tuple(0)?,
+                TUPLE => {
                     let mark = self.mark()?;
                     self.tuple(self.stack.len() - mark)?;
                 }
-                op::PROTO => {
+                PROTO => {
                     let [version] = self.input.take()?;
                     if !(2..=5).contains(&version) {
                         return Err(self.damaged(format!("protocol {version}, and protocols 2 to 5 are read")));
                     }
                 }
-                op::FRAME => drop(self.input.take::<8>()?),
-                op::STOP => return Ok(self.stop()),
+                FRAME => drop(self.input.take::<8>()?),
+                STOP => return Ok(self.stop()),
                 _ => self.scalar(opcode)?,
             }
         }
@@ -120,30 +116,31 @@ impl<'a> Machine<'a> {
 
     fn scalar(&mut self, opcode: u8) -> Result<(), Fault> {
         let value = match opcode {
-            op::NONE => Value::Kept(Kept::None),
-            op::NEWTRUE => Value::Kept(Kept::Bool(true)),
-            op::NEWFALSE => Value::Kept(Kept::Bool(false)),
-            op::BININT1 => Value::Int(i64::from(self.input.take::<1>()?[0])),
-            op::BININT2 => Value::Int(i64::from(u16::from_le_bytes(self.input.take()?))),
-            op::BININT => Value::Int(i64::from(i32::from_le_bytes(self.input.take()?))),
-            op::BINFLOAT => Value::Float(f64::from_be_bytes(self.input.take()?)),
-            op::LONG1 => {
+            NONE => Value::Kept(Kept::None),
+            NEWTRUE => Value::Kept(Kept::Bool(true)),
+            NEWFALSE => Value::Kept(Kept::Bool(false)),
+            BININT1 => Value::Int(i64::from(self.input.take::<1>()?[0])),
+            BININT2 => Value::Int(i64::from(u16::from_le_bytes(self.input.take()?))),
+            BININT => Value::Int(i64::from(i32::from_le_bytes(self.input.take()?))),
+            BINFLOAT => Value::Float(f64::from_be_bytes(self.input.take()?)),
+            LONG1 => {
                 let [count] = self.input.take()?;
                 self.input.take_long(u64::from(count), long)?
             }
-            op::LONG4 => {
+            LONG4 => {
                 let count = self.length(4)?;
                 self.input.take_long(count, long)?
             }
-            op::SHORT_BINUNICODE | op::SHORT_BINSTRING => self.text(1)?,
-            op::BINUNICODE | op::BINSTRING => self.text(4)?,
-            op::BINUNICODE8 => self.text(8)?,
-            op::SHORT_BINBYTES => self.bytes(1)?,
-            op::BINBYTES => self.bytes(4)?,
-            op::BINBYTES8 => self.bytes(8)?,
+            SHORT_BINUNICODE | SHORT_BINSTRING => self.text(1)?,
+            BINUNICODE | BINSTRING => self.text(4)?,
+            BINUNICODE8 => self.text(8)?,
+            SHORT_BINBYTES => self.bytes(1)?,
+            BINBYTES => self.bytes(4)?,
+            BINBYTES8 => self.bytes(8)?,
             other => {
-                return Err(op::code(other)
-                    .map_or_else(|| self.damaged(op::foreign(other)), |name| Fault::Code { at: self.at, name }));
+                return Err(
+                    code(other).map_or_else(|| self.damaged(foreign(other)), |name| Fault::Code { at: self.at, name })
+                );
             }
         };
         self.push(value)
@@ -267,7 +264,7 @@ impl<'a> Machine<'a> {
         };
         self.close(from);
         let kept = match self.stack.get(from..) {
-            Some([Value::Int(a), Value::Int(b)]) => lists::pair(*a, *b, &mut self.rows.trace),
+            Some([Value::Int(a), Value::Int(b)]) => values::pair(*a, *b, &mut self.rows.trace),
             _ => Kept::Opaque,
         };
         self.stack.truncate(from);
@@ -332,4 +329,134 @@ fn long(bytes: &[u8]) -> Value {
         _ if is_negative => Value::Kept(Kept::Opaque),
         _ => Value::Large(number.cast_unsigned()),
     }
+}
+
+/// Picklers count from 0 on; a much larger number reserves nothing for those before it.
+#[derive(Debug, Default)]
+pub(super) struct Memo {
+    dense: Vec<Kept>,
+    sparse: HashMap<Slot, Kept>,
+}
+
+impl Memo {
+    /// Returns the number of the next object, for picklers that leave it out.
+    pub(super) fn next(&self) -> Slot {
+        Slot::try_from(self.dense.len() + self.sparse.len()).unwrap_or(Slot::MAX)
+    }
+
+    pub(super) fn set(&mut self, at: Slot, kept: Kept) {
+        let place = at as usize;
+        if place == self.dense.len() {
+            self.dense.push(kept);
+        } else if let Some(it) = self.dense.get_mut(place) {
+            *it = kept;
+        } else {
+            self.sparse.insert(at, kept);
+        }
+    }
+
+    #[inline]
+    pub(super) fn get(&self, at: Slot) -> Option<Kept> {
+        self.dense.get(at as usize).copied().or_else(|| self.sparse.get(&at).copied())
+    }
+}
+
+/// Declares the opcodes of plain data as constants, for use in `match`.
+macro_rules! read {
+    ($($name:ident = $byte:literal,)+) => {
+        $(pub(super) const $name: u8 = $byte;)+
+    };
+}
+
+read! {
+    PROTO = 0x80,
+    FRAME = 0x95,
+    STOP = b'.',
+    MARK = b'(',
+    NONE = b'N',
+    NEWTRUE = 0x88,
+    NEWFALSE = 0x89,
+    BININT = b'J',
+    BININT1 = b'K',
+    BININT2 = b'M',
+    LONG1 = 0x8a,
+    LONG4 = 0x8b,
+    BINFLOAT = b'G',
+    SHORT_BINUNICODE = 0x8c,
+    BINUNICODE = b'X',
+    BINUNICODE8 = 0x8d,
+    SHORT_BINSTRING = b'U',
+    BINSTRING = b'T',
+    SHORT_BINBYTES = b'C',
+    BINBYTES = b'B',
+    BINBYTES8 = 0x8e,
+    EMPTY_LIST = b']',
+    APPEND = b'a',
+    APPENDS = b'e',
+    EMPTY_TUPLE = b')',
+    TUPLE = b't',
+    TUPLE1 = 0x85,
+    TUPLE2 = 0x86,
+    TUPLE3 = 0x87,
+    EMPTY_DICT = b'}',
+    SETITEM = b's',
+    SETITEMS = b'u',
+    MEMOIZE = 0x94,
+    BINPUT = b'q',
+    LONG_BINPUT = b'r',
+    BINGET = b'h',
+    LONG_BINGET = b'j',
+}
+
+/// Opcodes that import, call, or create objects.
+pub(super) const CODE: [(u8, &str); 14] = [
+    (b'c', "GLOBAL"),
+    (0x93, "STACK_GLOBAL"),
+    (b'R', "REDUCE"),
+    (b'b', "BUILD"),
+    (b'i', "INST"),
+    (b'o', "OBJ"),
+    (0x81, "NEWOBJ"),
+    (0x92, "NEWOBJ_EX"),
+    (b'P', "PERSID"),
+    (b'Q', "BINPERSID"),
+    (0x82, "EXT1"),
+    (0x83, "EXT2"),
+    (0x84, "EXT4"),
+    (0x97, "NEXT_BUFFER"),
+];
+
+/// Opcodes for data that no snapshot has.
+const FOREIGN: [(u8, &str); 20] = [
+    (b'0', "POP"),
+    (b'1', "POP_MARK"),
+    (b'2', "DUP"),
+    (b'F', "FLOAT"),
+    (b'I', "INT"),
+    (b'L', "LONG"),
+    (b'S', "STRING"),
+    (b'V', "UNICODE"),
+    (b'd', "DICT"),
+    (b'g', "GET"),
+    (b'l', "LIST"),
+    (b'p', "PUT"),
+    (0x8f, "EMPTY_SET"),
+    (0x90, "ADDITEMS"),
+    (0x91, "FROZENSET"),
+    (0x96, "BYTEARRAY8"),
+    (0x98, "READONLY_BUFFER"),
+    (PROTO, "PROTO"),
+    (FRAME, "FRAME"),
+    (STOP, "STOP"),
+];
+
+/// Returns the name of an opcode that can run code.
+pub(super) fn code(op: u8) -> Option<&'static str> {
+    CODE.iter().find(|it| it.0 == op).map(|it| it.1)
+}
+
+/// Returns the name of an unsupported byte.
+pub(super) fn foreign(op: u8) -> String {
+    let name = FOREIGN.iter().find(|it| it.0 == op).map(|it| it.1);
+    name.map_or_else(|| format!("{op:#04x}, which is not an opcode"), |it| format!("{it}, which no snapshot has"))
 }

@@ -5,7 +5,7 @@
 //!
 //! # How a recording is opened
 //!
-//! `replay::recording_set` merges one or several files into one stream of events in order of time. `replay::glimpse`
+//! `replay::recording_set` merges one or several files into one stream of events in order of time. `replay::preview`
 //! shows the end of a long one from its last frames while the whole is read once. Meanwhile `replay::index` notes what
 //! happened when, and `replay::checkpoints` stores some 400 sessions in a file (MessagePack with names, zstd; on its
 //! own thread). A seek restores the last one before its position and folds the rest. The file stays in the user's cache

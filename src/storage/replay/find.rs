@@ -7,8 +7,9 @@ use crate::{
         text::Foreign,
     },
     storage::{
+        host_index,
         input::{self, Input},
-        nodes, pickle,
+        pickle,
         recording::{Entry, Fault, Header, Reader},
         sink::store::{self, ENDING},
     },
@@ -91,7 +92,7 @@ fn once_each(openings: &mut Vec<Opening>) -> Vec<String> {
 /// Returns the files of the run that began last.
 fn newest(directory: &Path) -> Result<Found> {
     let shown = Foreign::new(directory.to_string_lossy());
-    if nodes::is_one(directory) {
+    if host_index::is_one(directory) {
         bail!("{shown} has the recordings of several machines: name one of its files, or use `gpuwatch check {shown}`");
     }
     let (mut openings, mut notes) = (Vec::new(), Vec::new());

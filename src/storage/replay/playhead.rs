@@ -1,6 +1,5 @@
-//! The position and speed of a replay. It uses no clock: callers pass the elapsed time.
+//! The position and speed of a replay, and the commands that change them. It uses no clock: callers pass the elapsed time.
 
-use super::Command;
 use crate::facts::units::Stamp;
 
 /// Speeds in percent of the recorded speed.
@@ -83,6 +82,35 @@ impl Playhead {
     pub fn percent(&self) -> u64 {
         SPEEDS.get(self.speed).copied().unwrap_or(100)
     }
+}
+
+/// A command of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Play or pause; at the end, play from the beginning.
+    Play,
+    /// Increase the speed.
+    Faster,
+    /// Decrease the speed.
+    Slower,
+    /// Seek by this many hundredths of the whole, at least a second each; backward if negative.
+    Hundredths(i8),
+    /// Seek to the first event.
+    Start,
+    /// Seek to the last event.
+    End,
+    /// Seek to the end of the previous step.
+    PreviousStep,
+    /// Seek to the end of the next step.
+    NextStep,
+    /// Seek to the previous mark.
+    PreviousMark,
+    /// Seek to the next mark.
+    NextMark,
+    /// Seek to the previous trouble or alert.
+    PreviousTrouble,
+    /// Seek to the next trouble or alert.
+    NextTrouble,
 }
 
 #[cfg(test)]

@@ -8,9 +8,8 @@ use crate::{
     storage::{
         recording::{Header, encode_header},
         sink::{
-            journal::{Journal, State, TOO_SLOW},
-            missed::Missed,
-            sync::Syncer,
+            disk::Syncer,
+            journal::{Journal, Missed, State, TOO_SLOW},
             writing::Writing,
         },
     },

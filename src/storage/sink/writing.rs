@@ -13,7 +13,7 @@ use std::{
     hash::Hasher,
     io::{self, Write},
     mem,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 use twox_hash::XxHash64;
@@ -293,4 +293,17 @@ impl Frame {
     fn is_full(&self, now: Instant) -> bool {
         now.saturating_duration_since(self.began) >= FRAME_AGE_MAX || self.bytes >= FRAME_BYTES_MAX
     }
+}
+
+/// Appends events to a closed recording, in a frame of their own.
+///
+/// # Errors
+/// Fails if the file is gone or cannot be written.
+pub fn append(path: &Path, events: &[Event]) -> io::Result<()> {
+    let file = File::options().append(true).open(path)?;
+    let mut writing = Writing::new(file, Instant::now());
+    for it in events {
+        writing.event(it)?;
+    }
+    writing.finish()
 }

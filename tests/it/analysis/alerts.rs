@@ -19,7 +19,7 @@ use gpuwatch::{
         findings::findings,
         session::Session,
     },
-    storage::sink::hook::{Hook, LIMIT, Outcome, Program},
+    storage::sink::delivery::{Hook, LIMIT, Outcome, Program},
 };
 use serde_json::Value;
 use std::{

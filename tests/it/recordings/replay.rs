@@ -22,7 +22,7 @@ use gpuwatch::{
     model::{analysis::severity::Severity, findings::findings, session::Session},
     storage::{
         recording::{Closed, FORMAT, Header, encode, encode_closed, encode_header},
-        replay::{Command, Replay, find::find, glimpse::glimpse},
+        replay::{Command, Replay, find::find, run::preview},
     },
 };
 use std::{
@@ -289,7 +289,7 @@ fn a_file_cut_at_any_byte_or_with_any_byte_changed_is_replayed_or_refused() {
 fn a_glimpse_shows_the_end_and_claims_no_more() {
     let dir = tempfile::tempdir().unwrap();
     let mut events = events(1500, 8);
-    // One rank ends early: its bye is in the part that a glimpse does not read.
+    // One rank ends early: its bye is in the part that a preview does not read.
     let is_early =
         |fact: &Fact| matches!(fact, Fact::Probe { probe, .. } | Fact::ProbeFound { probe, .. } if probe.0 == 0);
     let is_first =
@@ -307,8 +307,8 @@ fn a_glimpse_shows_the_end_and_claims_no_more() {
     let path = file(dir.path(), "a.jsonl.zst", &lines(&events), 1000, true);
     let found = find(std::slice::from_ref(&path)).unwrap();
     assert!(found.recordings.bytes() > 400 << 10, "{}: longer than what is looked at", found.recordings.bytes());
-    assert!(glimpse(&found.recordings, u64::MAX).is_none(), "short files are read");
-    let glimpse = glimpse(&found.recordings, 0).unwrap();
+    assert!(preview(&found.recordings, u64::MAX).is_none(), "short files are read");
+    let preview = preview(&found.recordings, 0).unwrap();
     let whole = load(&[path]);
     let whole = whole.session();
     // In no order: ranks without a hello are listed in the order of their first samples.
@@ -317,14 +317,14 @@ fn a_glimpse_shows_the_end_and_claims_no_more() {
         all.sort();
         all
     };
-    assert_eq!(ladders(&glimpse), ladders(whole));
+    assert_eq!(ladders(&preview), ladders(whole));
     let alive: Vec<_> = whole.processes.iter().filter(|it| it.is_alive()).collect();
-    assert_eq!((glimpse.now, glimpse.processes.len(), alive.len()), (whole.now, 8, 8));
+    assert_eq!((preview.now, preview.processes.len(), alive.len()), (whole.now, 8, 8));
     for other in alive {
-        let one = glimpse.process(other.probe).unwrap();
+        let one = preview.process(other.probe).unwrap();
         assert_eq!((one.pid, one.devices[0].step), (other.pid, other.devices[0].step));
     }
-    assert!(findings(&glimpse).all.iter().all(|it| it.since_step > 1000), "{:#?}", findings(&glimpse).all);
+    assert!(findings(&preview).all.iter().all(|it| it.since_step > 1000), "{:#?}", findings(&preview).all);
 }
 
 #[test]

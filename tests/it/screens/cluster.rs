@@ -159,7 +159,7 @@ fn recordings_stand_at_a_moment_at_every_size() {
     assert!(all.contains("║ 1×  0:00:30") && all.contains("step 400") && all.contains("Space play"), "{all}");
     let small = drawn((40, 12), &Progress::At(at.clone()));
     assert!(small.contains("node02") && small.contains("step 400"), "{small}");
-    let reading = drawn((80, 24), &Progress::Loading { read: 1, total: 4, glimpse: false });
+    let reading = drawn((80, 24), &Progress::Loading { read: 1, total: 4, preview: false });
     assert!(reading.contains("reading the recording: 25 %"), "{reading}");
     for size in (0..50).step_by(7).flat_map(|width| (0..14).map(move |height| (width, height))) {
         drawn(size, &Progress::At(at.clone()));

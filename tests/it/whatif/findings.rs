@@ -26,7 +26,7 @@ use gpuwatch::{
     },
     storage::{
         recording::{Closed, encode, encode_closed},
-        sink::append::append,
+        sink::writing::append,
     },
 };
 use serde_json::Value;

@@ -10,7 +10,7 @@ use crate::{
             jobs::{self, jobs},
         },
     },
-    storage::replay::nodes::Recorded,
+    storage::replay::host_replay::Recorded,
 };
 use std::{cmp::Reverse, collections::BTreeMap};
 

@@ -16,8 +16,12 @@ use gpuwatch::{
     },
     storage::{
         recording::{FORMAT, Header},
-        replay::{Command, nodes::Recorded, recording_set::RecordingSet, together::Together},
-        sink::nodes::Nodes,
+        replay::{
+            Command,
+            host_replay::{Recorded, Together},
+            recording_set::RecordingSet,
+        },
+        sink::host_recordings::Nodes,
     },
 };
 use std::{fs, ops::RangeInclusive, path::Path, process};

@@ -17,10 +17,10 @@ use gpuwatch::{
     },
     model::cluster::{Greeting, Link, News, What},
     storage::{
-        nodes,
+        host_index,
         recording::{FORMAT, Header},
-        replay::nodes::Recorded,
-        sink::nodes::Nodes,
+        replay::host_replay::Recorded,
+        sink::host_recordings::Nodes,
     },
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -71,8 +71,8 @@ fn several_machines_are_recorded_into_a_directory_that_check_and_export_read() {
     for name in ["node01", "node02"] {
         schemas::check_recording(&directory.join(format!("{name}.jsonl.zst")));
     }
-    let index = nodes::read(&directory).unwrap();
-    for line in std::fs::read_to_string(directory.join(nodes::INDEX)).unwrap().lines() {
+    let index = host_index::read(&directory).unwrap();
+    for line in std::fs::read_to_string(directory.join(host_index::INDEX)).unwrap().lines() {
         schemas::check("nodes", &serde_json::from_str(line).unwrap());
     }
     assert!(index.closed.is_some());
@@ -249,7 +249,7 @@ fn a_machine_that_rebooted_has_another_recording() {
     greet(0, 5);
     greet(1, 5);
     nodes.finish(Stamp(9));
-    let names = |node: &nodes::Node| {
+    let names = |node: &host_index::Node| {
         node.files.iter().map(|it| it.path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let recorded = Recorded::open(&directory).unwrap();

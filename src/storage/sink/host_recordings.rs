@@ -3,13 +3,11 @@
 //! It has no queue of its own. While the disk is slow, the links wait, and the machines' probes keep their history.
 //! While it is full, each recording counts what it lacks.
 
-mod index;
-mod rejoin;
-
 use super::{
+    disk::Syncer,
     journal::{Journal, State},
+    probe_numbers::Rejoin,
     store,
-    sync::Syncer,
     writing::Writing,
 };
 use crate::{
@@ -20,16 +18,17 @@ use crate::{
     },
     model::cluster::{Clock, Greeting, Link, News, What},
     storage::{
-        nodes::{Head, INDEX, Line},
+        host_index::{Head, INDEX, Line},
+        output::open_new,
         recording::{ENDING, Header, encode_header},
+        sink::disk::Disk,
     },
 };
 use anyhow::{Context, Result, bail};
-use index::Index;
-use rejoin::Rejoin;
 use std::{
     collections::BTreeSet,
     fs::{DirBuilder, File},
+    io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     time::{Duration, Instant},
@@ -274,5 +273,63 @@ impl Lane {
             clock: Clock::default(),
             ahead_us: None,
         }
+    }
+}
+
+/// Most bytes that wait.
+const WAITING_MAX: usize = 1 << 20;
+
+/// The file.
+struct Index {
+    disk: Disk,
+    waiting: Vec<u8>,
+}
+
+impl Index {
+    /// Creates the file with its first line.
+    ///
+    /// # Errors
+    /// Fails if the file is there already, or cannot be written.
+    fn create(path: &Path, head: &Line) -> io::Result<Self> {
+        let mut index = Self { disk: Disk::of(open_new(path)?), waiting: Vec::new() };
+        head.write(&mut index.waiting)?;
+        index.write()?;
+        Ok(index)
+    }
+
+    /// Returns the file.
+    fn file(&self) -> Option<&File> {
+        self.disk.file()
+    }
+
+    /// Adds a line at once, or as soon as there is room.
+    fn add(&mut self, line: &Line) {
+        // Without its line a recording would not be found: it has room beyond the limit.
+        if self.waiting.len() < WAITING_MAX || matches!(line, Line::File { .. } | Line::Closed { .. }) {
+            // Writing into a vector cannot fail.
+            let _ = line.write(&mut self.waiting);
+        }
+        self.flush();
+    }
+
+    /// Writes what waits, if there is room.
+    fn flush(&mut self) {
+        // What cannot be written waits.
+        let _ = self.write();
+    }
+
+    /// Adds the last line. Returns the file, and whether everything is in it.
+    fn end(mut self, last: &Line) -> (Option<File>, io::Result<()>) {
+        self.add(last);
+        let written = self.disk.append_last(&self.waiting);
+        (self.disk.into_file(), written)
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        if !self.waiting.is_empty() {
+            self.disk.append(&self.waiting)?;
+            self.waiting.clear();
+        }
+        Ok(())
     }
 }
