@@ -210,7 +210,7 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use std::fs;
 
@@ -237,7 +237,8 @@ mod tests {
         ("screen", "it is of one picture"),
     ];
 
-    const SHOWING: [&[&str]; 5] = [
+    /// Command lines of the live view and of subcommands whose flags the config file sets.
+    pub(in crate::commands) const SHOWING: [&[&str]; 5] = [
         &["gpuwatch"],
         &["gpuwatch", "demo"],
         &["gpuwatch", "record"],
@@ -249,7 +250,7 @@ mod tests {
         of.iter().map(OsString::from).collect()
     }
 
-    fn parsed(file: &std::path::Path, of: &[&str]) -> (Cli, Result<Policy, Fault>) {
+    pub(in crate::commands) fn parsed(file: &std::path::Path, of: &[&str]) -> (Cli, Result<Policy, Fault>) {
         let mut all = words(of);
         all.insert(of.len().min(if of.len() > 1 { 2 } else { 1 }), format!("--config={}", file.display()).into());
         parse(all).unwrap()
@@ -306,31 +307,6 @@ mod tests {
         }
         for name in KEYS.iter().map(|it| it.name).chain(EXCEPTIONS.iter().map(|it| it.0)) {
             assert!(flags.iter().any(|it| it == name), "{name} is the name of no flag");
-        }
-    }
-
-    #[test]
-    fn the_generated_file_has_the_defaults() {
-        let dir = tempfile::tempdir().unwrap();
-        let (empty, full) = (dir.path().join("empty.toml"), dir.path().join("full.toml"));
-        fs::write(&empty, "").unwrap();
-        let text = crate::commands::generate::config(&command());
-        let written: String = text
-            .lines()
-            .map(|it| {
-                it.strip_prefix('#').filter(|line| !line.starts_with([' ', '#']) && line.contains(" = ")).unwrap_or(it)
-            })
-            .map(|it| it.to_owned() + "\n")
-            .collect();
-        fs::write(&full, &written).unwrap();
-        for key in KEYS {
-            assert!(written.lines().any(|it| it.starts_with(&format!("{} = ", key.name))), "{}:\n{written}", key.name);
-        }
-        for of in SHOWING {
-            let (plain, spelled) = (parsed(&empty, of), parsed(&full, of));
-            let shown = |it: &Cli| format!("{it:?}").replace("empty.toml", "full.toml");
-            assert_eq!(shown(&plain.0), shown(&spelled.0), "{of:?}");
-            assert_eq!((plain.1, spelled.1), (Ok(Policy::default()), Ok(Policy::default())), "{written}");
         }
     }
 

@@ -183,3 +183,40 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
 fn roff(text: &str) -> String {
     format!("\\&{}", text.replace('\\', "\\e").replace('-', "\\-"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        super::command_line::{
+            Cli,
+            tests::{SHOWING, parsed},
+        },
+        *,
+    };
+    use crate::model::alerts::Policy;
+
+    #[test]
+    fn the_generated_file_has_the_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let (empty, full) = (dir.path().join("empty.toml"), dir.path().join("full.toml"));
+        fs::write(&empty, "").unwrap();
+        let text = config(&command_line::command());
+        let written: String = text
+            .lines()
+            .map(|it| {
+                it.strip_prefix('#').filter(|line| !line.starts_with([' ', '#']) && line.contains(" = ")).unwrap_or(it)
+            })
+            .map(|it| it.to_owned() + "\n")
+            .collect();
+        fs::write(&full, &written).unwrap();
+        for key in KEYS {
+            assert!(written.lines().any(|it| it.starts_with(&format!("{} = ", key.name))), "{}:\n{written}", key.name);
+        }
+        for of in SHOWING {
+            let (plain, spelled) = (parsed(&empty, of), parsed(&full, of));
+            let shown = |it: &Cli| format!("{it:?}").replace("empty.toml", "full.toml");
+            assert_eq!(shown(&plain.0), shown(&spelled.0), "{of:?}");
+            assert_eq!((plain.1, spelled.1), (Ok(Policy::default()), Ok(Policy::default())), "{written}");
+        }
+    }
+}
