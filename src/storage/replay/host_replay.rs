@@ -11,7 +11,7 @@ use crate::{
         text::Foreign,
         units::Stamp,
     },
-    model::cluster::{Cluster, Greeting, Link, Node, clock::Clock},
+    model::cluster::{Clock, Cluster, Greeting, Link, Node},
     storage::host_index::{self, Index},
 };
 use anyhow::Result;
