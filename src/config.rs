@@ -32,7 +32,7 @@ use std::{
 };
 
 /// Most characters of a recording's name.
-const NAME: usize = 64;
+const NAME_MAX: usize = 64;
 
 /// Whether gpuwatch queries the driver.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
@@ -44,7 +44,7 @@ pub struct Driver {
 
 /// Options of every command that watches.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Watching {
+pub struct WatchFlags {
     /// Whether gpuwatch queries the driver.
     #[command(flatten)]
     pub driver: Driver,
@@ -53,7 +53,7 @@ pub struct Watching {
     pub interval: Duration,
 }
 
-impl Watching {
+impl WatchFlags {
     /// Returns every enabled source.
     pub fn sources(&self) -> sources::Options {
         let nvml = (!self.driver.no_nvml)
@@ -64,17 +64,17 @@ impl Watching {
 
 /// When gpuwatch asks a job for a capture.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
-pub struct Asking {
+pub struct CaptureFlags {
     /// When to capture call stacks: the job then records the stack of every allocation for some steps. Also when `run`
     /// and the recorder of `attach` trace windows: every allocation of some steps, for a warning that other settings
     /// may help.
     #[arg(long, env = "GPUWATCH_SITES", value_name = "WHEN", value_enum, default_value_t)]
-    pub sites: When,
+    pub sites: CaptureWhen,
 }
 
 /// When gpuwatch asks a job for a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum When {
+pub enum CaptureWhen {
     /// Once for each growth or warning that matters; at most every ten minutes.
     #[default]
     Auto,
@@ -84,7 +84,7 @@ pub enum When {
 
 /// A program that receives alerts.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct OnAlert {
+pub struct AlertProgramFlags {
     /// Start PROGRAM for each alert from warning on: JSON on its standard input, `GPUWATCH_ALERT_…` in its environment.
     ///
     /// No shell is involved. One runs at a time, for at most ten seconds.
@@ -95,7 +95,7 @@ pub struct OnAlert {
     pub on_alert_arg: Vec<OsString>,
 }
 
-impl OnAlert {
+impl AlertProgramFlags {
     /// Starts the program's thread; `None` without a program.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl OnAlert {
 
 /// What is kept among the recordings.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Keep {
+pub struct RetentionFlags {
     /// How many recordings to keep; the oldest are removed before a new one is written.
     #[arg(long, value_name = "COUNT", default_value = "200", value_parser = clap::value_parser!(u64).range(1..))]
     pub keep: u64,
@@ -120,7 +120,7 @@ pub struct Keep {
     pub no_arguments: bool,
 }
 
-impl Keep {
+impl RetentionFlags {
     /// Returns the user's store with these limits; `None` without a home directory.
     pub fn store(&self) -> Option<Store> {
         let files_max = usize::try_from(self.keep).unwrap_or(usize::MAX);
@@ -130,7 +130,7 @@ impl Keep {
 
 /// What a recording is called, and where it is.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Naming {
+pub struct NamingFlags {
     /// The recording's name, as part of the file name and in `gpuwatch recordings`: `gpuwatch replay NAME` opens the
     /// newest recording of that name.
     #[arg(long, value_name = "NAME", value_parser = name)]
@@ -145,7 +145,7 @@ pub struct Naming {
 pub struct Recording {
     /// What the recording is called, and where it is.
     #[command(flatten)]
-    pub naming: Naming,
+    pub naming: NamingFlags,
     /// Trace every allocation of the job's PyTorch from its start, beside the recording, so that `gpuwatch whatif` can
     /// replay the run.
     #[arg(long)]
@@ -173,8 +173,8 @@ pub enum Summary {
 
 /// Parses a name that fits into one line and into a file's name, and that `gpuwatch replay` finds.
 fn name(text: &str) -> Result<String> {
-    if text.is_empty() || text.chars().count() > NAME || text.contains('/') {
-        bail!("a name has 1 to {NAME} characters, and no slash");
+    if text.is_empty() || text.chars().count() > NAME_MAX || text.contains('/') {
+        bail!("a name has 1 to {NAME_MAX} characters, and no slash");
     }
     if Foreign::new(text).to_string() != text {
         bail!("a name has no control characters and no invisible ones");
@@ -211,7 +211,7 @@ fn program(text: &str) -> Result<OsString> {
 
 /// Returns the sources to record a job: its own probes, and the driver once a second.
 pub fn job_sources(run: &str, driver: Driver, no_arguments: bool) -> sources::Options {
-    let watching = Watching { driver, interval: Duration::from_secs(1) };
+    let watching = WatchFlags { driver, interval: Duration::from_secs(1) };
     let probes = probe::Options { run: Some(run.to_owned()), ..probe::Options::user() };
     sources::Options { probes: Some(probes), no_arguments, ..watching.sources() }
 }

@@ -40,18 +40,18 @@ impl AlertOutputs {
     ///
     /// # Errors
     /// Fails if the terminal is gone.
-    pub fn show(&self, news: &[Message], screen: &mut Screen) -> io::Result<()> {
-        if self.bell && !news.is_empty() {
+    pub fn show(&self, alerts: &[Message], screen: &mut Screen) -> io::Result<()> {
+        if self.bell && !alerts.is_empty() {
             screen.ring()?;
         }
         if !self.notify {
             return Ok(());
         }
-        for message in news.iter().take(NOTIFIED) {
+        for message in alerts.iter().take(NOTIFIED) {
             screen.notify(&message.line)?;
         }
-        if news.len() > NOTIFIED {
-            screen.notify(&format!("and {} more", counted((news.len() - NOTIFIED) as u64, "alert")))?;
+        if alerts.len() > NOTIFIED {
+            screen.notify(&format!("and {} more", counted((alerts.len() - NOTIFIED) as u64, "alert")))?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! Screenshots, written to a file.
 
-use super::screen_flags::{OfSnapshot, OverviewOptions, ScreenOptions, Which};
+use super::screen_flags::{OverviewOptions, ScreenChoice, ScreenOptions, SnapshotScreen};
 use crate::{
     facts::text::Foreign,
     hosts::prometheus::Store,
@@ -58,8 +58,8 @@ pub(crate) fn of_cluster(
 
 /// Returns the state of the screen of several hosts for the picture that the flags name.
 fn of_many(mut ui: ClusterUi, options: &OverviewOptions) -> ClusterUi {
-    ui.base.help = matches!(options.shot.screen, Which::Help);
-    ui.shape = matches!(options.shot.screen, Which::Ranks).then_some(Shape::Map);
+    ui.base.help = matches!(options.shot.screen, ScreenChoice::Help);
+    ui.shape = matches!(options.shot.screen, ScreenChoice::Ranks).then_some(Shape::Map);
     ui
 }
 
@@ -68,11 +68,11 @@ pub(crate) fn of_snapshot(
     snapshot: &Snapshot,
     name: Foreign,
     request: Option<u64>,
-    options: &ScreenOptions<OfSnapshot>,
+    options: &ScreenOptions<SnapshotScreen>,
     file: &Path,
 ) -> Result<u8> {
     let mut ui = SnapshotUi::new(name, None, request);
-    (ui.page, ui.base.help) = (options.shot.screen.page(), matches!(options.shot.screen, OfSnapshot::Help));
+    (ui.page, ui.base.help) = (options.shot.screen.page(), matches!(options.shot.screen, SnapshotScreen::Help));
     ui.refresh(snapshot);
     drawn(options, file, |buffer, theme| {
         view::snapshot::paint(buffer, snapshot, &ui, theme);
@@ -101,10 +101,10 @@ pub(crate) fn of_session(
         ..Ui::default()
     };
     ui.show_preset(options.preset);
-    if matches!(options.shot.screen, Which::Ranks) {
+    if matches!(options.shot.screen, ScreenChoice::Ranks) {
         (ui.scope, ui.focus) = (Scope::All, Focus::Processes);
     }
-    ui.help = matches!(options.shot.screen, Which::Help);
+    ui.help = matches!(options.shot.screen, ScreenChoice::Help);
     if ui.screen != Screen::Overview {
         ui.back_stack.push((Screen::Overview, Focus::Devices));
     }
@@ -139,12 +139,12 @@ fn drawn<W: ValueEnum + Default + Send + Sync + 'static>(
     Ok(0)
 }
 
-fn screen(which: Which) -> Screen {
+fn screen(which: ScreenChoice) -> Screen {
     match which {
-        Which::Overview | Which::Ranks | Which::Help => Screen::Overview,
-        Which::Device => Screen::Device,
-        Which::Process => Screen::Process,
-        Which::Timeline => Screen::Timeline,
-        Which::Alerts => Screen::Alerts,
+        ScreenChoice::Overview | ScreenChoice::Ranks | ScreenChoice::Help => Screen::Overview,
+        ScreenChoice::Device => Screen::Device,
+        ScreenChoice::Process => Screen::Process,
+        ScreenChoice::Timeline => Screen::Timeline,
+        ScreenChoice::Alerts => Screen::Alerts,
     }
 }

@@ -24,7 +24,7 @@ const DARK: Option<Background> = Some(Background::Dark);
 
 /// Options of every screen.
 #[derive(Debug, clap::Args)]
-pub(crate) struct ScreenOptions<W: ValueEnum + Default + Send + Sync + 'static = Which> {
+pub(crate) struct ScreenOptions<W: ValueEnum + Default + Send + Sync + 'static = ScreenChoice> {
     /// Colours: auto (dusk or paper, as the terminal's background is), dusk (for dark terminals), paper (for light
     /// ones), contrast, colorblind, colorblind-light, neutral (for any background), plain (the terminal's sixteen),
     /// mono; one of your own in `$XDG_CONFIG_HOME/gpuwatch/themes/NAME.toml`; or a file's path.
@@ -43,7 +43,7 @@ pub(crate) struct ScreenOptions<W: ValueEnum + Default + Send + Sync + 'static =
     #[arg(long, env = "GPUWATCH_NO_MOUSE", value_parser = FalseyValueParser::new())]
     pub(crate) no_mouse: bool,
     #[command(flatten)]
-    pub(crate) shot: Shot<W>,
+    pub(crate) shot: ScreenshotFlags<W>,
 }
 
 /// Options of the screens of jobs.
@@ -136,48 +136,48 @@ pub(crate) fn exit_code(end: End) -> u8 {
 }
 
 /// The largest picture in columns and rows; larger ones are unreadable.
-const MOST: u16 = 500;
+const PICTURE_MAX: u16 = 500;
 
 /// A separate heading in the help.
 const HEADING: &str = "Pictures";
 
 /// A picture instead of a view.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Shot<W: ValueEnum + Default + Send + Sync + 'static> {
+pub(crate) struct ScreenshotFlags<W: ValueEnum + Default + Send + Sync + 'static> {
     /// Write the screen into FILE as SVG, and end; it must not be there yet (- is standard output).
     #[arg(long, value_name = "FILE.svg", help_heading = HEADING)]
     pub(crate) screenshot: Option<PathBuf>,
     /// How many columns and rows it has.
     #[arg(long, value_name = "COLUMNSxROWS", default_value = "120x40", requires = "screenshot", help_heading = HEADING)]
-    pub(crate) size: Size,
+    pub(crate) size: PictureSize,
     /// Which screen it shows, of what needs attention most.
     #[arg(long, value_enum, default_value_t, requires = "screenshot", help_heading = HEADING)]
     pub(crate) screen: W,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
+pub(crate) struct PictureSize {
     pub(crate) width: u16,
     pub(crate) height: u16,
 }
 
-impl FromStr for Size {
+impl FromStr for PictureSize {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         let numbers =
             text.split_once('x').and_then(|(width, height)| Some((width.parse().ok()?, height.parse().ok()?)));
-        let fits = |it: u16| (1..=MOST).contains(&it);
+        let fits = |it: u16| (1..=PICTURE_MAX).contains(&it);
         match numbers {
             Some((width, height)) if fits(width) && fits(height) => Ok(Self { width, height }),
-            Some(_) => Err(format!("a picture has 1 to {MOST} columns and rows")),
+            Some(_) => Err(format!("a picture has 1 to {PICTURE_MAX} columns and rows")),
             None => Err("write columns and rows, as in 120x40".to_owned()),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum Which {
+pub(crate) enum ScreenChoice {
     #[default]
     Overview,
     Ranks,
@@ -190,7 +190,7 @@ pub(crate) enum Which {
 
 /// The screens of a snapshot.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(crate) enum OfSnapshot {
+pub(crate) enum SnapshotScreen {
     #[default]
     Overview,
     /// The segments of the device.
@@ -204,7 +204,7 @@ pub(crate) enum OfSnapshot {
     Help,
 }
 
-impl OfSnapshot {
+impl SnapshotScreen {
     pub(crate) fn page(self) -> Page {
         match self {
             Self::Overview | Self::Help => Page::Overview,

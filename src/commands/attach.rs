@@ -2,7 +2,9 @@
 
 use super::{Invocation, Subcommand};
 use crate::{
-    config::{self, Asking, Driver, Keep, Naming, OnAlert, Recording, Summary, When},
+    config::{
+        self, AlertProgramFlags, CaptureFlags, CaptureWhen, Driver, NamingFlags, Recording, RetentionFlags, Summary,
+    },
     facts::text::Foreign,
     jobs::{
         attach::{self, Confined, Options, Outcome},
@@ -56,18 +58,18 @@ pub(super) struct AttachArgs {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitFlags,
     /// Attach without recording.
     #[arg(long)]
     no_record: bool,
     #[command(flatten)]
-    naming: Naming,
+    naming: NamingFlags,
     #[command(flatten)]
-    keep: Keep,
+    keep: RetentionFlags,
     #[command(flatten)]
-    on_alert: OnAlert,
+    on_alert: AlertProgramFlags,
     #[command(flatten)]
-    asking: Asking,
+    asking: CaptureFlags,
     #[command(flatten)]
     driver: Driver,
     /// Record this job, whose probe runs: gpuwatch starts itself so.
@@ -79,7 +81,7 @@ pub(super) struct AttachArgs {
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]
-pub(super) struct Waiting {
+pub(super) struct WaitFlags {
     /// How long to wait for the main thread to return to Python.
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = config::duration)]
     pub(super) wait: Duration,
@@ -95,17 +97,17 @@ impl Subcommand for AttachArgs {
     }
 }
 
-/// Attaches, records, and prints what came of it.
-fn attach(asked: &AttachArgs, policy: &Policy) -> Result<u8> {
-    if let Some(job) = &asked.recorder {
-        return record(job, asked.clone(), policy.clone());
+/// Attaches, records, and prints the results.
+fn attach(args: &AttachArgs, policy: &Policy) -> Result<u8> {
+    if let Some(job) = &args.recorder {
+        return record(job, args.clone(), policy.clone());
     }
-    if let (Some(subject), [pid]) = (asked.confined, &asked.pids[..]) {
+    if let (Some(subject), [pid]) = (args.confined, &args.pids[..]) {
         attach::reach_confined(*pid, subject)?;
         return Ok(0);
     }
-    let mut pids = asked.pids.clone();
-    if asked.all {
+    let mut pids = args.pids.clone();
+    if args.all {
         pids = attach::candidates();
         pids.retain(|it| attach::plan_for(*it).is_ok());
     }
@@ -115,21 +117,21 @@ fn attach(asked: &AttachArgs, policy: &Policy) -> Result<u8> {
         ));
         return Ok(REFUSED);
     }
-    if asked.dry_run {
-        return planned(&pids, asked.no_record);
+    if args.dry_run {
+        return planned(&pids, args.no_record);
     }
     stay_awake();
     let mut codes = Vec::new();
     for members in attach::jobs(&pids) {
         let run = launch::new_run_id();
-        let options = Options { run: Some(run.clone()), ..options(asked.waiting) };
+        let options = Options { run: Some(run.clone()), ..options(args.waiting) };
         let mut outcomes = each(&members, |pid| attach::attach(pid, &options));
         // A launcher has PyTorch as its ranks have, and uses no GPU.
-        outcomes.retain(|it| !(asked.all && matches!(it.1, Outcome::Idle(_))));
-        let is_asked = |it: &&(u32, Outcome)| matches!(it.1, Outcome::Done(_) | Outcome::Pending(_));
-        let followed: Vec<u32> = outcomes.iter().filter(is_asked).map(|it| it.0).collect();
+        outcomes.retain(|it| !(args.all && matches!(it.1, Outcome::Idle(_))));
+        let is_started = |it: &&(u32, Outcome)| matches!(it.1, Outcome::Done(_) | Outcome::Pending(_));
+        let followed: Vec<u32> = outcomes.iter().filter(is_started).map(|it| it.0).collect();
         codes.push(report(&outcomes, "the probe runs; `gpuwatch` shows it, `gpuwatch detach` ends it")?);
-        if !asked.no_record && !followed.is_empty() {
+        if !args.no_record && !followed.is_empty() {
             match detached::start(&AttachedJob::new(run, &followed)) {
                 Ok(path) => {
                     output::message(format_args!("recording to {} until the job ends", Foreign::new(path)));
@@ -144,15 +146,15 @@ fn attach(asked: &AttachArgs, policy: &Policy) -> Result<u8> {
 }
 
 /// Records a job whose probes were started.
-fn record(job: &AttachedJob, asked: AttachArgs, policy: Policy) -> Result<u8> {
-    let recording = Recording { naming: asked.naming, summary: Summary::Never, ..Recording::default() };
-    let plan = RecordingPlan::new(&job.run, asked.keep, recording);
-    let delivery = Delivery::new(asked.on_alert.hook().ok().flatten(), None);
-    let watching = (asked.driver, asked.asking.sites == When::Auto);
+fn record(job: &AttachedJob, args: AttachArgs, policy: Policy) -> Result<u8> {
+    let recording = Recording { naming: args.naming, summary: Summary::Never, ..Recording::default() };
+    let plan = RecordingPlan::new(&job.run, args.keep, recording);
+    let delivery = Delivery::new(args.on_alert.hook().ok().flatten(), None);
+    let watching = (args.driver, args.asking.sites == CaptureWhen::Auto);
     detached::record(job, &plan, delivery, policy, watching)
 }
 
-pub(super) fn options(waiting: Waiting) -> Options {
+pub(super) fn options(waiting: WaitFlags) -> Options {
     let directory = env::var_os("GPUWATCH_SOCKET_DIR").filter(|it| !it.is_empty()).map(PathBuf::from);
     Options { wait: waiting.wait, directory, run: None }
 }
@@ -187,7 +189,7 @@ pub(super) fn each(pids: &[u32], act: impl Fn(u32) -> Outcome + Sync) -> Vec<(u3
     })
 }
 
-/// Prints what came of it; returns the exit code.
+/// Prints the results; returns the exit code.
 pub(super) fn report(outcomes: &[(u32, Outcome)], done: &str) -> Result<u8> {
     let mut codes = Vec::new();
     for (pid, outcome) in outcomes {

@@ -1,10 +1,9 @@
 //! `gpuwatch check`: whether a recorded run passes, for users and for CI jobs.
 
-mod json;
+/// Recordings of several hosts.
+pub mod cluster_check;
 mod limits;
-/// Recordings of several machines.
-pub mod nodes;
-mod text;
+mod verdict_report;
 
 use super::{Invocation, Subcommand};
 use crate::{
@@ -88,7 +87,7 @@ impl Subcommand for CheckArgs {
 fn print_verdict(files: &[PathBuf], json: bool, limits: &Limits, policy: &Policy) -> u8 {
     let (text, outcome) = match inputs::recordings_of_hosts(files) {
         Ok(Some(recorded)) => {
-            let verdicts = nodes::judge(&recorded, limits, policy);
+            let verdicts = cluster_check::judge(&recorded, limits, policy);
             (if json { verdicts.json() } else { verdicts.text() }, verdicts.outcome())
         }
         other => {
@@ -197,17 +196,17 @@ impl Verdict {
 
     /// Describes the outcome in one line: `1 critical: out of memory at step 170`.
     pub fn title(&self) -> String {
-        text::title(self)
+        verdict_report::title(self)
     }
 
     /// Returns the verdict as text, with its last newline.
     pub fn text(&self) -> String {
-        text::report(self)
+        verdict_report::text(self)
     }
 
     /// Returns the verdict as JSON (schema 1), with its last newline.
     pub fn json(&self) -> String {
-        json::report(self)
+        verdict_report::json(self)
     }
 
     /// Returns some of the findings, those of ranks that share a leak together.
@@ -256,11 +255,11 @@ impl Verdict {
             if let Life::Incompatible { protocol } = it.life {
                 self.doubts.push(format!(
                     "{} speaks version {protocol} of the wire, which this gpuwatch does not: nothing is known of it",
-                    text::process(it)
+                    verdict_report::process(it)
                 ));
             }
             if it.lost > 0 {
-                let lost = format!("{}: {} samples were lost", text::process(it), it.lost);
+                let lost = format!("{}: {} samples were lost", verdict_report::process(it), it.lost);
                 // A reader that is too slow for all of it does not get the end either, unless it is there.
                 match (&it.life, it.devices.iter().filter_map(|on| on.step).max()) {
                     (Life::Gone { .. }, Some(step)) => {
@@ -272,7 +271,7 @@ impl Verdict {
             if it.lost_error_lines > 0 {
                 self.notes.push(format!(
                     "{}: {} lines about out-of-memory errors were lost; there were more errors than are listed",
-                    text::process(it),
+                    verdict_report::process(it),
                     it.lost_error_lines
                 ));
             }
@@ -285,22 +284,26 @@ impl Verdict {
         // An error that came again is reported once.
         let is_alone = |it: &&Finding| it.follows.is_none() && !it.is_allowed();
         for it in self.findings.iter().filter(is_open).filter(is_alone) {
-            self.doubts
-                .push(format!("{}: the recording does not show whether the job handled it", text::subject(&[it])));
+            self.doubts.push(format!(
+                "{}: the recording does not show whether the job handled it",
+                verdict_report::subject(&[it])
+            ));
         }
     }
 
     fn judge(&mut self, limits: &Limits) {
         self.doubts.extend(self.run.session.losses.words());
         if limits.require_end && !self.run.is_whole {
-            self.doubts.push(format!("--require-end: {}", text::seen(self)));
+            self.doubts.push(format!("--require-end: {}", verdict_report::seen(self)));
         }
         self.note_end();
         self.note_unread();
         self.note_undecided();
         self.judge_steps(limits.max_growth.is_some());
         let worst = self.shared(|it| !it.is_allowed() && limits.are_hit_by(it));
-        let hit = |group: &Vec<&Finding>| Some(format!("{}: {}", group.first()?.severity.name(), text::subject(group)));
+        let hit = |group: &Vec<&Finding>| {
+            Some(format!("{}: {}", group.first()?.severity.name(), verdict_report::subject(group)))
+        };
         let hits: Vec<String> = worst.iter().filter_map(hit).collect();
         self.hits.extend(hits);
         if let Some(most) = limits.max_growth {
@@ -313,7 +316,7 @@ impl Verdict {
         let mut any = false;
         for (id, peaks) in peaks.devices.iter().filter(|(_, it)| it.reserved.is_some()) {
             any = true;
-            let name = text::device(&self.run.session, id);
+            let name = verdict_report::device(&self.run.session, id);
             self.judge_peak(&name, peaks, limits.max_peak);
             self.judge_fragmentation(&name, peaks, limits.max_fragmentation);
         }
@@ -361,8 +364,9 @@ impl Verdict {
         let counts = |it: &Finding| it.is_own_growth() && it.is_active() && !it.is_allowed() && !it.is_companion();
         let over = self.shared(|it| counts(it) && is_over(it));
         let limit = units::per_step(most as f64);
-        let words =
-            |group: &Vec<&Finding>| format!("{}: more than {}", text::subject(group), limit.trim_start_matches('+'));
+        let words = |group: &Vec<&Finding>| {
+            format!("{}: more than {}", verdict_report::subject(group), limit.trim_start_matches('+'))
+        };
         let hits: Vec<_> = over.iter().map(words).collect();
         self.hits.extend(hits);
     }

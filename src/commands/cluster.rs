@@ -1,7 +1,7 @@
-//! `gpuwatch --hosts`: the screen of many machines, and the screens of one machine for each of them.
+//! `gpuwatch --hosts`: the screen of several hosts, and the screens of one host for each of them.
 
 /// `gpuwatch --prometheus`: the same screen, fed from a store of figures.
-pub mod fleet;
+pub mod prometheus_view;
 /// The screens, which links or recordings feed.
 pub mod screens;
 
@@ -29,23 +29,23 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// News folded before anything else gets its turn.
+/// Changes folded before anything else gets its turn.
 const BATCH: usize = 1024;
 
 /// After a batch, the queue is left alone for this long: waking up costs more than folding.
 const REST: Duration = Duration::from_millis(50);
 
-/// Time between two pictures while machines answer for the first time, and of an opened machine; later, and of many
-/// machines, [`FRAME_AT_LEAST`].
+/// Time between two pictures while hosts answer for the first time, and of an opened host; later, and of several
+/// hosts, [`FRAME_AT_LEAST`].
 const SOON: Duration = Duration::from_millis(250);
 
-/// How long the machines' first answers are expected.
+/// How long the hosts' first answers are expected.
 const BEGINNING: Duration = Duration::from_secs(10);
 
 /// The effect of a key is visible within this time.
 const ANSWER: Duration = Duration::from_millis(30);
 
-/// Shows machines until the user, a signal or the terminal ends it. Needs a tokio runtime around it.
+/// Shows hosts until the user, a signal or the terminal ends it. Needs a tokio runtime around it.
 ///
 /// # Errors
 /// When there is no terminal. One that goes away later is an end, not an error.
@@ -82,13 +82,13 @@ pub async fn watch(
     event_loop::run(&mut view, effects, mouse).await
 }
 
-/// The machines, and the state of the user interface.
+/// The hosts, and the state of the user interface.
 struct ClusterView<'a> {
     cluster: Cluster,
-    /// The findings of each machine, as of the overview.
+    /// The findings of each host, as of the overview.
     found: Found,
     screens: Screens,
-    /// The machines with news since.
+    /// The hosts that have changed since.
     changed: BTreeSet<usize>,
     news: ClusterNews,
     outputs: &'a mut AlertOutputs,
@@ -106,15 +106,15 @@ struct ClusterView<'a> {
 }
 
 /// What ends a wait.
-enum News {
-    /// So many news are in the batch; none when the links have ended.
+enum ClusterUpdate {
+    /// So many changes are in the batch; none when the links have ended.
     Arrived(usize),
     /// The queue was left alone for long enough.
     Rested,
 }
 
 impl View for ClusterView<'_> {
-    type Update = News;
+    type Update = ClusterUpdate;
 
     fn ui(&mut self) -> &mut Ui {
         self.screens.current()
@@ -129,22 +129,22 @@ impl View for ClusterView<'_> {
         self.due
     }
 
-    async fn wait(&mut self) -> News {
+    async fn wait(&mut self) -> ClusterUpdate {
         let rest = self.rest;
         if !self.is_open && rest.is_none() {
             return pending().await;
         }
         select! {
             biased;
-            count = self.links.news.recv_many(&mut self.batch, BATCH), if self.is_open && rest.is_none() => News::Arrived(count),
-            () = sleep_until(rest.unwrap_or(self.due)), if rest.is_some() => News::Rested,
+            count = self.links.news.recv_many(&mut self.batch, BATCH), if self.is_open && rest.is_none() => ClusterUpdate::Arrived(count),
+            () = sleep_until(rest.unwrap_or(self.due)), if rest.is_some() => ClusterUpdate::Rested,
         }
     }
 
-    fn fold(&mut self, news: News, _: &mut Screen) -> io::Result<()> {
-        match news {
-            News::Rested => self.rest = None,
-            News::Arrived(count) => {
+    fn fold(&mut self, update: ClusterUpdate, _: &mut Screen) -> io::Result<()> {
+        match update {
+            ClusterUpdate::Rested => self.rest = None,
+            ClusterUpdate::Arrived(count) => {
                 let now = Instant::now();
                 self.is_open = count > 0;
                 self.rest = (count < BATCH).then_some(now + REST);
@@ -183,20 +183,20 @@ impl ClusterView<'_> {
     }
 
     fn fold_batch(&mut self) {
-        for news in self.batch.drain(..) {
-            if !matches!(news.what, What::Second | What::Link(_)) {
-                self.changed.insert(news.node);
+        for change in self.batch.drain(..) {
+            if !matches!(change.what, What::Second | What::Link(_)) {
+                self.changed.insert(change.node);
             }
-            self.cluster.apply(news);
+            self.cluster.apply(change);
         }
     }
 
-    /// Analyses the machines with news.
+    /// Analyses the hosts that have changed.
     fn judge(&mut self, now: Instant) {
         self.judged = now;
         let policy = &self.screens.current().policy;
-        for node in std::mem::take(&mut self.changed) {
-            if let Some((it, found)) = self.cluster.nodes.get(node).zip(self.found.machines.get_mut(node)) {
+        for host in std::mem::take(&mut self.changed) {
+            if let Some((it, found)) = self.cluster.nodes.get(host).zip(self.found.machines.get_mut(host)) {
                 *found = policy.findings(&it.session);
             }
         }
@@ -207,9 +207,9 @@ impl ClusterView<'_> {
         if !self.outputs.is_wanted() {
             return Ok(());
         }
-        let news = self.news.at(&self.cluster, &self.found);
-        self.outputs.delivery.offer(&news);
-        self.outputs.show(&news, screen)?;
+        let alerts = self.news.at(&self.cluster, &self.found);
+        self.outputs.delivery.offer(&alerts);
+        self.outputs.show(&alerts, screen)?;
         self.screens.current().complaint = self.outputs.delivery.complaint().map(Foreign::new);
         Ok(())
     }

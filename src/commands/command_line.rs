@@ -59,9 +59,9 @@ impl Cli {
 }
 
 /// Returns the command line, with the user's policy or the error in the file.
-pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
-    let words: Vec<OsString> = words.into_iter().collect();
-    let (described, matches) = asked(&words)?;
+pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let (described, matches) = match_arguments(&arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
     if cli.subcommand().config_use() == ConfigUse::Unused {
         return Ok((cli, Ok(Policy::default())));
@@ -81,7 +81,7 @@ pub(super) fn parse(words: impl IntoIterator<Item = OsString>) -> Result<(Cli, R
     // A program named on the command line does not use another one's arguments.
     let is_named = is_given(&matches, "on_alert");
     let flags: Vec<&Setting> = settings.flags.iter().filter(|it| !(is_named && it.key == "on-alert-arg")).collect();
-    let matches = with_defaults(described(), &flags).try_get_matches_from(&words)?;
+    let matches = with_defaults(described(), &flags).try_get_matches_from(&arguments)?;
     Ok((Cli::from_arg_matches(&matches)?, Ok(settings.policy)))
 }
 
@@ -90,11 +90,11 @@ type Describe = fn() -> Command;
 
 /// Parses with what has to be described for it. The live view needs none of the other commands: describing them takes
 /// more memory than watching a machine does. Whatever is not the view's alone, errors and help too, is for all of them.
-fn asked(words: &[OsString]) -> Result<(Describe, ArgMatches), Error> {
-    let alone = view().try_get_matches_from(words).ok().filter(|it| it.subcommand_name().is_none());
+fn match_arguments(arguments: &[OsString]) -> Result<(Describe, ArgMatches), Error> {
+    let alone = view().try_get_matches_from(arguments).ok().filter(|it| it.subcommand_name().is_none());
     match alone {
         Some(matches) => Ok((view, matches)),
-        None => Ok((command, with_examples_first(command()).try_get_matches_from(words)?)),
+        None => Ok((command, with_examples_first(command()).try_get_matches_from(arguments)?)),
     }
 }
 
@@ -142,8 +142,8 @@ fn with_examples_first(command: Command) -> Command {
 }
 
 /// Returns the examples of the command that these words name.
-pub(super) fn examples(words: impl IntoIterator<Item = OsString>) -> Option<String> {
-    let named = words.into_iter().nth(1)?;
+pub(super) fn examples(arguments: impl IntoIterator<Item = OsString>) -> Option<String> {
+    let named = arguments.into_iter().nth(1)?;
     let all = with_examples_first(command());
     Some(all.find_subcommand(&named)?.get_before_help()?.to_string())
 }
@@ -174,8 +174,8 @@ fn checked(settings: Settings) -> Result<Settings, Fault> {
 /// Returns whether a flag accepts a value, or clap's reason why not.
 fn takes(arg: &Arg, long: &str, value: &str) -> Result<(), String> {
     let alone = arg.clone().global(false).required(false);
-    let words = [OsString::from("gpuwatch"), OsString::from(format!("--{long}={value}"))];
-    let Err(error) = Command::new("gpuwatch").arg(alone).try_get_matches_from(words) else { return Ok(()) };
+    let arguments = [OsString::from("gpuwatch"), OsString::from(format!("--{long}={value}"))];
+    let Err(error) = Command::new("gpuwatch").arg(alone).try_get_matches_from(arguments) else { return Ok(()) };
     let known = arg.get_possible_values();
     let names: Vec<&str> = known.iter().map(clap::builder::PossibleValue::get_name).collect();
     Err(match std::error::Error::source(&error) {
@@ -246,12 +246,12 @@ pub(super) mod tests {
         &["gpuwatch", "run", "x"],
     ];
 
-    fn words(of: &[&str]) -> Vec<OsString> {
+    fn arguments(of: &[&str]) -> Vec<OsString> {
         of.iter().map(OsString::from).collect()
     }
 
     pub(in crate::commands) fn parsed(file: &std::path::Path, of: &[&str]) -> (Cli, Result<Policy, Fault>) {
-        let mut all = words(of);
+        let mut all = arguments(of);
         all.insert(of.len().min(if of.len() > 1 { 2 } else { 1 }), format!("--config={}", file.display()).into());
         parse(all).unwrap()
     }
@@ -272,7 +272,7 @@ pub(super) mod tests {
         let mut alone = 0;
         for line in &lines {
             let of: Vec<OsString> = line.iter().map(OsString::from).collect();
-            let Ok((described, matches)) = asked(&of) else {
+            let Ok((described, matches)) = match_arguments(&of) else {
                 assert!(whole(&of).is_err(), "{line:?}");
                 continue;
             };
@@ -282,7 +282,10 @@ pub(super) mod tests {
         }
         assert!(alone > of_view.get_arguments().count(), "{alone} lines of {}", lines.len());
         for line in [&["gpuwatch", "demo"][..], &["gpuwatch", "--bell", "demo"], &["gpuwatch", "no-such-command"]] {
-            let both = (asked(&words(line)).map(|it| it.1.subcommand_name().map(str::to_owned)), whole(&words(line)));
+            let both = (
+                match_arguments(&arguments(line)).map(|it| it.1.subcommand_name().map(str::to_owned)),
+                whole(&arguments(line)),
+            );
             assert_eq!(both.0.is_ok(), both.1.is_ok(), "{line:?}");
             if let (Err(one), Err(other)) = both {
                 assert_eq!(one.to_string(), other.to_string(), "{line:?}");
@@ -326,13 +329,14 @@ pub(super) mod tests {
             ("paper", true, true, false)
         );
         assert_eq!(args.watching.interval, std::time::Duration::from_secs(2));
-        assert_eq!(args.on_alert.on_alert_arg, words(&["-c", "true"]));
-        let mut all = words(&["gpuwatch", "--theme", "dusk", "--bell=false", "--interval=1s", "--on-alert", "true"]);
+        assert_eq!(args.on_alert.on_alert_arg, arguments(&["-c", "true"]));
+        let mut all =
+            arguments(&["gpuwatch", "--theme", "dusk", "--bell=false", "--interval=1s", "--on-alert", "true"]);
         all.push(format!("--config={}", file.display()).into());
         let args = parse(all).unwrap().0.watch;
         assert_eq!((args.screen.theme.as_str(), args.screen.readonly, args.bell), ("dusk", true, false));
         assert_eq!(args.watching.interval, std::time::Duration::from_secs(1));
-        assert_eq!(args.on_alert.on_alert_arg, words(&[]), "they are another program's");
+        assert_eq!(args.on_alert.on_alert_arg, arguments(&[]), "they are another program's");
         let Some(Subcommands::Run(run)) = parsed(&file, &["gpuwatch", "run", "x"]).0.command else { panic!("no run") };
         assert_eq!((run.keep.keep, run.keep.keep_bytes), (7, 4 << 30));
     }

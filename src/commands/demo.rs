@@ -5,7 +5,6 @@
 
 mod driver;
 pub mod job;
-mod outputs;
 mod past;
 pub mod still;
 
@@ -66,7 +65,7 @@ impl Subcommand for DemoArgs {
                 output::message(format_args!(
                     "no terminal for the live view (stdin, stdout or TERM): the demo as text"
                 ));
-                once::print(&mut demo.events, RANKS.len(), once::Form::Text).await?;
+                once::print(&mut demo.events, RANKS.len(), once::OnceForm::Text).await?;
                 return Ok(0);
             }
             // Simulated alerts are not sent.

@@ -2,7 +2,7 @@
 
 use super::{
     ConfigUse, Invocation, Subcommand,
-    attach::{Waiting, each, options, report, stay_awake},
+    attach::{WaitFlags, each, options, report, stay_awake},
 };
 use crate::jobs::attach;
 use anyhow::Result;
@@ -14,7 +14,7 @@ pub(super) struct DetachArgs {
     #[arg(value_name = "PID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
     pids: Vec<u32>,
     #[command(flatten)]
-    waiting: Waiting,
+    waiting: WaitFlags,
 }
 
 impl Subcommand for DetachArgs {

@@ -3,12 +3,8 @@
 
 /// Tables as Parquet.
 mod parquet;
-/// A trace for Perfetto.
-mod perfetto;
-/// Stacks for flame graphs.
-mod stacks;
-/// A snapshot as rows.
-mod tables;
+/// What is exported of a snapshot.
+mod snapshot_formats;
 
 use super::{Invocation, Subcommand};
 use crate::{
@@ -38,12 +34,11 @@ use crate::{
 };
 use anyhow::Result;
 use serde_json::{Map, Value};
-pub use stacks::At;
+pub use snapshot_formats::{SnapshotTable, StackMoment};
 use std::{
     io::{self, Write},
     path::PathBuf,
 };
-pub use tables::Table;
 
 /// The arguments of `gpuwatch export`.
 #[derive(Debug, clap::Args)]
@@ -59,10 +54,10 @@ pub(super) struct ExportArgs {
     format: Format,
     /// What the rows of a snapshot's table are.
     #[arg(long, value_enum, default_value_t)]
-    table: Table,
+    table: SnapshotTable,
     /// Which blocks of a snapshot folded stacks are of.
     #[arg(long, value_enum, default_value_t)]
-    at: At,
+    at: StackMoment,
     /// The file to make; it must not be there yet (- is standard output) [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -176,13 +171,19 @@ pub fn export(recordings: &[RecordingSet], format: Format, out: &mut impl Write)
 ///
 /// # Errors
 /// Fails if `out` cannot be written.
-pub fn export_snapshot(trace: &Trace, format: Format, of: Table, at: At, out: &mut impl Write) -> io::Result<()> {
+pub fn export_snapshot(
+    trace: &Trace,
+    format: Format,
+    of: SnapshotTable,
+    at: StackMoment,
+    out: &mut impl Write,
+) -> io::Result<()> {
     match format {
         Format::Parquet => Err(io::Error::other("Parquet is for recordings; tables of a snapshot are csv or jsonl")),
         Format::Csv | Format::Jsonl => table(of.columns(), format, out, |write| of.rows(trace, write)),
-        Format::Folded => stacks::folded(trace, at, out),
-        Format::Speedscope => stacks::speedscope(trace, out),
-        Format::Perfetto => perfetto::perfetto(trace, out),
+        Format::Folded => snapshot_formats::folded(trace, at, out),
+        Format::Speedscope => snapshot_formats::speedscope(trace, out),
+        Format::Perfetto => snapshot_formats::perfetto(trace, out),
     }
 }
 
@@ -191,7 +192,7 @@ fn table<T>(
     columns: &[&'static str],
     format: Format,
     out: &mut impl Write,
-    rows: impl FnOnce(&mut dyn FnMut(Row) -> io::Result<()>) -> io::Result<T>,
+    rows: impl FnOnce(&mut dyn FnMut(ExportRow) -> io::Result<()>) -> io::Result<T>,
 ) -> io::Result<T> {
     if format == Format::Parquet {
         let mut file = parquet::File::begin(columns, out)?;
@@ -224,12 +225,12 @@ fn unwritten(error: csv::Error) -> io::Error {
     }
 }
 
-type Row = Vec<(&'static str, Option<Value>)>;
+type ExportRow = Vec<(&'static str, Option<Value>)>;
 
 /// Passes on the row of every sample, in order of time; returns how the files end, and what they lack.
 fn each_row(
     recordings: &RecordingSet,
-    write: &mut dyn FnMut(Row) -> io::Result<()>,
+    write: &mut dyn FnMut(ExportRow) -> io::Result<()>,
 ) -> io::Result<(Vec<Ending>, Option<String>)> {
     let mut session = Session::default();
     let mut cursor = recordings.play();
@@ -242,7 +243,7 @@ fn each_row(
     Ok((cursor.endings(), session.losses.missing()))
 }
 
-fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sample, at: Stamp) -> Row {
+fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sample, at: Stamp) -> ExportRow {
     let process = session.process(probe);
     let on = process.and_then(|it| it.devices.iter().find(|on| on.ordinal == sample.device));
     let hello = process.and_then(|it| it.hello.as_deref());

@@ -53,7 +53,7 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &m
     let mouse = options.mouse;
     let mut ui = Ui { policy, ..Ui::default() };
     let effects = Effects::new(options, &mut ui);
-    let rhythm = Rhythm::new(feed.begun);
+    let schedule = DrawSchedule::new(feed.begun);
     let mut view = LiveView {
         session: Session::default(),
         ui,
@@ -62,14 +62,14 @@ pub async fn watch(feed: Feed<'_>, options: Options, policy: Policy, outputs: &m
         feed,
         is_open: true,
         batch: Vec::new(),
-        rhythm,
+        schedule,
         outputs,
     };
     event_loop::run(&mut view, effects, mouse).await
 }
 
 /// When the next picture is due, and until when events may wait.
-struct Rhythm {
+struct DrawSchedule {
     /// Pictures come whole intervals after it.
     begun: Instant,
     first: Instant,
@@ -78,7 +78,7 @@ struct Rhythm {
     rest: Option<Instant>,
 }
 
-impl Rhythm {
+impl DrawSchedule {
     fn new(begun: Instant) -> Self {
         let now = Instant::now();
         Self { begun, first: now, drawn: None, due: now, rest: None }
@@ -124,7 +124,7 @@ impl Rhythm {
     }
 
     /// Draws the latest events at once.
-    fn hurry(&mut self) {
+    fn draw_now(&mut self) {
         self.due = Instant::now();
         self.rest = None;
     }
@@ -142,11 +142,11 @@ impl Rhythm {
 }
 
 /// What ends a wait for events.
-enum News {
+enum LiveUpdate {
     /// So many events are in the batch; none when the sources have ended.
     Events(usize),
     /// A fact should not wait for the next picture.
-    Hurry,
+    DrawNow,
     /// The queue was left alone for long enough.
     Rested,
 }
@@ -163,12 +163,12 @@ struct LiveView<'a> {
     feed: Feed<'a>,
     is_open: bool,
     batch: Vec<Event>,
-    rhythm: Rhythm,
+    schedule: DrawSchedule,
     outputs: &'a mut AlertOutputs,
 }
 
 impl View for LiveView<'_> {
-    type Update = News;
+    type Update = LiveUpdate;
 
     fn ui(&mut self) -> &mut Ui {
         &mut self.ui
@@ -183,35 +183,35 @@ impl View for LiveView<'_> {
             self.frozen = Some(Box::new(self.session.clone()));
         }
         self.found = None;
-        self.rhythm.draw_within(ANSWER);
+        self.schedule.draw_within(ANSWER);
     }
 
     fn due(&self) -> Instant {
-        self.rhythm.due
+        self.schedule.due
     }
 
-    async fn wait(&mut self) -> News {
-        let rest = self.rhythm.rest;
+    async fn wait(&mut self) -> LiveUpdate {
+        let rest = self.schedule.rest;
         select! {
             biased;
-            count = self.feed.events.recv_many(&mut self.batch, BATCH), if self.is_open && rest.is_none() => News::Events(count),
-            () = self.feed.hurry.notified() => News::Hurry,
-            () = sleep_until(rest.unwrap_or(self.rhythm.due)), if rest.is_some() => News::Rested,
+            count = self.feed.events.recv_many(&mut self.batch, BATCH), if self.is_open && rest.is_none() => LiveUpdate::Events(count),
+            () = self.feed.hurry.notified() => LiveUpdate::DrawNow,
+            () = sleep_until(rest.unwrap_or(self.schedule.due)), if rest.is_some() => LiveUpdate::Rested,
         }
     }
 
-    fn fold(&mut self, news: News, screen: &mut Screen) -> io::Result<()> {
-        match news {
-            News::Events(count) => {
+    fn fold(&mut self, update: LiveUpdate, screen: &mut Screen) -> io::Result<()> {
+        match update {
+            LiveUpdate::Events(count) => {
                 self.is_open = count > 0;
                 self.fold_batch(screen)?;
-                self.rhythm.folded(count, self.pace());
+                self.schedule.folded(count, self.pace());
             }
-            News::Hurry => {
+            LiveUpdate::DrawNow => {
                 self.found = None;
-                self.rhythm.hurry();
+                self.schedule.draw_now();
             }
-            News::Rested => self.rhythm.rested(!self.feed.events.is_empty(), self.pace()),
+            LiveUpdate::Rested => self.schedule.rested(!self.feed.events.is_empty(), self.pace()),
         }
         Ok(())
     }
@@ -223,7 +223,7 @@ impl View for LiveView<'_> {
         let theme = &effects.theme;
         let mut drawn = Drawn::default();
         let session = self.frozen.as_deref().unwrap_or(&self.session);
-        let findings = match self.found.take().filter(|_| !self.rhythm.is_beginning(Instant::now())) {
+        let findings = match self.found.take().filter(|_| !self.schedule.is_beginning(Instant::now())) {
             Some(found) => found.with_figures_of(session),
             None => self.ui.policy.findings(session),
         };
@@ -233,7 +233,7 @@ impl View for LiveView<'_> {
         screen.draw(|it| drawn = view::draw(it, session, &findings, &self.ui, theme))?;
         effects.drawn(drawn, &mut self.ui);
         self.found = Some(findings);
-        self.rhythm.drawn(count, self.pace());
+        self.schedule.drawn(count, self.pace());
         Ok(())
     }
 }
@@ -251,8 +251,8 @@ impl LiveView<'_> {
             if event.fact == Fact::Second {
                 // On the grid of events, so that alerts do not depend on when pictures are drawn.
                 let found = self.ui.policy.findings(&self.session);
-                let news = self.outputs.deliver(&self.session, &found);
-                self.outputs.show(&news, screen)?;
+                let alerts = self.outputs.deliver(&self.session, &found);
+                self.outputs.show(&alerts, screen)?;
                 self.found = Some(found).filter(|_| self.frozen.is_none());
             }
         }

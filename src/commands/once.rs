@@ -1,12 +1,11 @@
 //! `gpuwatch once`: the current state as text or JSON, without a terminal.
 
-/// What a store of figures knows.
-pub mod fleet;
-/// Several machines.
-pub mod hosts;
-mod json;
-mod text;
-mod users;
+/// Several hosts.
+pub mod cluster_once;
+/// The ranks that Prometheus knows.
+pub mod prometheus_once;
+mod session_json;
+mod session_text;
 
 use super::{Invocation, Subcommand};
 use crate::{
@@ -14,8 +13,8 @@ use crate::{
         host_flags::{HostFlags, PrometheusFlags},
         runtime,
     },
-    config::{self, Watching},
-    facts::{event::Event, figures::Figure},
+    config::{self, WatchFlags},
+    facts::{event::Event, figures::Figure, text::Foreign, units::Bytes},
     hosts::link::Links,
     model::{
         findings::findings,
@@ -29,7 +28,12 @@ use crate::{
     storage::output,
 };
 use anyhow::{Context, Result};
-use std::time::Duration;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    time::Duration,
+};
 use tokio::{
     sync::mpsc::Receiver,
     time::{Instant, timeout_at},
@@ -57,7 +61,7 @@ pub(super) struct OnceArgs {
     json: bool,
     /// What the processes on this machine's devices hold, in a line for each.
     #[arg(long, value_name = "WHOM", conflicts_with_all = ["json", "hosts", "hosts_file", "slurm", "prometheus"])]
-    by: Option<By>,
+    by: Option<GroupBy>,
     #[command(flatten)]
     hosts: HostFlags,
     #[command(flatten)]
@@ -66,32 +70,32 @@ pub(super) struct OnceArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = config::duration)]
     wait: Duration,
     #[command(flatten)]
-    watching: Watching,
+    watching: WatchFlags,
 }
 
 /// Whose processes are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum By {
+enum GroupBy {
     User,
 }
 
 impl Subcommand for OnceArgs {
     fn run(&self, _: &Invocation) -> Result<u8> {
         let form = match self.by {
-            Some(By::User) => Form::Users,
-            None if self.json => Form::Json,
-            None => Form::Text,
+            Some(GroupBy::User) => OnceForm::Users,
+            None if self.json => OnceForm::Json,
+            None => OnceForm::Text,
         };
         let (plan, store) = (self.hosts.plan()?, self.prometheus.store()?);
         runtime()?.block_on(async {
             if let Some(store) = store {
-                return fleet::print(&store, &self.prometheus.matchers, self.json).await;
+                return prometheus_once::print(&store, &self.prometheus.matchers, self.json).await;
             }
             let Some(plan) = plan else {
                 let mut sources = Sources::start(self.watching.sources().in_detail());
                 return print(&mut sources.events, 0, form).await;
             };
-            hosts::print(&mut Links::start(&plan), &plan.hosts, self.wait, self.json).await
+            cluster_once::print(&mut Links::start(&plan), &plan.hosts, self.wait, self.json).await
         })?;
         Ok(0)
     }
@@ -99,7 +103,7 @@ impl Subcommand for OnceArgs {
 
 /// What `gpuwatch once` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum OnceForm {
     /// Devices with their ladders and processes.
     Text,
     /// The same as JSON.
@@ -112,12 +116,14 @@ pub enum Form {
 ///
 /// # Errors
 /// Fails if standard output cannot be written.
-pub async fn print(events: &mut Receiver<Event>, probes: usize, form: Form) -> Result<()> {
+pub async fn print(events: &mut Receiver<Event>, probes: usize, form: OnceForm) -> Result<()> {
     let session = collect(events, probes).await;
     let text = match form {
-        Form::Text => text::report(&session, &findings(&session)),
-        Form::Json => json::report(&session, &findings(&session), &sources::host()).context("cannot write JSON")?,
-        Form::Users => users::report(&session),
+        OnceForm::Text => session_text::report(&session, &findings(&session)),
+        OnceForm::Json => {
+            session_json::report(&session, &findings(&session), &sources::host()).context("cannot write JSON")?
+        }
+        OnceForm::Users => users_text(&session),
     };
     output::print(&text)?;
     Ok(())
@@ -159,4 +165,43 @@ fn has_answers(session: &Session, expected: usize) -> bool {
 /// Whether a probed process is alive and suspended by a signal.
 fn is_suspended(session: &Session, process: &Process) -> bool {
     process.is_alive() && process.pid.and_then(|pid| session.process_info.get(&pid)).is_some_and(|it| it.suspended)
+}
+
+const UNKNOWN: &str = "–";
+
+/// What the processes of one user hold, as the driver lists them.
+#[derive(Debug, Default)]
+struct UserMemory {
+    pids: BTreeSet<u32>,
+    devices: BTreeSet<u32>,
+    /// `None` if the driver does not report one of them.
+    used: Option<Bytes>,
+}
+
+/// Returns a line for each user, the one who holds most first.
+fn users_text(session: &Session) -> String {
+    let mut users: BTreeMap<Option<&Foreign>, UserMemory> = BTreeMap::new();
+    let listed =
+        session.devices.iter().flat_map(|it| it.process_list().unwrap_or_default().iter().map(move |used| (it, used)));
+    for (device, it) in listed {
+        let user = session.process_info.get(&it.pid).map(|it| &it.user);
+        let held = users.entry(user).or_insert_with(|| UserMemory { used: Some(Bytes(0)), ..UserMemory::default() });
+        held.pids.insert(it.pid);
+        held.devices.extend(device.index);
+        held.used = held.used.zip(it.used).map(|(sum, used)| sum.plus(used));
+    }
+    if users.is_empty() {
+        return "no process that holds device memory is known\n".to_owned();
+    }
+    let mut users: Vec<_> = users.into_iter().collect();
+    users.sort_by_key(|(user, held)| (Reverse(held.used), *user));
+    let mut out = format!("{:<16} {:>9}  {:>10}  devices\n", "user", "processes", "used");
+    for (user, held) in &users {
+        let name = user.map_or_else(|| UNKNOWN.to_owned(), ToString::to_string);
+        let used = held.used.map_or_else(|| UNKNOWN.to_owned(), |it| it.to_string());
+        let devices: Vec<String> = held.devices.iter().map(u32::to_string).collect();
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, "{name:<16} {:>9}  {used:>10}  {}", held.pids.len(), devices.join(", "));
+    }
+    out
 }

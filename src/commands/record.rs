@@ -3,7 +3,7 @@
 use super::{Invocation, Subcommand};
 use crate::{
     cli::{host_flags::HostFlags, runtime},
-    config::{Asking, Keep, Watching, When},
+    config::{CaptureFlags, CaptureWhen, RetentionFlags, WatchFlags},
     facts::{
         event::{Event, Fact},
         text::Foreign,
@@ -48,11 +48,11 @@ pub(super) struct RecordArgs {
     #[command(flatten)]
     hosts: HostFlags,
     #[command(flatten)]
-    watching: Watching,
+    watching: WatchFlags,
     #[command(flatten)]
-    asking: Asking,
+    asking: CaptureFlags,
     #[command(flatten)]
-    keep: Keep,
+    keep: RetentionFlags,
 }
 
 impl Subcommand for RecordArgs {
@@ -69,7 +69,13 @@ impl Subcommand for RecordArgs {
 }
 
 /// Records this host until a signal.
-fn record(output: Option<PathBuf>, watching: &Watching, bounds: &Keep, policy: &Policy, asking: Asking) -> Result<u8> {
+fn record(
+    output: Option<PathBuf>,
+    watching: &WatchFlags,
+    bounds: &RetentionFlags,
+    policy: &Policy,
+    asking: CaptureFlags,
+) -> Result<u8> {
     let (path, file) = match output {
         Some(path) => {
             if output::is_stdout(&path) && io::stdout().is_terminal() {
@@ -97,7 +103,7 @@ fn record(output: Option<PathBuf>, watching: &Watching, bounds: &Keep, policy: &
             stopped.await;
             Vec::new()
         };
-        let asks = (asking.sites == When::Auto).then(|| sources.asks.clone());
+        let asks = (asking.sites == CaptureWhen::Auto).then(|| sources.asks.clone());
         let mut asker = asks.map(|it| (Session::default(), Delivery::new(None, Some(it))));
         let receive = |event: &Event| {
             recorder.offer(event);
@@ -156,20 +162,20 @@ fn record_hosts(plan: &Plan, output: Option<&Path>) -> Result<u8> {
             select! {
                 biased;
                 () = &mut stop => return,
-                Some(news) = links.news.recv() => recordings.take(news),
+                Some(change) = links.news.recv() => recordings.take(change),
             }
             for it in recordings.words() {
                 report(&it);
             }
         }
     });
-    let (is_whole, words) = recordings.finish(sources::now());
-    for it in words {
-        report(&it);
+    let (is_whole, messages) = recordings.finish(sources::now());
+    for message in messages {
+        report(&message);
     }
     Ok(u8::from(!is_whole))
 }
 
-fn report(words: &str) {
-    output::message(format_args!("{}", Foreign::new(words)));
+fn report(message: &str) {
+    output::message(format_args!("{}", Foreign::new(message)));
 }

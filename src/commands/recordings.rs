@@ -58,7 +58,7 @@ impl Subcommand for RecordingsArgs {
 
 /// The state of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RecordingState {
     /// Closed properly.
     Closed,
     /// Its writer is running.
@@ -69,7 +69,7 @@ enum State {
     Unreadable,
 }
 
-impl State {
+impl RecordingState {
     fn name(self) -> &'static str {
         match self {
             Self::Closed => "closed",
@@ -81,12 +81,12 @@ impl State {
 }
 
 /// One recording.
-struct Entry {
+struct ListedRecording {
     path: PathBuf,
     /// Counted from the oldest, if commands open it by its number.
     number: Option<usize>,
     bytes: Bytes,
-    state: State,
+    state: RecordingState,
     /// Wall clock at its beginning, µs of Unix time.
     started_unix_us: Option<u64>,
     host: Option<Foreign>,
@@ -117,8 +117,10 @@ fn list(
     };
     let left = files.len().saturating_sub(most);
     let newest = files.iter().enumerate().rev().take(most);
-    let entries =
-        newest.map(|(place, path)| Entry { number: is_numbered.then_some(place + 1), ..entry(path, &host, policy) });
+    let entries = newest.map(|(place, path)| ListedRecording {
+        number: is_numbered.then_some(place + 1),
+        ..entry(path, &host, policy)
+    });
     if json {
         let recordings: Vec<Value> = entries.map(|it| it.json()).collect();
         let whole = json!({"schema": SCHEMA, "directory": shown, "recordings": recordings, "left_out": left});
@@ -138,14 +140,14 @@ fn list(
     Ok(())
 }
 
-fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
+fn entry(path: &Path, host: &str, policy: &Policy) -> ListedRecording {
     let about = fs::metadata(path).ok();
     let bytes = Bytes(about.as_ref().map_or(0, fs::Metadata::len) + traces::bytes(path));
-    let mut entry = Entry {
+    let mut entry = ListedRecording {
         path: path.to_owned(),
         number: None,
         bytes,
-        state: State::Unreadable,
+        state: RecordingState::Unreadable,
         started_unix_us: None,
         host: None,
         called: None,
@@ -161,11 +163,11 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
             entry.verdict = check(&found.recordings, &Limits::default(), policy);
             entry.trouble = entry.verdict.damage.first().cloned();
             entry.state = if entry.verdict.run.closed {
-                State::Closed
+                RecordingState::Closed
             } else if entry.trouble.is_none() && about.is_some_and(|it| store::may_be_written(path, &it, host)) {
-                State::Running
+                RecordingState::Running
             } else {
-                State::Open
+                RecordingState::Open
             };
         }
         Err(e) => entry.trouble = Some(format!("{e:#}")),
@@ -173,14 +175,14 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> Entry {
     entry
 }
 
-impl Entry {
+impl ListedRecording {
     fn name(&self) -> Foreign {
         Foreign::new(self.path.file_name().unwrap_or_default().to_string_lossy())
     }
 
     /// Returns the µs from its first event to its last.
     fn took_us(&self) -> Option<u64> {
-        self.verdict.run.span_us.filter(|_| self.state != State::Unreadable)
+        self.verdict.run.span_us.filter(|_| self.state != RecordingState::Unreadable)
     }
 
     fn argv(&self) -> Option<&Vec<String>> {
@@ -217,13 +219,13 @@ impl Entry {
         if let Some(trouble) = &self.trouble {
             out.push(Foreign::new(trouble.as_str()).to_string());
         }
-        if self.state == State::Unreadable {
+        if self.state == RecordingState::Unreadable {
             return out;
         }
         match self.verdict.run.session.job.and_then(|it| ending(it.code, it.signal)) {
             Some(how) => out.push(how),
-            _ if self.state == State::Running => out.push("running".to_owned()),
-            _ if self.state == State::Open && self.trouble.is_none() => {
+            _ if self.state == RecordingState::Running => out.push("running".to_owned()),
+            _ if self.state == RecordingState::Open && self.trouble.is_none() => {
                 out.push("not closed: its writer was killed".to_owned());
             }
             _ => {}

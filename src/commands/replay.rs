@@ -1,7 +1,7 @@
 //! `gpuwatch replay`: the same screen as the live view's, fed from recordings.
 
 /// The recordings of several hosts.
-pub mod hosts;
+pub mod cluster_replay;
 
 use super::{Invocation, Subcommand};
 use crate::{
@@ -107,7 +107,7 @@ fn replay_hosts(recorded: Recorded, screen: &OverviewOptions, config: &config::F
     }
     recorded.notes.iter().for_each(|it| output::message(format_args!("{}", Foreign::new(it.as_str()))));
     let options = options(screen, config, theme);
-    runtime()?.block_on(async { Ok(exit_code(hosts::play(recorded, options, policy).await?)) })
+    runtime()?.block_on(async { Ok(exit_code(cluster_replay::play(recorded, options, policy).await?)) })
 }
 
 /// Returns the permissions of a view of recordings, and its initial appearance.
@@ -244,8 +244,8 @@ impl View for ReplayView {
         event_loop::sent(&mut self.loading).await
     }
 
-    fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {
-        match news {
+    fn fold(&mut self, update: Option<Loading>, _: &mut Screen) -> io::Result<()> {
+        match update {
             None => self.loading = None,
             Some(Loading::Glimpse(session)) => (self.preview, self.session) = (true, *session),
             Some(Loading::Read(read, _)) if self.preview => self.read = read,

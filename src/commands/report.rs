@@ -1,16 +1,16 @@
 //! `gpuwatch report`: a run in one file to read later or to share: a page, or JSON.
 
-mod gaps;
-mod growth;
-mod json;
-mod series;
+/// What the page shows.
+mod contents;
+/// Figures of devices over time.
+mod device_series;
 /// A memory snapshot.
-pub mod snapshot;
+pub mod snapshot_page;
 
 use super::{
     Invocation, Subcommand,
     check::{FailOn, Limits, Verdict, judged},
-    snapshot::{self as snapshot_command, read_with_progress},
+    snapshot::{self, read_with_progress},
 };
 use crate::{
     cli::{inputs, is_json, write_text},
@@ -22,7 +22,7 @@ use crate::{
     },
 };
 use anyhow::Result;
-use series::DeviceSeries;
+use device_series::DeviceSeries;
 use std::path::{Path, PathBuf};
 
 /// The page, complete except for its placeholders: it uses no other file and no network.
@@ -47,7 +47,7 @@ const HIDDEN: &str = "/* hidden */";
 const TITLE: &str = "<!-- title -->";
 const VERDICT: &str = "<!-- verdict -->";
 const DATA: &str = "<!-- data -->";
-const ACCOUNT: &str = "<!-- account -->";
+const BODY: &str = "<!-- account -->";
 
 /// The arguments of `gpuwatch report`.
 #[derive(Debug, clap::Args)]
@@ -87,13 +87,13 @@ impl Subcommand for ReportArgs {
 
 /// Writes a memory snapshot; exit code 1 where it is cut or damaged.
 fn write_snapshot(file: &Path, to: &Path, is_json: bool) -> Result<u8> {
-    let account = read_with_progress(file)?;
-    let ended = snapshot_command::ended(&account);
+    let shown = read_with_progress(file)?;
+    let ended = snapshot::ended(&shown);
     if let Some(why) = &ended {
         output::message(format_args!("{}: {why}", Foreign::new(file.to_string_lossy())));
     }
     let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
-    let text = if is_json { snapshot_command::json(&account, None) } else { snapshot::html(&account, &title) };
+    let text = if is_json { snapshot::json(&shown, None) } else { snapshot_page::html(&shown, &title) };
     write_text(Some(to), &text)?;
     Ok(u8::from(ended.is_some()))
 }
@@ -124,29 +124,32 @@ impl Report {
 
     /// Returns the report as JSON (schema 1, documented in `src/commands/report/json.rs`), with its last newline.
     pub fn json(&self) -> String {
-        escape_json(&format!("{:#}\n", json::value(self)))
+        escape_json(&format!("{:#}\n", contents::value(self)))
     }
 
     /// Returns the report as a self-contained page.
     pub fn html(&self) -> String {
         // The run's data cannot close the script element.
-        let data = escape_json(&json::value(self).to_string()).replace('<', "\\u003c");
+        let data = escape_json(&contents::value(self).to_string()).replace('<', "\\u003c");
         let (style, script) = (STYLE, SCRIPT);
         let parts = [
             (TITLE, escape_html(&format!("gpuwatch: {}", self.verdict.title()))),
-            (style.0, gaps::style() + style.1),
+            (style.0, contents::gap_style() + style.1),
             (VERDICT, escape_html(&self.verdict.text())),
             (DATA, data),
-            (script.0, gaps::script() + &script.1.replacen(HIDDEN, &hidden_class(), 1)),
+            (script.0, contents::gap_script() + &script.1.replacen(HIDDEN, &hidden_class(), 1)),
         ];
         filled(PAGE, parts)
     }
 }
 
-/// Returns a self-contained page without scripts; `account` is HTML.
-pub(super) fn plain_page(title: &str, account: String) -> String {
+/// Returns a self-contained page without scripts; `body` is HTML.
+pub(super) fn plain_page(title: &str, body: String) -> String {
     let title = escape_html(title);
-    filled(PLAIN_PAGE, [(TITLE, title.clone()), (STYLE.0, gaps::style() + STYLE.1), (TITLE, title), (ACCOUNT, account)])
+    filled(
+        PLAIN_PAGE,
+        [(TITLE, title.clone()), (STYLE.0, contents::gap_style() + STYLE.1), (TITLE, title), (BODY, body)],
+    )
 }
 
 /// Fills the placeholders of a page, in the page's order, so that inserted text is not searched for placeholders.

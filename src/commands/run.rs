@@ -2,7 +2,7 @@
 
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
-    config::{Asking, Driver, Keep, OnAlert, Recording},
+    config::{AlertProgramFlags, CaptureFlags, Driver, Recording, RetentionFlags},
     jobs::{
         launch,
         recorder::{file::RecordingPlan, record_job, replays},
@@ -21,13 +21,13 @@ use std::ffi::OsString;
                             --on-alert-arg=ada -- python train.py")]
 pub(super) struct RunArgs {
     #[command(flatten)]
-    on_alert: OnAlert,
+    on_alert: AlertProgramFlags,
     #[command(flatten)]
-    asking: Asking,
+    asking: CaptureFlags,
     #[command(flatten)]
     driver: Driver,
     #[command(flatten)]
-    pub(super) keep: Keep,
+    pub(super) keep: RetentionFlags,
     #[command(flatten)]
     recording: Recording,
     /// The job and its arguments.

@@ -5,14 +5,12 @@ mod exposition;
 pub mod families;
 mod listener;
 mod otlp;
-mod push;
 mod series;
-mod textfile;
 
 use super::{Invocation, Subcommand};
 use crate::{
     cli::runtime,
-    config::{self, Watching},
+    config::{self, WatchFlags},
     facts::{event::Fact, text::Foreign, units::Stamp},
     model::{alerts::Policy, session::Session},
     net::{
@@ -24,16 +22,14 @@ use crate::{
 };
 use admission::AllowedHosts;
 use anyhow::{Result, bail};
-pub use exposition::Format;
+pub use exposition::{Format, Textfile};
 use families::Family;
 pub use listener::Address;
-use listener::{Listener, RequestServer, Scrape};
-pub use otlp::text as otlp;
-pub use push::Endpoint;
-use push::Pushes;
+use listener::{Listener, RequestHandler, ScrapeRequest};
+use otlp::Pushes;
+pub use otlp::{Endpoint, text as otlp};
 pub use series::{Series, series};
 use std::{path::PathBuf, sync::Arc, time::Duration};
-pub use textfile::Textfile;
 use tokio::{
     select,
     signal::unix::{SignalKind, signal},
@@ -83,7 +79,7 @@ pub(super) struct ServeArgs {
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = config::duration)]
     every: Duration,
     #[command(flatten)]
-    watching: Watching,
+    watching: WatchFlags,
 }
 
 impl Subcommand for ServeArgs {
@@ -94,12 +90,12 @@ impl Subcommand for ServeArgs {
     fn run(&self, invocation: &Invocation) -> Result<u8> {
         let Self { metrics, token, tls_cert, tls_key, allow_host, textfile, otlp, every, watching } = self.clone();
         let tls = tls_cert.zip(tls_key).map(|(certificate, key)| Files { certificate, key });
-        let places = Places { metrics, tls, token, hosts: allow_host, textfile, otlp, every };
+        let destinations = Destinations { metrics, tls, token, hosts: allow_host, textfile, otlp, every };
         gpuwatch_probe::socket::prepare();
         runtime()?.block_on(async {
             let mut sources = Sources::start(watching.sources());
             let report = |it| output::message(format_args!("{}", Foreign::new(it)));
-            serve(&mut sources, &invocation.policy, &places, report).await
+            serve(&mut sources, &invocation.policy, &destinations, report).await
         })?;
         Ok(0)
     }
@@ -107,7 +103,7 @@ impl Subcommand for ServeArgs {
 
 /// Where the figures go.
 #[derive(Clone, Debug, Default)]
-pub struct Places {
+pub struct Destinations {
     /// The address to listen on.
     pub metrics: Option<Address>,
     /// The certificate and the key of that address.
@@ -129,21 +125,26 @@ pub struct Places {
 /// # Errors
 /// Fails if it cannot listen or write, if the token or the certificate cannot be read, or if other machines could read
 /// the figures without them or with a token that other users can read.
-pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, report: impl Fn(String)) -> Result<()> {
-    if let Some(it) = &places.metrics {
-        it.check(places.tls.is_some(), places.token.is_some())?;
+pub async fn serve(
+    sources: &mut Sources,
+    policy: &Policy,
+    destinations: &Destinations,
+    report: impl Fn(String),
+) -> Result<()> {
+    if let Some(it) = &destinations.metrics {
+        it.check(destinations.tls.is_some(), destinations.token.is_some())?;
     }
-    let is_public = places.metrics.as_ref().is_some_and(Address::is_public);
-    let token = places.token.as_deref().map(|it| token::secret(it, is_public)).transpose()?.map(Arc::from);
+    let is_public = destinations.metrics.as_ref().is_some_and(Address::is_public);
+    let token = destinations.token.as_deref().map(|it| token::secret(it, is_public)).transpose()?.map(Arc::from);
     // A page of another site reaches a port of this machine only; other machines need a token.
-    let is_local_port = matches!(places.metrics, Some(Address::Port(_))) && !is_public;
-    let hosts = is_local_port.then(|| Arc::new(AllowedHosts::new(places.hosts.clone())));
-    let identity = places.tls.clone().map(Identity::read).transpose()?;
-    let mut outputs = Outputs::start(places, policy)?;
-    let (scrapes, mut asked) = mpsc::channel::<Scrape>(1);
+    let is_local_port = matches!(destinations.metrics, Some(Address::Port(_))) && !is_public;
+    let hosts = is_local_port.then(|| Arc::new(AllowedHosts::new(destinations.hosts.clone())));
+    let identity = destinations.tls.clone().map(Identity::read).transpose()?;
+    let mut outputs = Outputs::start(destinations, policy)?;
+    let (scrapes, mut requests) = mpsc::channel::<ScrapeRequest>(1);
     let (sender, mut notices) = mpsc::channel(1);
     let mut ends = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?, signal(SignalKind::hangup())?);
-    let mut listener = match &places.metrics {
+    let mut listener = match &destinations.metrics {
         Some(it) => Some(Listener::open(it, identity).await?),
         None => None,
     };
@@ -158,7 +159,7 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
     }
     let answers = async {
         match &mut listener {
-            Some(it) => it.answer(RequestServer { scrapes, token, hosts }, sender).await,
+            Some(it) => it.answer(RequestHandler { scrapes, token, hosts }, sender).await,
             None => std::future::pending().await,
         }
     };
@@ -175,11 +176,11 @@ pub async fn serve(sources: &mut Sources, policy: &Policy, places: &Places, repo
                 }
                 None => bail!("the threads that read the driver and the probes have ended"),
             },
-            Some(it) = asked.recv() => {
+            Some(it) = requests.recv() => {
                 // A scraper that does not wait needs no answer.
                 let _ = it.reply.send(outputs.text(&session, it.format));
             }
-            text = push::message(&mut outputs.pushes) => report(text),
+            text = otlp::message(&mut outputs.pushes) => report(text),
             Some(text) = notices.recv() => report(text),
             () = &mut answers => {}
             _ = ends.0.recv() => return Ok(()),
@@ -199,12 +200,12 @@ struct Outputs<'a> {
 }
 
 impl<'a> Outputs<'a> {
-    fn start(places: &Places, policy: &'a Policy) -> Result<Self> {
+    fn start(destinations: &Destinations, policy: &'a Policy) -> Result<Self> {
         Ok(Self {
             policy,
-            textfile: places.textfile.as_deref().map(Textfile::new).transpose()?,
-            pushes: places.otlp.clone().map(Pushes::start),
-            every_us: u64::try_from(places.every.as_micros()).unwrap_or(u64::MAX),
+            textfile: destinations.textfile.as_deref().map(Textfile::new).transpose()?,
+            pushes: destinations.otlp.clone().map(Pushes::start),
+            every_us: u64::try_from(destinations.every.as_micros()).unwrap_or(u64::MAX),
             written: None,
         })
     }

@@ -1,18 +1,19 @@
 //! `gpuwatch sites PID`: asks a job which lines allocate what grows, waits for the answer, and prints it.
 
-mod json;
-mod text;
-
 use super::{Invocation, Subcommand};
 use crate::{
     cli::runtime,
     config,
     facts::{
-        event::{Ask, Fact, Line, ProbeId, wire::Sites},
-        text::Foreign,
+        event::{
+            Ask, Fact, Line, ProbeId,
+            wire::{Holder, Site, Sites},
+        },
+        text::{Foreign, escape_json},
     },
     model::{
         alerts::{longer, question_of, words},
+        analysis::culprit::{self, Account, Culprit, Spot},
         session::{
             Session,
             process::{Life, Process},
@@ -21,8 +22,9 @@ use crate::{
     sources::Sources,
     storage::output,
 };
-use anyhow::{Result, bail};
-use std::time::Duration;
+use anyhow::{Context, Result, bail};
+use serde_json::{Map, Value, json};
+use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
 use tokio::time::timeout;
 
 /// How long to search for the probe.
@@ -94,7 +96,7 @@ async fn ask(sources: &mut Sources, args: &SitesArgs) -> Result<()> {
         bail!("process {pid} did not finish these steps in time: is it still training? --timeout waits longer");
     };
     let sites = sites?;
-    let text = if args.json { json::answer(&sites, pid)? } else { text::answer(&sites) };
+    let text = if args.json { answer_json(&sites, pid)? } else { answer_text(&sites) };
     output::print(&text)?;
     Ok(())
 }
@@ -136,5 +138,157 @@ async fn answer(sources: &mut Sources, probe: ProbeId, pid: u32) -> Result<Sites
             Line::Bye(_) => bail!("process {pid} ended before it could answer"),
             _ => {}
         }
+    }
+}
+
+/// Returns the answer: for each culprit what happens, the remedy and the lines around it; then the notes.
+fn answer_text(it: &Sites) -> String {
+    let mut devices: BTreeSet<u32> = it.sites.iter().map(|it| it.device).collect();
+    if devices.is_empty() {
+        // Without growth, any device will do.
+        devices.insert(0);
+    }
+    let mut out = String::new();
+    let several = devices.len() > 1;
+    for device in devices {
+        let Account { culprits, notes } = culprit::account(it, device);
+        if several {
+            // Writing into a String cannot fail.
+            let _ = writeln!(out, "device {device}");
+        }
+        for it in &culprits {
+            write_culprit(&mut out, it);
+        }
+        for note in notes {
+            let _ = writeln!(out, "{note}");
+        }
+    }
+    out
+}
+
+fn write_culprit(out: &mut String, it: &Culprit) {
+    let _ = writeln!(out, "{}\n  {}", it.sentence, it.advice);
+    let leading = it.leading();
+    let line = |line: &Spot| {
+        let mark = match (line.is_at(leading), line.is_at(&it.allocated)) {
+            (true, _) => '>',
+            (false, true) => '-',
+            (false, false) => ' ',
+        };
+        let text = Foreign::new(line.text.raw()).to_string();
+        format!("  {mark} {:>4}  {text}", line.line)
+    };
+    for (label, lines) in it.excerpts() {
+        let shown = label.map(|it| format!("    {it}")).into_iter().chain(lines.iter().map(line));
+        for it in shown {
+            let _ = writeln!(out, "{}", it.trim_end());
+        }
+    }
+}
+
+/// The version of the object.
+const SCHEMA: u32 = 1;
+
+/// Returns the answer of a process, with its newline.
+fn answer_json(it: &Sites, pid: u32) -> Result<String> {
+    let object = json!({
+        "schema": SCHEMA,
+        "pid": pid,
+        "step": it.step,
+        "steps": it.steps,
+        "culprits": culprits(it),
+        "sites": it.sites.iter().map(|own| site(own, it.steps)).collect::<Vec<_>>(),
+        "older": { "blocks": it.older_blocks, "bytes": it.older_bytes },
+        "cost": {
+            "held_us": it.held_us,
+            "longest_us": it.longest_us,
+            "holders_us": it.holders_us,
+            "holders_longest_us": it.holders_longest_us,
+            "history_bytes": it.history_bytes,
+        },
+        "collected_bytes": it.collected_bytes,
+        "trouble": it.trouble,
+    });
+    let mut text = escape_json(&serde_json::to_string_pretty(&object).context("cannot write JSON")?);
+    text.push('\n');
+    Ok(text)
+}
+
+/// Returns the culprits of each device, as in a finding.
+fn culprits(it: &Sites) -> Vec<Value> {
+    let devices: BTreeSet<u32> = it.sites.iter().map(|it| it.device).collect();
+    let of = |device: u32| culprit::account(it, device).culprits.into_iter().map(move |it| (device, it));
+    let culprits = devices.into_iter().flat_map(of);
+    culprits
+        .map(|(device, it)| {
+            let mut it = it.json();
+            if let Some(object) = it.as_object_mut() {
+                object.insert("device".to_owned(), json!(device));
+            }
+            it
+        })
+        .collect()
+}
+
+fn site(it: &Site, steps: u64) -> Value {
+    let per_step = |figure: u64| (steps > 0).then(|| figure as f64 / steps as f64);
+    let known = Some(&it.file).filter(|it| !it.is_empty());
+    json!({
+        "device": it.device,
+        "file": known,
+        "line": known.map(|_| it.line),
+        "function": known.map(|_| &it.function),
+        "frames": it.frames,
+        "bytes_per_step": per_step(it.bytes),
+        "blocks_per_step": per_step(it.blocks),
+        "sizes": it.sizes,
+        "stream": it.stream,
+        "pool": it.pool,
+        "autograd": it.autograd,
+        "owners": it.owners,
+        "holders": it.holders.iter().map(holder).collect::<Vec<_>>(),
+        "kept": it.kept,
+        "source": it.source.iter().map(|it| json!({ "line": it.line, "text": it.text })).collect::<Vec<_>>(),
+    })
+}
+
+/// Returns one step of the path, without unknown fields.
+fn holder(it: &Holder) -> Value {
+    serde_json::to_value(it).unwrap_or_else(|_| Value::Object(Map::new()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::event::wire::{Place, Site};
+
+    #[test]
+    fn each_device_has_its_culprits_and_nothing_of_a_job_moves_a_cursor() {
+        let source = vec![Place { line: 40, text: "  x = y\u{1b}[2J".into(), ..Place::default() }];
+        let site = Site { file: "/a/train.py".into(), line: 40, bytes: 4096, blocks: 8, source, ..Site::default() };
+        let sites = |all: &[u32]| {
+            let sites = all.iter().map(|device| Site { device: *device, ..site.clone() }).collect();
+            Sites { step: Some(9), steps: 8, sites, older_blocks: Some(2), ..Sites::default() }
+        };
+        let text = answer_text(&sites(&[0]));
+        let lines: Vec<_> = text.lines().collect();
+        let [sentence, advice, line, older] = lines[..] else { panic!("{text}") };
+        assert!(sentence.starts_with("train.py:40 `x = y\\u{1b}[2J` allocates 1 block a step (512 B)"), "{text}");
+        assert!(advice.starts_with("  ") && line == "  >   40    x = y\\u{1b}[2J", "{text}");
+        assert!(older.starts_with("2 blocks predate the capture"), "{text}");
+        assert!(!text.contains('\u{1b}'));
+        let both = answer_text(&sites(&[1, 0]));
+        assert!(both.starts_with("device 0\n") && both.contains("\ndevice 1\n"), "{both}");
+        assert!(answer_text(&sites(&[])).starts_with("in 8 steps no line allocated more than was freed again"));
+    }
+
+    #[test]
+    fn nothing_of_a_job_moves_a_cursor_and_nothing_is_lost() {
+        let name = "a\u{9b}2J\u{202e}\u{1b}[2J.py";
+        let site = Site { file: name.to_owned(), line: 4, bytes: 512, blocks: 8, ..Site::default() };
+        let culprits = answer_json(&Sites { steps: 8, sites: vec![site], ..Sites::default() }, 7).unwrap();
+        assert!(culprits.is_ascii() && !culprits.contains('\u{1b}'), "{culprits}");
+        let read: Value = serde_json::from_str(&culprits).unwrap();
+        assert_eq!((&read["sites"][0]["file"], &read["pid"]), (&name.into(), &7.into()));
     }
 }

@@ -1,17 +1,15 @@
 //! `gpuwatch snapshot`: what a memory snapshot of PyTorch holds, on a screen, in words or as JSON.
 
-/// The account as JSON.
-mod json;
+/// What it holds, as text and as JSON.
+mod description;
 /// On a screen.
 mod screen;
-/// In words.
-mod text;
 
 use super::{Invocation, Subcommand};
 use crate::{
     cli::{
         picture, runtime,
-        screen_flags::{OfSnapshot, ScreenOptions, exit_code},
+        screen_flags::{ScreenOptions, SnapshotScreen, exit_code},
         with_progress,
     },
     facts::{text::Foreign, units},
@@ -54,7 +52,7 @@ pub(super) struct SnapshotArgs {
     #[arg(long, conflicts_with_all = ["json", "screenshot"])]
     text: bool,
     #[command(flatten)]
-    screen: ScreenOptions<OfSnapshot>,
+    screen: ScreenOptions<SnapshotScreen>,
 }
 
 impl Subcommand for SnapshotArgs {
@@ -71,20 +69,20 @@ impl Subcommand for SnapshotArgs {
             let shown = runtime()?.block_on(show(file, self.fits, options));
             return Ok(exit_code(shown.with_context(|| format!("cannot read {name}"))?));
         }
-        let account = read_with_progress(file)?;
-        let incomplete = ended(&account);
+        let shown = read_with_progress(file)?;
+        let incomplete = ended(&shown);
         if let Some(why) = &incomplete {
             output::message(format_args!("{name}: {why}"));
         }
         let write = if self.json { json } else { text };
-        output::print(&write(&account, self.fits))?;
+        output::print(&write(&shown, self.fits))?;
         Ok(u8::from(incomplete.is_some()))
     }
 }
 
 /// Whether a request would fit.
 #[derive(Clone, Copy)]
-struct Asked {
+struct FitRequest {
     bytes: u64,
     stream: u64,
     fit: Fit,
@@ -122,15 +120,15 @@ pub fn ended(it: &Snapshot) -> Option<String> {
 
 /// Returns a snapshot in words; `fits` is a request that may fit or not.
 pub fn text(it: &Snapshot, fits: Option<u64>) -> String {
-    text::account(it, fits)
+    description::text(it, fits)
 }
 
 /// Returns a snapshot as JSON, schema 1.
 pub fn json(it: &Snapshot, fits: Option<u64>) -> String {
-    json::account(it, fits)
+    description::json(it, fits)
 }
 
-fn asked(it: &Snapshot, device: &Device, fits: Option<u64>) -> Option<Asked> {
+fn request(it: &Snapshot, device: &Device, fits: Option<u64>) -> Option<FitRequest> {
     let bytes = fits?;
-    Some(Asked { bytes, stream: device.stream?, fit: it.fit(device, bytes)? })
+    Some(FitRequest { bytes, stream: device.stream?, fit: it.fit(device, bytes)? })
 }

@@ -1,15 +1,13 @@
 //! `gpuwatch stream`: this machine's events for a gpuwatch on another one, and its requests.
 
-/// The requests that it answers.
-pub mod desk;
-
 use super::{Invocation, Subcommand};
 use crate::{
     cli::runtime,
-    config::Watching,
+    config::WatchFlags,
     facts::{
-        event::Fact,
-        remote::{REQUEST_MAX, Request},
+        event::{Event, Fact, Line, ProbeId},
+        remote::{Action, Answer, KINDS, Kind, Outcome, REQUEST_MAX, Request},
+        text::Foreign,
     },
     jobs::recorder::file::header,
     screen::actions::LocalActions,
@@ -24,8 +22,8 @@ use crate::{
 };
 use anyhow::Result;
 use clap::builder::FalseyValueParser;
-use desk::Desk;
 use std::{
+    collections::BTreeMap,
     future::Future,
     io::{self, BufRead, Read, Write},
     pin::pin,
@@ -64,7 +62,7 @@ const BATCH: usize = 2048;
 #[command(after_help = AFTER)]
 pub(super) struct StreamArgs {
     #[command(flatten)]
-    watching: Watching,
+    watching: WatchFlags,
     /// Take no requests from the reader: it can only watch.
     #[arg(long, env = "GPUWATCH_READONLY", value_parser = FalseyValueParser::new())]
     readonly: bool,
@@ -83,7 +81,7 @@ impl Subcommand for StreamArgs {
                 // An error means that the thread has ended, and with it standard input.
                 let _ = ended.await;
             };
-            stream(&mut sources, header(None), Desk::new(actions), requests, io::stdout().lock(), stop).await
+            stream(&mut sources, header(None), RequestServer::new(actions), requests, io::stdout().lock(), stop).await
         })?;
         Ok(0)
     }
@@ -99,7 +97,7 @@ impl Subcommand for StreamArgs {
 async fn stream(
     sources: &mut Sources,
     header: recording::Header,
-    mut desk: Desk,
+    mut server: RequestServer,
     mut requests: Receiver<Request>,
     mut out: impl Write,
     stop: impl Future<Output = ()>,
@@ -108,7 +106,7 @@ async fn stream(
     let mut thinner = Thinner::new(STREAM_US);
     let mut tick = interval(EVERY);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut text = encode_header(&Header { recording: header, requests: Some(desk.kinds()) });
+    let mut text = encode_header(&Header { recording: header, requests: Some(server.kinds()) });
     loop {
         out.write_all(text.as_bytes())?;
         out.flush()?;
@@ -117,17 +115,17 @@ async fn stream(
             biased;
             // Those that came before the end of input are carried out.
             Some(request) = requests.recv() => {
-                text.extend(desk.answer(request).map(encode_answer));
+                text.extend(server.answer(request).map(encode_answer));
                 continue;
             }
             () = &mut stop => break,
-            answer = desk.late() => {
+            answer = server.late() => {
                 text.push_str(&encode_answer(answer));
                 continue;
             }
             _ = tick.tick() => {}
         }
-        let is_open = take(sources, &mut thinner, &mut desk, &mut text);
+        let is_open = take(sources, &mut thinner, &mut server, &mut text);
         thinner.flush(sources::now(), &mut |it| encode(&it, &mut text));
         if !is_open {
             break;
@@ -140,14 +138,14 @@ async fn stream(
 }
 
 /// Encodes the waiting events; false without sources.
-fn take(sources: &mut Sources, thinner: &mut Thinner, desk: &mut Desk, text: &mut String) -> bool {
+fn take(sources: &mut Sources, thinner: &mut Thinner, server: &mut RequestServer, text: &mut String) -> bool {
     for _ in 0..BATCH {
         match sources.events.try_recv() {
             Ok(event) if event.fact == Fact::Second => {
                 text.push_str(&encode_beat(&Beat { at_us: sources::now(), unix_us: sources::unix_us() }));
             }
             Ok(event) => {
-                desk.note(&event);
+                server.note(&event);
                 thinner.take(event, &mut |it| encode(&it, text));
             }
             Err(TryRecvError::Empty) => return true,
@@ -183,6 +181,99 @@ fn read(mut input: impl BufRead, mut take: impl FnMut(Request)) {
         }
         is_rest = !is_whole;
         line.clear();
+    }
+}
+
+/// Most probes whose processes are remembered; beyond that, the oldest are forgotten.
+const PROBES: usize = 4096;
+
+/// Answers requests: what a key does on this host, at a gpuwatch on another one.
+#[derive(Debug, Default)]
+pub struct RequestServer {
+    /// What acts on processes; `None` in a read-only stream.
+    actions: Option<LocalActions>,
+    /// The request that holds a process.
+    held: Option<u64>,
+    /// The pid that each probe reports.
+    probes: BTreeMap<ProbeId, u32>,
+}
+
+impl RequestServer {
+    /// Returns a server that refuses every request without `actions`.
+    pub fn new(actions: Option<LocalActions>) -> Self {
+        Self { actions, ..Self::default() }
+    }
+
+    /// Returns the types of requests that it answers.
+    pub fn kinds(&self) -> Vec<Kind> {
+        if self.actions.is_some() { KINDS.to_vec() } else { Vec::new() }
+    }
+
+    /// Takes an event that the reader gets.
+    pub(super) fn note(&mut self, event: &Event) {
+        if let Fact::Probe { probe, line } = &event.fact
+            && let Line::Hello(hello) = &**line
+        {
+            self.probes.insert(*probe, hello.pid);
+            if self.probes.len() > PROBES {
+                self.probes.pop_first();
+            }
+        }
+    }
+
+    /// Carries a request out. Returns its answer; `None` if that comes with [`Self::late`].
+    pub(super) fn answer(&mut self, request: Request) -> Option<Answer> {
+        let id = request.id;
+        let outcome = match self.act(request) {
+            Ok(outcome) => outcome?,
+            Err(why) => Outcome::Error(Foreign::new(why)),
+        };
+        Some(Answer { id, outcome })
+    }
+
+    fn act(&mut self, Request { id, action }: Request) -> Result<Option<Outcome>, String> {
+        let actions = self.actions.as_mut().ok_or("gpuwatch there is --readonly: it takes no requests")?;
+        let held = self.held;
+        let is_held = |it: u64| (held == Some(it)).then_some(()).ok_or("the process is not selected any more");
+        Ok(match action {
+            Action::Hold(subject) => {
+                self.held = None;
+                let info = actions.hold(&subject)?.clone();
+                self.held = Some(id);
+                Some(Outcome::Held(Box::new(info)))
+            }
+            Action::Signal { held, signal } => {
+                is_held(held)?;
+                Some(Outcome::Text(Foreign::new(actions.send(signal)?)))
+            }
+            Action::Start { held, start } => {
+                is_held(held)?;
+                actions.start(start, id)?;
+                None
+            }
+            Action::Capture(it) if self.probes.get(&it.ask.probe) == Some(&it.pid) => {
+                actions.capture(it.ask)?;
+                Some(Outcome::Done)
+            }
+            Action::Capture(it) => return Err(format!("pid {} has no probe any more", it.pid)),
+            Action::Unknown => {
+                return Err(format!(
+                    "gpuwatch {} there has no such request: use a newer one there",
+                    env!("CARGO_PKG_VERSION")
+                ));
+            }
+        })
+    }
+
+    /// Waits for the answer of what a request has started.
+    pub(super) async fn late(&mut self) -> Answer {
+        match &mut self.actions {
+            Some(actions) => {
+                let (id, words) = actions.answer().await;
+                Answer { id, outcome: Outcome::Text(Foreign::new(words)) }
+            }
+            None => std::future::pending().await,
+        }
     }
 }
 

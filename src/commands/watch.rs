@@ -9,7 +9,7 @@ use crate::{
         picture, runtime,
         screen_flags::{NO_SCREEN, NO_SIGNALS, OverviewOptions, READONLY, exit_code},
     },
-    config::{self, Asking, OnAlert, Watching, When},
+    config::{self, AlertProgramFlags, CaptureFlags, CaptureWhen, WatchFlags},
     hosts::{
         link::Links,
         plan::Plan,
@@ -37,7 +37,7 @@ pub(super) struct WatchArgs {
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = config::duration, requires = "prometheus")]
     prometheus_interval: Duration,
     #[command(flatten)]
-    pub(super) watching: Watching,
+    pub(super) watching: WatchFlags,
     #[command(flatten)]
     pub(super) screen: OverviewOptions,
     #[command(flatten)]
@@ -49,9 +49,9 @@ pub(super) struct WatchArgs {
     #[arg(long)]
     pub(super) notify: bool,
     #[command(flatten)]
-    pub(super) on_alert: OnAlert,
+    pub(super) on_alert: AlertProgramFlags,
     #[command(flatten)]
-    pub(super) asking: Asking,
+    pub(super) asking: CaptureFlags,
 }
 
 impl Subcommand for WatchArgs {
@@ -85,10 +85,10 @@ fn watch_this_host(args: &WatchArgs, policy: &Policy) -> Result<u8> {
         if !term::is_screen() {
             refuse_hook(args)?;
             output::message(format_args!("{NO_SCREEN}"));
-            once::print(&mut sources.events, 0, once::Form::Text).await?;
+            once::print(&mut sources.events, 0, once::OnceForm::Text).await?;
             return Ok(0);
         }
-        let ask = args.asking.sites == When::Auto && !args.screen.readonly;
+        let ask = args.asking.sites == CaptureWhen::Auto && !args.screen.readonly;
         let delivery = Delivery::new(args.on_alert.hook()?, ask.then(|| sources.asks.clone()));
         let mut outputs = AlertOutputs { bell: args.bell, notify: args.notify, delivery };
         let no_signals = args.screen.readonly.then_some(NO_SIGNALS);
@@ -117,13 +117,13 @@ fn watch_hosts(plan: &Plan, args: &WatchArgs, policy: &Policy) -> Result<u8> {
     runtime()?.block_on(async {
         let mut links = Links::start(plan);
         if let Some(file) = &args.screen.shot.screenshot {
-            let cluster = once::hosts::collect(&mut links, &plan.hosts, WAIT).await;
+            let cluster = once::cluster_once::collect(&mut links, &plan.hosts, WAIT).await;
             return picture::of_cluster(&cluster, policy, None, &args.screen, file);
         }
         if !term::is_screen() {
             refuse_hook(args)?;
             output::message(format_args!("{}", NO_SCREEN));
-            once::hosts::print(&mut links, &plan.hosts, WAIT, false).await?;
+            once::cluster_once::print(&mut links, &plan.hosts, WAIT, false).await?;
             return Ok(0);
         }
         let config = if args.screen.readonly { Err(READONLY) } else { Ok(args.config.clone()) };
@@ -150,11 +150,11 @@ fn watch_ranks(store: Store, args: &WatchArgs) -> Result<u8> {
         }
         if !term::is_screen() {
             output::message(format_args!("{}", NO_SCREEN));
-            once::fleet::print(&store, &matchers, false).await?;
+            once::prometheus_once::print(&store, &matchers, false).await?;
             return Ok(0);
         }
         let options = args.screen.options(theme);
-        Ok(exit_code(cluster::fleet::watch(store, matchers, args.prometheus_interval, options).await?))
+        Ok(exit_code(cluster::prometheus_view::watch(store, matchers, args.prometheus_interval, options).await?))
     });
     // A question that has no answer yet does not delay the end.
     runtime.shutdown_background();

@@ -13,7 +13,7 @@ pub mod trace_windows;
 
 use self::{file::RecordingPlan, replays::FindingReplays};
 use crate::{
-    config::{self, Asking, Driver, OnAlert, Summary, When},
+    config::{self, AlertProgramFlags, CaptureFlags, CaptureWhen, Driver, Summary},
     facts::{
         event::{Event, Fact},
         text::Foreign,
@@ -52,10 +52,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Records a job that `gpuwatch run` has started, until it is over.
 pub fn record_job(
     started: launch::Started,
-    on_alert: &OnAlert,
+    on_alert: &AlertProgramFlags,
     plan: &RecordingPlan,
     policy: Result<Policy, config::Fault>,
-    asking: Asking,
+    asking: CaptureFlags,
     driver: Driver,
 ) {
     let launch::Started { run, over, .. } = started;
@@ -84,7 +84,7 @@ pub fn record_job(
             ..JobRecorder::new(recorder, delivery, policy)
         };
         let sources = config::job_sources(&run, driver, plan.bounds.no_arguments);
-        let _ = recorder.follow_job(sources, asking.sites == When::Auto, over);
+        let _ = recorder.follow_job(sources, asking.sites == CaptureWhen::Auto, over);
     }
 }
 

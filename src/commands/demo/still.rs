@@ -3,8 +3,7 @@
 use super::{
     RANKS,
     driver::Driver,
-    job::{Allocator, Job, Kind, RATE, describe},
-    outputs,
+    job::{Allocator, CAPTURED, Job, Kind, RATE, describe, sites},
 };
 use crate::{
     facts::{
@@ -63,8 +62,8 @@ fn after_steps(steps: u64, seed: u64, mut observe: impl FnMut(&Session)) -> Sess
                 let sample = Sample { at_us: at, device, edge: Edge::Step, step, counters, ..Sample::default() };
                 fold.line(at, rank.probe, Line::Sample(sample));
             }
-            if step == outputs::CAPTURED && rank.kind == Kind::Leaking {
-                fold.line(at, rank.probe, Line::Sites(Sites { at_us: at, ..outputs::sites(step) }));
+            if step == CAPTURED && rank.kind == Kind::Leaking {
+                fold.line(at, rank.probe, Line::Sites(Sites { at_us: at, ..sites(step) }));
             }
             if step % 500 == 1 {
                 let mark = Mark {

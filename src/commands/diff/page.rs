@@ -31,10 +31,10 @@ pub(super) fn of_runs(diff: &Diff, names: &[Foreign; 2]) -> String {
     }
     if !diff.figures.is_empty() {
         let figure = |value: Option<f64>, text: &dyn Fn(f64) -> String| value.map_or_else(|| "–".to_owned(), text);
-        let rows: Vec<Row> = diff
+        let rows: Vec<ComparisonRow> = diff
             .figures
             .iter()
-            .map(|it| Row {
+            .map(|it| ComparisonRow {
                 name: it.name.clone(),
                 both: [it.a, it.b].map(|value| figure(value, &|value| it.unit.text(value))),
                 change: it.a.zip(it.b).map_or_else(|| "–".to_owned(), |(a, b)| it.unit.change(a, b)),
@@ -52,7 +52,7 @@ pub(super) fn of_runs(diff: &Diff, names: &[Foreign; 2]) -> String {
 }
 
 /// One row of a table: a figure, or a call stack.
-pub(super) struct Row {
+pub(super) struct ComparisonRow {
     pub(super) name: String,
     /// The values of both.
     pub(super) both: [String; 2],
@@ -76,7 +76,7 @@ pub(super) fn beginning(code: u8, names: &[Foreign; 2]) -> String {
 }
 
 /// Writes a table of both values and their change.
-pub(super) fn table(out: &mut String, title: &str, rows: &[Row]) {
+pub(super) fn table(out: &mut String, title: &str, rows: &[ComparisonRow]) {
     // Writing into a String cannot fail.
     let _ = writeln!(
         out,
@@ -84,7 +84,7 @@ pub(super) fn table(out: &mut String, title: &str, rows: &[Row]) {
          scope=\"col\" class=\"n\">second</th><th scope=\"col\" class=\"n\">change</th></tr></thead><tbody>",
         text(title)
     );
-    for Row { name, both: [first, second], change, is_worse } in rows {
+    for ComparisonRow { name, both: [first, second], change, is_worse } in rows {
         let mark = if *is_worse { " <strong class=\"fail\">more than tolerated</strong>" } else { "" };
         let _ = writeln!(
             out,

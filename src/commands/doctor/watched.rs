@@ -3,7 +3,7 @@
 use super::Check;
 use crate::{
     commands::once::collect,
-    config::{Driver, Watching},
+    config::{Driver, WatchFlags},
     facts::event::{DriverState, Trouble, wire::PROTOCOL},
     jobs::attach,
     model::{
@@ -16,7 +16,7 @@ use std::{env, fmt::Write as _, io, net::TcpListener, time::Duration};
 
 pub(super) fn checks(driver: Driver) -> io::Result<Vec<Check>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let watching = Watching { driver, interval: Duration::from_millis(100) };
+    let watching = WatchFlags { driver, interval: Duration::from_millis(100) };
     let session = runtime.block_on(async { collect(&mut Sources::start(watching.sources()).events, 0).await });
     Ok(vec![driver_state(&session), devices(&session), figures(&session), probes(&session), attach(), hosts(), serve()])
 }

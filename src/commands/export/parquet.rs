@@ -3,7 +3,7 @@
 //!
 //! <https://parquet.apache.org/docs/file-format/>
 
-use super::{FIGURES, Row, metrics};
+use super::{ExportRow, FIGURES, metrics};
 use crate::facts::event::wire::{Counters, Unit};
 use parquet::{
     basic::{Compression, ZstdLevel},
@@ -82,7 +82,7 @@ impl<'a, W: Write> File<'a, W> {
     ///
     /// # Errors
     /// Fails if `out` cannot be written.
-    pub(super) fn row(&mut self, row: Row) -> io::Result<()> {
+    pub(super) fn row(&mut self, row: ExportRow) -> io::Result<()> {
         for (column, (_, value)) in self.columns.iter_mut().zip(row) {
             column.push(value);
         }

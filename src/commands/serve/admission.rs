@@ -1,10 +1,5 @@
-//! Which connections and requests a listener admits.
-//!
-//! A connection without an authorized request displaces the oldest of its kind, and so does one with it: peers without
-//! the token, and readers that are slow, keep no scraper waiting.
-//!
-//! A page in a browser of this host can reach its loopback addresses under a name of the page's own domain (DNS
-//! rebinding), but the request still has that name.
+//! Which connections and requests a listener admits. It bounds the connections: one without an authorized request displaces the oldest of its kind,
+//! and so does one with it: peers without the token, and readers that are slow, keep no scraper waiting.
 
 use hyper::{
     Request, Version,
@@ -25,66 +20,70 @@ const UNAUTHORIZED_MAX: usize = 64;
 
 /// Admits connections.
 pub(super) struct Admission {
-    authorized: Arc<Mutex<Queue>>,
-    unauthorized: Arc<Mutex<Queue>>,
+    authorized: Arc<Mutex<ConnectionLimit>>,
+    unauthorized: Arc<Mutex<ConnectionLimit>>,
 }
 
 /// An admitted connection; dropping it makes its place free.
-pub(super) struct Admitted {
-    authorized: Arc<Mutex<Queue>>,
-    unauthorized: Arc<Mutex<Queue>>,
+pub(super) struct AdmittedConnection {
+    authorized: Arc<Mutex<ConnectionLimit>>,
+    unauthorized: Arc<Mutex<ConnectionLimit>>,
     /// Notified when a newer connection displaces this one.
     displaced: Arc<Notify>,
 }
 
 /// Connections of one kind, the one whose latest request is the oldest first.
-struct Queue {
+struct ConnectionLimit {
     most: usize,
     taken: VecDeque<Weak<Notify>>,
 }
 
-impl Queue {
+impl ConnectionLimit {
     fn new(most: usize) -> Arc<Mutex<Self>> {
         Arc::new(Mutex::new(Self { most, taken: VecDeque::new() }))
     }
 
     /// Takes the newest place. If there are too many, it displaces the oldest.
-    fn take(&mut self, admitted: &Arc<Notify>) {
-        self.leave(admitted);
+    fn take(&mut self, connection: &Arc<Notify>) {
+        self.leave(connection);
         if self.taken.len() == self.most
             && let Some(oldest) = self.taken.pop_front().and_then(|it| it.upgrade())
         {
             oldest.notify_one();
         }
-        self.taken.push_back(Arc::downgrade(admitted));
+        self.taken.push_back(Arc::downgrade(connection));
     }
 
     /// Frees the place of a connection, and of those that have ended.
-    fn leave(&mut self, admitted: &Arc<Notify>) {
-        self.taken.retain(|it| it.upgrade().is_some_and(|there| !Arc::ptr_eq(&there, admitted)));
+    fn leave(&mut self, connection: &Arc<Notify>) {
+        self.taken.retain(|it| it.upgrade().is_some_and(|there| !Arc::ptr_eq(&there, connection)));
     }
 }
 
-fn locked(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(destinations: &Mutex<ConnectionLimit>) -> MutexGuard<'_, ConnectionLimit> {
+    destinations.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Admission {
     pub(super) fn new() -> Self {
-        Self { authorized: Queue::new(AUTHORIZED_MAX), unauthorized: Queue::new(UNAUTHORIZED_MAX) }
+        Self { authorized: ConnectionLimit::new(AUTHORIZED_MAX), unauthorized: ConnectionLimit::new(UNAUTHORIZED_MAX) }
     }
 
     /// Admits a connection.
-    pub(super) fn admit(&self) -> Admitted {
+    pub(super) fn admit(&self) -> AdmittedConnection {
         let displaced = Arc::new(Notify::new());
         locked(&self.unauthorized).take(&displaced);
-        Admitted { authorized: Arc::clone(&self.authorized), unauthorized: Arc::clone(&self.unauthorized), displaced }
+        AdmittedConnection {
+            authorized: Arc::clone(&self.authorized),
+            unauthorized: Arc::clone(&self.unauthorized),
+            displaced,
+        }
     }
 }
 
-impl Admitted {
+impl AdmittedConnection {
     /// Counts it among those with an authorized request, as the newest.
-    pub(super) fn promote(&self) {
+    pub(super) fn authorize(&self) {
         locked(&self.unauthorized).leave(&self.displaced);
         locked(&self.authorized).take(&self.displaced);
     }
@@ -95,7 +94,9 @@ impl Admitted {
     }
 }
 
-/// What requests to a port on this machine may name: the machine itself, or a name of the user's.
+/// The hosts that a request to a port of this machine may name: the machine itself, or a name of the user's. A page in a
+/// browser can reach its loopback addresses under a name of the page's own domain (DNS rebinding), but the request still
+/// has that name.
 #[derive(Clone, Debug)]
 pub(super) struct AllowedHosts {
     names: Vec<String>,
@@ -109,8 +110,8 @@ impl AllowedHosts {
 
     /// Returns whether a request names an allowed host. Before HTTP/1.1 it may name none, and browsers always do.
     pub(super) fn allow<B>(&self, request: &Request<B>) -> bool {
-        let mut headers = request.headers().get_all(HOST).iter().map(HeaderValue::to_str);
-        let named = match (headers.next(), headers.next()) {
+        let mut given = request.headers().get_all(HOST).iter().map(HeaderValue::to_str);
+        let named = match (given.next(), given.next()) {
             (None, _) => request.version() < Version::HTTP_11,
             (Some(Ok(authority)), None) => self.has(authority),
             _ => false,
@@ -120,7 +121,7 @@ impl AllowedHosts {
     }
 
     fn has(&self, authority: &str) -> bool {
-        let Some(host) = host(authority) else { return false };
+        let Some(host) = host_of(authority) else { return false };
         let host = host.strip_suffix('.').unwrap_or(host);
         let address = host.strip_prefix('[').and_then(|it| it.strip_suffix(']')).unwrap_or(host);
         match address.parse::<IpAddr>() {
@@ -133,7 +134,7 @@ impl AllowedHosts {
 }
 
 /// Returns the host of `host`, `host:port`, `[address]` or `[address]:port`.
-fn host(authority: &str) -> Option<&str> {
+fn host_of(authority: &str) -> Option<&str> {
     let is_port = |it: &str| it.bytes().all(|digit| digit.is_ascii_digit());
     if authority.starts_with('[') {
         let (address, rest) = authority.split_at(authority.find(']')? + 1);
@@ -153,39 +154,39 @@ mod tests {
         task::{Context, Waker},
     };
 
-    fn is_displaced(admitted: &Admitted) -> bool {
-        pin!(admitted.displaced()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
+    fn is_displaced(connection: &AdmittedConnection) -> bool {
+        pin!(connection.displaced()).poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 
     #[test]
-    fn the_oldest_connection_without_authorization_makes_room() {
+    fn the_oldest_connection_without_a_token_is_displaced() {
         let admission = Admission::new();
-        let scrapers = admission.admit();
-        scrapers.promote();
-        let mut unauthorized: Vec<Admitted> = (0..UNAUTHORIZED_MAX).map(|_| admission.admit()).collect();
-        assert!(!is_displaced(&scrapers) && !unauthorized.iter().any(is_displaced));
+        let authorized = admission.admit();
+        authorized.authorize();
+        let mut unauthorized: Vec<AdmittedConnection> = (0..UNAUTHORIZED_MAX).map(|_| admission.admit()).collect();
+        assert!(!is_displaced(&authorized) && !unauthorized.iter().any(is_displaced));
         // One that has ended makes room without displacing another.
         drop(unauthorized.pop());
         unauthorized.push(admission.admit());
         assert!(!is_displaced(&unauthorized[0]));
         unauthorized.push(admission.admit());
         assert!(is_displaced(&unauthorized[0]) && !is_displaced(&unauthorized[1]));
-        assert!(!is_displaced(&scrapers));
+        assert!(!is_displaced(&authorized));
     }
 
     #[test]
-    fn a_slow_reader_makes_room_for_a_scraper_and_not_for_one_without_a_token() {
+    fn a_slow_reader_makes_room_for_a_scraper_and_not_for_an_unauthorized_peer() {
         let admission = Admission::new();
-        let scrapers: Vec<Admitted> = (0..AUTHORIZED_MAX).map(|_| admission.admit()).collect();
-        scrapers.iter().for_each(Admitted::promote);
+        let authorized: Vec<AdmittedConnection> = (0..AUTHORIZED_MAX).map(|_| admission.admit()).collect();
+        authorized.iter().for_each(AdmittedConnection::authorize);
         // The one that asks again is no longer the oldest.
-        scrapers[0].promote();
+        authorized[0].authorize();
         let next = admission.admit();
-        assert!(!scrapers.iter().any(is_displaced));
-        next.promote();
-        assert!(is_displaced(&scrapers[1]) && !is_displaced(&scrapers[0]) && !is_displaced(&next));
-        let unauthorized: Vec<Admitted> = (0..=UNAUTHORIZED_MAX).map(|_| admission.admit()).collect();
-        assert!(is_displaced(&unauthorized[0]) && !scrapers.iter().any(is_displaced));
+        assert!(!authorized.iter().any(is_displaced));
+        next.authorize();
+        assert!(is_displaced(&authorized[1]) && !is_displaced(&authorized[0]) && !is_displaced(&next));
+        let unauthorized: Vec<AdmittedConnection> = (0..=UNAUTHORIZED_MAX).map(|_| admission.admit()).collect();
+        assert!(is_displaced(&unauthorized[0]) && !authorized.iter().any(is_displaced));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Answers HTTP requests for the figures: on a port, or on a Unix socket.
 
 use super::{
-    admission::{Admission, Admitted, AllowedHosts},
+    admission::AllowedHosts,
+    admission::{Admission, AdmittedConnection},
     exposition::Format,
 };
 use crate::net::{
@@ -97,7 +98,7 @@ impl Address {
 }
 
 /// A request for the figures.
-pub(super) struct Scrape {
+pub(super) struct ScrapeRequest {
     /// The format.
     pub(super) format: Format,
     /// Where the text goes.
@@ -106,9 +107,9 @@ pub(super) struct Scrape {
 
 /// What a connection needs for its answers.
 #[derive(Clone)]
-pub(super) struct RequestServer {
+pub(super) struct RequestHandler {
     /// Where requests go.
-    pub(super) scrapes: mpsc::Sender<Scrape>,
+    pub(super) scrapes: mpsc::Sender<ScrapeRequest>,
     /// The token that requests must have.
     pub(super) token: Option<Arc<str>>,
     /// The hosts that requests may name; `None` where any may be named.
@@ -137,21 +138,21 @@ impl Listener {
     }
 
     /// Answers requests; each connection has a task of its own. `notices` get what the user should know.
-    pub(super) async fn answer(&mut self, server: RequestServer, notices: mpsc::Sender<String>) {
+    pub(super) async fn answer(&mut self, handler: RequestHandler, notices: mpsc::Sender<String>) {
         let admission = Admission::new();
         loop {
-            let server = server.clone();
+            let handler = handler.clone();
             let accepted = match self {
                 Self::Tcp(it, identity) => it.accept().await.map(|(stream, _)| {
                     let notice = identity.as_mut().and_then(Identity::renew);
                     let _ = notice.map(|it| notices.try_send(it));
                     let acceptor = identity.as_ref().map(Identity::acceptor);
-                    tokio::spawn(serve_or_displace(stream, acceptor, server, admission.admit()))
+                    tokio::spawn(serve_connection(stream, acceptor, handler, admission.admit()))
                 }),
                 Self::Unix(it, _) => it
                     .accept()
                     .await
-                    .map(|(stream, _)| tokio::spawn(serve_or_displace(stream, None, server, admission.admit()))),
+                    .map(|(stream, _)| tokio::spawn(serve_connection(stream, None, handler, admission.admit()))),
             };
             if accepted.is_err() {
                 // Out of descriptors: other connections have to end first.
@@ -197,57 +198,61 @@ fn bind(path: &Path) -> Result<UnixListener> {
 }
 
 /// Serves a connection until it ends, or until a newer one displaces it.
-async fn serve_or_displace(
+async fn serve_connection(
     stream: impl Stream + 'static,
     acceptor: Option<TlsAcceptor>,
-    server: RequestServer,
-    admitted: Admitted,
+    handler: RequestHandler,
+    permit: AdmittedConnection,
 ) {
     select! {
-        () = serve_encrypted(stream, acceptor, &server, &admitted) => {}
-        () = admitted.displaced() => {}
+        () = meet(stream, acceptor, &handler, &permit) => {}
+        () = permit.displaced() => {}
     }
 }
 
 /// Encrypts a connection if it has to be, and answers its requests.
-async fn serve_encrypted(
+async fn meet(
     stream: impl Stream + 'static,
     acceptor: Option<TlsAcceptor>,
-    server: &RequestServer,
-    admitted: &Admitted,
+    handler: &RequestHandler,
+    permit: &AdmittedConnection,
 ) {
-    let Some(acceptor) = acceptor else { return serve_requests(stream, server, admitted).await };
+    let Some(acceptor) = acceptor else { return converse(stream, handler, permit).await };
     // A peer without TLS, or one that is too slow, gets no answer.
     if let Ok(Ok(stream)) = timeout(REQUEST, acceptor.accept(stream)).await {
-        serve_requests(stream, server, admitted).await;
+        converse(stream, handler, permit).await;
     }
 }
 
 /// Answers the requests of one connection.
-async fn serve_requests(stream: impl Stream + 'static, server: &RequestServer, admitted: &Admitted) {
+async fn converse(stream: impl Stream + 'static, handler: &RequestHandler, permit: &AdmittedConnection) {
     let service =
-        service_fn(async |request: Request<Incoming>| Ok::<_, hyper::Error>(answer(&request, server, admitted).await));
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_headers(64);
-    let connection = http.serve_connection(TokioIo::new(stream), service);
+        service_fn(async |request: Request<Incoming>| Ok::<_, hyper::Error>(answer(&request, handler, permit).await));
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(REQUEST).max_headers(64);
+    let connection = server.serve_connection(TokioIo::new(stream), service);
     // A peer that breaks off or sends garbage gets no answer.
     let _ = timeout(STAY, connection).await;
 }
 
-async fn answer(request: &Request<Incoming>, server: &RequestServer, admitted: &Admitted) -> Response<Full<Bytes>> {
-    if server.hosts.as_ref().is_some_and(|it| !it.allow(request)) {
+async fn answer(
+    request: &Request<Incoming>,
+    handler: &RequestHandler,
+    permit: &AdmittedConnection,
+) -> Response<Full<Bytes>> {
+    if handler.hosts.as_ref().is_some_and(|it| !it.allow(request)) {
         let mut refused = plain(StatusCode::FORBIDDEN, FOREIGN_HOST);
         refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return refused;
     }
-    if server.token.as_deref().is_some_and(|it| !is_authorized(request.headers(), it)) {
+    if handler.token.as_deref().is_some_and(|it| !is_authorized(request.headers(), it)) {
         let mut refused = plain(StatusCode::UNAUTHORIZED, "a bearer token is needed\n");
         refused.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         // A peer without the token cannot stay by asking again.
         refused.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         return refused;
     }
-    admitted.promote();
+    permit.authorize();
     if request.uri().path() != PATH {
         return plain(StatusCode::NOT_FOUND, "the figures are at /metrics\n");
     }
@@ -259,7 +264,7 @@ async fn answer(request: &Request<Incoming>, server: &RequestServer, admitted: &
     let accept = request.headers().get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let (format, (reply, replied)) = (Format::accepted(accept), oneshot::channel());
     // The loop that owns the session is gone only when the program ends.
-    let _ = server.scrapes.send(Scrape { format, reply }).await;
+    let _ = handler.scrapes.send(ScrapeRequest { format, reply }).await;
     match replied.await {
         Ok(text) => typed(StatusCode::OK, format.content_type(), text),
         Err(_) => plain(StatusCode::SERVICE_UNAVAILABLE, "gpuwatch is ending\n"),

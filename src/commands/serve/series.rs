@@ -34,7 +34,7 @@ pub struct Series {
 
 /// Returns every series of a session. `findings` are those with the user's rules.
 pub fn series(session: &Session, findings: &Findings) -> Vec<Series> {
-    let mut out = Out::default();
+    let mut out = SeriesList::default();
     out.add(Family::Build, &vec![("version", env!("CARGO_PKG_VERSION").into())], Some(1.0));
     let driver = match &session.driver {
         Some(DriverState::Up { .. }) => Some(1.0),
@@ -88,9 +88,9 @@ fn labels(device: &Device, process: &Process, known: &mut BTreeMap<[String; 3], 
 }
 
 #[derive(Default)]
-struct Out(Vec<Series>);
+struct SeriesList(Vec<Series>);
 
-impl Out {
+impl SeriesList {
     fn add(&mut self, family: Family, labels: &Labels, value: Option<f64>) {
         if let Some(value) = value {
             let labels = labels.iter().filter(|it| !it.1.is_empty()).cloned().collect();

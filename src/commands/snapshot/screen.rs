@@ -112,8 +112,8 @@ impl View for SnapshotView {
         event_loop::sent(&mut self.loading).await
     }
 
-    fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {
-        match news {
+    fn fold(&mut self, update: Option<Loading>, _: &mut Screen) -> io::Result<()> {
+        match update {
             None => self.loading = None,
             Some(Loading::Reading(progress)) => {
                 self.ui.reading = Some(progress);

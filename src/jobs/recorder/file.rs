@@ -1,7 +1,7 @@
 //! The file of a recording: where it is created, its first line, and its writer.
 
 use crate::{
-    config::{Keep, Recording, Summary},
+    config::{Recording, RetentionFlags, Summary},
     facts::text::Foreign,
     jobs::launch,
     sources,
@@ -22,13 +22,13 @@ use std::{
 /// Where and how a job is recorded.
 pub struct RecordingPlan {
     writer: Writer,
-    pub(super) bounds: Keep,
+    pub(super) bounds: RetentionFlags,
     pub(super) recording: Recording,
 }
 
 impl RecordingPlan {
     /// Plans the recording of a run; nothing is created yet.
-    pub fn new(run: &str, bounds: Keep, recording: Recording) -> Self {
+    pub fn new(run: &str, bounds: RetentionFlags, recording: Recording) -> Self {
         Self { writer: writer(recording.naming.name.as_deref().unwrap_or(run)), bounds, recording }
     }
 
@@ -100,7 +100,7 @@ pub fn writer(run: &str) -> Writer {
 ///
 /// # Errors
 /// Fails without a home directory, or if the file cannot be created.
-pub fn create_in_store(writer: &Writer, bounds: &Keep) -> Result<(PathBuf, File)> {
+pub fn create_in_store(writer: &Writer, bounds: &RetentionFlags) -> Result<(PathBuf, File)> {
     let store = bounds.store().context("there is no home directory for recordings: use `gpuwatch record -o FILE`")?;
     store.create(writer).with_context(|| format!("cannot record in {}", store.directory.display()))
 }

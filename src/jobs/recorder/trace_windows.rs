@@ -31,7 +31,7 @@ pub struct TraceWindows {
     asks: Sender<Request>,
     recording: PathBuf,
     /// The latest request to each probe.
-    asked: BTreeMap<ProbeId, WindowRequest>,
+    requests: BTreeMap<ProbeId, WindowRequest>,
 }
 
 struct WindowRequest {
@@ -44,18 +44,18 @@ struct WindowRequest {
 impl TraceWindows {
     /// Returns windows to request by `asks`; their traces go beside the recording.
     pub fn new(asks: Sender<Request>, recording: PathBuf) -> Self {
-        Self { asks, recording, asked: BTreeMap::new() }
+        Self { asks, recording, requests: BTreeMap::new() }
     }
 
     /// Requests windows of the processes with these findings, and stores those that are complete. Call it once a
     /// second.
     pub fn look(&mut self, session: &Session, due: &[Due]) {
-        for it in self.asked.values_mut() {
+        for it in self.requests.values_mut() {
             it.take_up(&self.recording, session.now);
         }
         for it in due {
-            let is_early = |asked: &WindowRequest| session.now.since(asked.at) < BETWEEN_US;
-            if self.asked.get(&it.probe).is_some_and(is_early) {
+            let is_early = |request: &WindowRequest| session.now.since(request.at) < BETWEEN_US;
+            if self.requests.get(&it.probe).is_some_and(is_early) {
                 continue;
             }
             if let Some(process) = session.process(it.probe).filter(|process| can_be_asked(process)) {
@@ -66,7 +66,7 @@ impl TraceWindows {
 
     /// Stores what a process that has ended has traced until then.
     pub fn finish(&mut self, now: Stamp) {
-        for it in self.asked.values_mut() {
+        for it in self.requests.values_mut() {
             it.take_up(&self.recording, now);
         }
     }
@@ -77,7 +77,7 @@ impl TraceWindows {
         let ask = AskWindow { probe: process.probe, id, steps: WINDOW_STEPS, alert: true };
         // A full queue has requests of users; the next second tries again.
         if self.asks.try_send(ask.into()).is_ok() {
-            self.asked.insert(process.probe, WindowRequest { at: now, pid: hello.pid, file: Some(file) });
+            self.requests.insert(process.probe, WindowRequest { at: now, pid: hello.pid, file: Some(file) });
         }
     }
 }

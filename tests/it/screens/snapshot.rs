@@ -200,7 +200,7 @@ fn every_snapshot_of_a_folder_is_drawn_on_every_screen() {
                 ui.update(command, &snapshot);
             }
         }
-        assert!(!commands::report::snapshot::html(&snapshot, &Foreign::new("x")).is_empty());
+        assert!(!commands::report::snapshot_page::html(&snapshot, &Foreign::new("x")).is_empty());
     }
 }
 
@@ -628,7 +628,7 @@ fn text_from_the_file_moves_no_cursor_and_does_not_become_markup() {
             assert!(picture.chars().all(is_safe), "{picture:?}");
         }
     }
-    let page = commands::report::snapshot::html(&snapshot, &Foreign::new("\u{1b}<b>.pickle"));
+    let page = commands::report::snapshot_page::html(&snapshot, &Foreign::new("\u{1b}<b>.pickle"));
     assert!(!page.contains("<script") && !page.contains("<b>") && !page.contains("</style>&"), "{page}");
     assert!(page.chars().all(|c| c == '\n' || !(c.is_control() || "\u{202e}\u{feff}".contains(c))));
     assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));

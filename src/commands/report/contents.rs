@@ -20,12 +20,18 @@
 //!   text), `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
 //! - `moments[]`: `at_us`, `kind` (`mark`, `trouble`), `text`
 
-use super::{Report, growth, series::Series};
+use super::{Report, device_series::FigureSeries};
 use crate::{
     facts::event::{DeviceId, DriverState},
     model::{
-        analysis::{episode::Resource, ladder::Gap},
+        analysis::{
+            curve::Curve,
+            episode::Resource,
+            ladder::{Gap, Place, Row},
+        },
+        findings::{Finding, Kind},
         session::{
+            Session,
             oom::OutOfMemory,
             process::{OnDevice, Process},
         },
@@ -33,6 +39,7 @@ use crate::{
     storage::replay::index::Moment,
 };
 use serde_json::{Map, Value, json};
+use std::fmt::Write as _;
 
 /// The schema version documented above.
 const SCHEMA: u32 = 1;
@@ -65,7 +72,7 @@ pub(super) fn value(report: &Report) -> Value {
         "resources": Resource::ALL.iter().map(|it| (it.id().to_owned(), it.name().into())).collect::<Map<_, _>>(),
         "timeline": report.series.devices.iter().map(|(id, it)| device(id, it)).collect::<Vec<_>>(),
         "step_time": session.processes.iter().flat_map(step_time).collect::<Vec<_>>(),
-        "growth": growth::plots(&report.verdict.findings, session),
+        "growth": growth_plots(&report.verdict.findings, session),
         "ooms": ooms.collect::<Vec<_>>(),
         "moments": moments.collect::<Vec<_>>(),
     })
@@ -100,7 +107,7 @@ fn step_time(process: &Process) -> Vec<Value> {
 }
 
 /// Leaves out gaps that the device never had.
-fn device(id: &DeviceId, series: &Series) -> Value {
+fn device(id: &DeviceId, series: &FigureSeries) -> Value {
     let has = |gap: &Gap| series.points.all().iter().any(|it| it.gaps.get(*gap).is_some_and(|bytes| bytes > 0));
     let gaps: Vec<Gap> = Gap::ALL.into_iter().filter(has).collect();
     let names = gaps.iter().map(|it| it.row().name);
@@ -135,4 +142,82 @@ fn oom(process: &Process, it: &OutOfMemory) -> Value {
         "tenants": tenants.collect::<Vec<_>>(),
         "message": it.reported.message,
     })
+}
+
+/// Returns the colours of gaps as properties: `--gap-graph-pools`.
+pub(super) fn gap_style() -> String {
+    let colours = |colour: fn(&Row) -> &'static str| {
+        Gap::ALL.iter().fold(String::new(), |mut out, it| {
+            let row = it.row();
+            let _ = write!(out, " --gap-{}: {};", row.name.replace(' ', "-"), colour(row));
+            out
+        })
+    };
+    let (light, dark) = (colours(|it| it.report.0), colours(|it| it.report.1));
+    format!(":root {{{light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{{dark} }} }}\n")
+}
+
+/// Returns the names of gaps inside the allocator, and of the unused ones.
+pub(super) fn gap_script() -> String {
+    let names = |places: &[Place]| {
+        let rows = Gap::ALL.iter().map(|it| it.row()).filter(|it| places.contains(&it.place));
+        serde_json::json!(rows.map(|it| it.name).collect::<Vec<_>>())
+    };
+    let (inside, unused) = (names(&[Place::InUse, Place::Unused]), names(&[Place::Unused]));
+    format!("const INSIDE = {inside}, UNUSED = {unused};\n")
+}
+
+/// Most findings that are plotted, worst first.
+const MOST: usize = 24;
+
+/// Returns the plots: `finding` (its index), `points[]` (a position on the axis, the lowest and the highest value
+/// there), `line` (two points; `null` without measurements).
+fn growth_plots(findings: &[Finding], session: &Session) -> Vec<Value> {
+    let growths = findings.iter().enumerate().filter(|(_, it)| it.kind == Kind::Growth);
+    let plots = growths.filter_map(|(place, it)| {
+        let curve = curve(it, session)?;
+        let points: Vec<_> = curve.buckets().iter().map(|bucket| json!([bucket.x, bucket.low, bucket.high])).collect();
+        let line = line(it, curve).map(|ends| ends.map(|(x, y)| json!([x, y])));
+        Some(json!({"finding": place, "points": points, "line": line}))
+    });
+    plots.take(MOST).collect()
+}
+
+/// Any device of the process has the curve of host memory.
+fn curve<'a>(it: &Finding, session: &'a Session) -> Option<&'a Curve> {
+    let of = |on: &&OnDevice| it.ordinal.is_none_or(|ordinal| ordinal == on.ordinal);
+    let mut on = it.process(session)?.devices.iter().filter(of).filter(|on| on.growth.axis() == Some(it.axis));
+    on.find_map(|on| on.growth.curve(it.resource?)).filter(|it| it.buckets().len() > 1)
+}
+
+/// Returns the line with the finding's slope through the mean of its measurements.
+fn line(it: &Finding, curve: &Curve) -> Option<[(u64, f64); 2]> {
+    let slope = it.bytes_per_step?;
+    let (_, last) = curve.ends()?;
+    let end = it.resolved_step.unwrap_or(last).min(last);
+    let measured = curve.buckets().iter().filter(|at| (it.since_step..=end).contains(&at.x));
+    let along = |x: u64| slope * x.saturating_sub(it.since_step) as f64;
+    let (sum, count) = measured.fold((0.0, 0_u32), |(sum, count), at| (sum + at.last as f64 - along(at.x), count + 1));
+    let height = (count > 0).then(|| sum / f64::from(count))?;
+    Some([(it.since_step, height), (end, height + along(end))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_gap_has_two_colours_and_its_place() {
+        let (style, script) = (gap_style(), gap_script());
+        for row in Gap::ALL.map(Gap::row) {
+            assert_eq!(style.matches(&format!("--gap-{}: ", row.name.replace(' ', "-"))).count(), 2, "{style}");
+        }
+        let unused = script.rsplit("UNUSED = ").next().unwrap();
+        for row in Gap::ALL.map(Gap::row) {
+            let is_listed = unused.contains(&format!("\"{}\"", row.name));
+            assert_eq!(is_listed, row.place == Place::Unused, "{script}");
+        }
+        assert!(unused.starts_with("[\"stuck\""), "{script}");
+        assert!(!style.contains("</") && !script.contains("</"), "nothing ends its element early");
+    }
 }

@@ -26,7 +26,7 @@ use tokio::{
 };
 
 /// An answer of the store.
-pub enum News {
+pub enum PrometheusUpdate {
     /// The latest figures of all ranks, or why the store gave none.
     Rows(Result<Fleet>),
     /// A past, with its end in seconds of Unix time.
@@ -49,7 +49,7 @@ pub async fn watch(store: Store, matchers: Vec<Matcher>, every: Duration, option
     tokio::spawn(ask_past(store, every, questions, sender));
     let now = Instant::now();
     let (overview, series) = (Overview::default(), Vec::new());
-    let mut view = FleetView {
+    let mut view = PrometheusView {
         ui,
         overview,
         series,
@@ -66,10 +66,10 @@ pub async fn watch(store: Store, matchers: Vec<Matcher>, every: Duration, option
 }
 
 /// Asks for the rows again and again.
-async fn ask_rows(store: Store, matchers: Vec<Matcher>, every: Duration, news: mpsc::Sender<News>) {
+async fn ask_rows(store: Store, matchers: Vec<Matcher>, every: Duration, news: mpsc::Sender<PrometheusUpdate>) {
     loop {
         let rows = prometheus::fleet(&store, &matchers).await;
-        if news.send(News::Rows(rows)).await.is_err() {
+        if news.send(PrometheusUpdate::Rows(rows)).await.is_err() {
             return;
         }
         sleep(every).await;
@@ -81,7 +81,7 @@ async fn ask_past(
     store: Store,
     every: Duration,
     mut questions: watch::Receiver<Option<Question>>,
-    news: mpsc::Sender<News>,
+    news: mpsc::Sender<PrometheusUpdate>,
 ) {
     loop {
         let current = questions.borrow_and_update().clone();
@@ -90,7 +90,7 @@ async fn ask_past(
             loop {
                 let end = sources::unix_us() / 1_000_000;
                 let past = prometheus::history(&store, &it, end).await;
-                if news.send(News::Past(it.clone(), end, past)).await.is_err() {
+                if news.send(PrometheusUpdate::Past(it.clone(), end, past)).await.is_err() {
                     return;
                 }
                 sleep(every).await;
@@ -104,7 +104,7 @@ async fn ask_past(
 }
 
 /// What the store has, and the state of the user interface.
-struct FleetView {
+struct PrometheusView {
     ui: ClusterUi,
     overview: Overview,
     /// The series of each rank of the overview.
@@ -115,15 +115,15 @@ struct FleetView {
     /// The selected rank. While its past is open, the series stay those of one device.
     chosen: Option<Series>,
     question: watch::Sender<Option<Question>>,
-    news: mpsc::Receiver<News>,
+    news: mpsc::Receiver<PrometheusUpdate>,
     /// When the rows of the overview arrived.
     arrived: Option<Instant>,
     drawn: Instant,
     due: Instant,
 }
 
-impl View for FleetView {
-    type Update = News;
+impl View for PrometheusView {
+    type Update = PrometheusUpdate;
 
     fn ui(&mut self) -> &mut Ui {
         &mut self.ui.base
@@ -144,7 +144,7 @@ impl View for FleetView {
         self.due
     }
 
-    async fn wait(&mut self) -> News {
+    async fn wait(&mut self) -> PrometheusUpdate {
         match self.news.recv().await {
             Some(it) => it,
             // The tasks end after this view.
@@ -152,13 +152,13 @@ impl View for FleetView {
         }
     }
 
-    fn fold(&mut self, news: News, _: &mut Screen) -> io::Result<()> {
-        match news {
-            News::Rows(Ok(fleet)) => {
+    fn fold(&mut self, update: PrometheusUpdate, _: &mut Screen) -> io::Result<()> {
+        match update {
+            PrometheusUpdate::Rows(Ok(fleet)) => {
                 (self.newest, self.answers.trouble) = (Some((fleet, Instant::now())), None);
             }
-            News::Rows(Err(why)) => self.answers.trouble = Some(Foreign::new(format!("{why:#}"))),
-            News::Past(question, end, past) => {
+            PrometheusUpdate::Rows(Err(why)) => self.answers.trouble = Some(Foreign::new(format!("{why:#}"))),
+            PrometheusUpdate::Past(question, end, past) => {
                 let is_open = self.question.borrow().as_ref() == Some(&question);
                 if let Some(shown) = self.answers.past.as_mut().filter(|_| is_open) {
                     match past {
@@ -194,7 +194,7 @@ impl View for FleetView {
     }
 }
 
-impl FleetView {
+impl PrometheusView {
     /// Shows other rows, with the same machine and rank selected.
     fn adopt(&mut self, Fleet { overview, series }: Fleet) {
         let place = self.chosen.as_ref().and_then(|chosen| series.iter().position(|it| it.id == chosen.id));

@@ -1,10 +1,13 @@
-//! The text of `gpuwatch check`: the verdict, its basis, the findings, the peaks.
+//! A verdict as text and as JSON (schema 1): the verdict, its basis, the findings, the peaks.
+//!
+//! In JSON, sizes are bytes, times are µs of `CLOCK_MONOTONIC`. Unknown is `null`, never 0. Later releases may add fields;
+//! they do not rename or remove any without raising `schema`. `docs/reference/schemas/check.json` has every field.
 
 use super::{Outcome, Verdict};
 use crate::{
     facts::{
         event::DeviceId,
-        text::Foreign,
+        text::{Foreign, escape_json},
         units::{self, Bytes, counted, duration},
     },
     model::{
@@ -14,10 +17,11 @@ use crate::{
         session::{Session, process::Process},
     },
 };
+use serde_json::Value;
 use std::{collections::BTreeSet, fmt::Write};
 
 /// Returns the whole report.
-pub(super) fn report(verdict: &Verdict) -> String {
+pub(super) fn text(verdict: &Verdict) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
     let _ = write_report(&mut out, verdict);
@@ -178,4 +182,63 @@ fn peaks_of(it: &DevicePeaks) -> String {
     let total = it.total.map_or_else(|| "–".to_owned(), |it: Bytes| it.to_string());
     let stuck = it.fragmentation().map_or_else(|| "–".to_owned(), |it| format!("{:.0} %", it * 100.0));
     format!("at most {parts}, of {total}; stuck {stuck}")
+}
+
+/// The schema version documented above.
+const SCHEMA: u32 = 1;
+
+/// Returns the whole report.
+pub(super) fn json(verdict: &Verdict) -> String {
+    let mut text = escape_json(&format!("{:#}", json_value(verdict)));
+    text.push('\n');
+    text
+}
+
+/// Returns the report as a value.
+pub(super) fn json_value(verdict: &Verdict) -> Value {
+    let devices: Vec<_> = verdict.run.peaks.devices.iter().map(|(id, it)| device_json(verdict, id, it)).collect();
+    serde_json::json!({
+        "schema": SCHEMA,
+        "gpuwatch": env!("CARGO_PKG_VERSION"),
+        "verdict": verdict.outcome().name(),
+        "hits": verdict.hits,
+        "doubts": verdict.doubts,
+        "notes": verdict.notes,
+        "steps": verdict.run.steps(),
+        "attached_step": verdict.run.attached_step(),
+        "end_recorded": verdict.run.is_whole,
+        "seen_to_step": verdict.run.seen_to_step(),
+        "losses": verdict.run.session.losses.json(),
+        "processes": verdict.run.session.processes.iter().map(process_json).collect::<Vec<_>>(),
+        "devices": devices,
+        "findings": verdict.findings.iter().map(Finding::json).collect::<Vec<_>>(),
+    })
+}
+
+fn process_json(it: &Process) -> Value {
+    let hello = it.hello.as_ref();
+    serde_json::json!({
+        "probe": it.probe,
+        "pid": it.any_pid(),
+        "rank": it.rank(),
+        "host": hello.map(|it| &it.host),
+        "argv": hello.map(|it| &it.argv),
+        "steps": it.devices.iter().filter_map(|it| it.step).max(),
+        "lost": it.lost,
+        "lost_error_lines": it.lost_error_lines,
+        "stride": it.stride,
+        "step_time": it.devices.iter().map(|it| it.pace.json()).find(|it| !it.is_null()),
+    })
+}
+
+fn device_json(verdict: &Verdict, id: &DeviceId, it: &DevicePeaks) -> Value {
+    let known = verdict.run.session.device(id);
+    serde_json::json!({
+        "id": id,
+        "index": known.and_then(|it| it.index),
+        "name": known.map(|it| &it.name).filter(|it| !it.is_empty()),
+        "total": it.total,
+        "peak": { "allocated": it.allocated, "reserved": it.reserved, "used": it.used },
+        "stuck": it.fragmentation(),
+    })
 }

@@ -50,7 +50,7 @@ pub async fn play(recorded: Recorded, options: Options, policy: Policy) -> io::R
     let effects = Effects::new(options, &mut ui.base);
     let cluster = recorded.play().cluster;
     let now = Instant::now();
-    let mut view = NodesView {
+    let mut view = ClusterReplayView {
         screens: Screens::new(ui, Overview::of(&cluster, &Found::default()), preset),
         cluster,
         read: 0,
@@ -84,7 +84,7 @@ fn read(recorded: Recorded, sender: &Sender<Loading>) {
 }
 
 /// The machines during a replay, and the state of the user interface.
-struct NodesView {
+struct ClusterReplayView {
     screens: Screens,
     /// The machines before their recordings are read.
     cluster: Cluster,
@@ -100,7 +100,7 @@ struct NodesView {
     due: Instant,
 }
 
-impl View for NodesView {
+impl View for ClusterReplayView {
     type Update = Option<Loading>;
 
     fn ui(&mut self) -> &mut Ui {
@@ -132,8 +132,8 @@ impl View for NodesView {
         event_loop::sent(&mut self.loading).await
     }
 
-    fn fold(&mut self, news: Option<Loading>, _: &mut Screen) -> io::Result<()> {
-        match news {
+    fn fold(&mut self, update: Option<Loading>, _: &mut Screen) -> io::Result<()> {
+        match update {
             None => self.loading = None,
             Some(Loading::Read(read)) => self.read = read,
             Some(Loading::Loaded(together)) => (self.together, self.moved) = (Some(together), true),
@@ -166,7 +166,7 @@ impl View for NodesView {
     }
 }
 
-impl NodesView {
+impl ClusterReplayView {
     /// Draws as soon as the shortest time between two pictures is over.
     fn draw_soon(&mut self) {
         self.due = self.due.min(self.drawn + FASTEST);

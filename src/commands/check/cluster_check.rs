@@ -3,27 +3,25 @@
 //!
 //! `docs/reference/schemas/check-nodes.json` has every field of the JSON, schema 1.
 
-mod course;
-
-use super::{Limits, Outcome, Verdict, check, json, limits::FailOn};
+use super::{Limits, Outcome, Verdict, check, limits::FailOn, verdict_report};
 use crate::{
     facts::{
         text::{Foreign, escape_json},
-        units::counted,
+        units::{Stamp, counted},
     },
     model::{
         alerts::Policy,
         cluster::{
             Link,
-            findings::{JobFinding, Subject},
+            findings::{self, JobFinding, Subject},
+            jobs::{self, jobs},
         },
         findings::Kind,
     },
     storage::replay::host_replay::Recorded,
 };
-pub use course::Job;
 use serde_json::{Value, json};
-use std::fmt::Write;
+use std::{cmp::Reverse, collections::BTreeMap, fmt::Write};
 
 /// The version of that schema.
 const SCHEMA: u32 = 1;
@@ -32,9 +30,9 @@ const SCHEMA: u32 = 1;
 #[derive(Debug)]
 pub struct Verdicts {
     /// The machines, in the order of the user's list.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<HostVerdict>,
     /// The jobs, and what was found over all their ranks.
-    pub jobs: Vec<Job>,
+    pub jobs: Vec<JobVerdict>,
     /// Which limits were exceeded.
     pub hits: Vec<String>,
     /// Why some of it cannot be judged.
@@ -45,7 +43,7 @@ pub struct Verdicts {
 
 /// A machine.
 #[derive(Debug)]
-pub struct Node {
+pub struct HostVerdict {
     /// Its name in the user's list.
     pub host: Foreign,
     /// The last state of its link.
@@ -56,17 +54,17 @@ pub struct Node {
 
 /// Judges every machine and every job, without what is allowed.
 pub fn judge(recorded: &Recorded, limits: &Limits, policy: &Policy) -> Verdicts {
-    let node = |(place, set): (usize, &Option<_>)| Node {
+    let node = |(place, set): (usize, &Option<_>)| HostVerdict {
         host: recorded.host(place),
         link: recorded.index.nodes.get(place).map(crate::storage::host_index::Node::link).unwrap_or_default(),
         verdict: set.as_ref().map(|it| check(it, limits, policy)),
     };
-    let nodes: Vec<Node> = recorded.nodes.iter().enumerate().map(node).collect();
+    let nodes: Vec<HostVerdict> = recorded.nodes.iter().enumerate().map(node).collect();
     let ends = nodes.iter().enumerate().filter_map(|(place, it)| {
         let now = it.verdict.as_ref()?.run.session.now;
         Some(recorded.here(place, now))
     });
-    let jobs = ends.max().map_or_else(Vec::new, |to| course::jobs_until(recorded, policy, to));
+    let jobs = ends.max().map_or_else(Vec::new, |to| jobs_until(recorded, policy, to));
     let mut all = Verdicts { nodes, jobs, hits: Vec::new(), doubts: Vec::new(), notes: recorded.notes.clone() };
     all.judge(limits);
     if recorded.index.closed.is_none() {
@@ -75,7 +73,7 @@ pub fn judge(recorded: &Recorded, limits: &Limits, policy: &Policy) -> Verdicts 
     all
 }
 
-impl Node {
+impl HostVerdict {
     /// Whether no process had a probe there.
     fn is_idle(&self) -> bool {
         self.verdict.as_ref().is_some_and(|it| it.run.session.processes.is_empty() && it.damage.is_empty())
@@ -176,16 +174,16 @@ impl Verdicts {
     }
 }
 
-fn node(it: &Node) -> Value {
+fn node(it: &HostVerdict) -> Value {
     json!({
         "host": it.host,
         "link": it.link.name(),
         "why": it.link.why(),
-        "check": it.verdict.as_ref().map(json::value),
+        "check": it.verdict.as_ref().map(verdict_report::json_value),
     })
 }
 
-fn job(it: &Job) -> Value {
+fn job(it: &JobVerdict) -> Value {
     json!({
         "run": it.run,
         "scheduler": it.scheduled.as_ref().map(|it| &it.0),
@@ -205,5 +203,99 @@ fn fails(it: &JobFinding, on: FailOn) -> bool {
             Subject::Imbalance => kind == Kind::Imbalance,
             Subject::Ended | Subject::Missing | Subject::Behind => false,
         },
+    }
+}
+
+/// Most moments, and the least time between two, in µs: what is found at two in a row lasts for that long.
+const MOMENTS: u64 = 64;
+const APART_US: u64 = 5_000_000;
+
+/// A job of several hosts, as their recordings have it.
+#[derive(Debug)]
+pub struct JobVerdict {
+    /// Its name in words.
+    pub name: String,
+    /// The id that its ranks share, from `gpuwatch env` or `gpuwatch run`.
+    pub run: Option<String>,
+    /// The batch system and its job.
+    pub scheduled: Option<(String, String)>,
+    /// The number of its ranks that were recorded.
+    pub ranks: usize,
+    /// What was found, worst first.
+    pub findings: Vec<JobFinding>,
+}
+
+/// A finding over time.
+struct FindingOverTime {
+    worst: JobFinding,
+    /// The latest moment with it.
+    moment: u64,
+    lasts: bool,
+}
+
+/// A job over time.
+#[derive(Default)]
+struct JobHistory {
+    job: Option<JobVerdict>,
+    seen: BTreeMap<Subject, FindingOverTime>,
+}
+
+/// Returns the jobs of the recordings up to an instant of the recorder's clock. A finding counts if it lasts to the end
+/// or for two moments in a row.
+pub(super) fn jobs_until(recorded: &Recorded, policy: &Policy, to: Stamp) -> Vec<JobVerdict> {
+    let from = Stamp(recorded.index.head.monotonic_us);
+    let step = (to.since(from) / MOMENTS).max(APART_US);
+    let moments = to.since(from) / step;
+    let mut playback = recorded.play();
+    let mut courses: BTreeMap<String, JobHistory> = BTreeMap::new();
+    for moment in 0..=moments {
+        let is_end = moment == moments;
+        // The last one is the end.
+        let at = if is_end { to } else { Stamp(from.0 + (moment + 1) * step) };
+        playback.advance(at);
+        let cluster = &playback.cluster;
+        let found = policy.found(cluster);
+        for job in jobs(cluster) {
+            let own = findings::findings(cluster, &job, &found);
+            let course = courses.entry(job.key()).or_default();
+            course.note(moment, is_end, own);
+            course.job = Some(described(&job));
+        }
+    }
+    let mut all: Vec<JobVerdict> = courses.into_values().filter_map(JobHistory::judged).collect();
+    all.sort_by_key(|it| Reverse(it.ranks));
+    all
+}
+
+impl JobHistory {
+    fn note(&mut self, moment: u64, is_end: bool, found: Vec<JobFinding>) {
+        for it in found {
+            let seen = self.seen.entry(it.subject).or_insert_with(|| FindingOverTime {
+                worst: it.clone(),
+                moment,
+                lasts: false,
+            });
+            seen.lasts |= is_end || seen.moment + 1 == moment;
+            seen.moment = moment;
+            if it.severity >= seen.worst.severity {
+                seen.worst = it;
+            }
+        }
+    }
+
+    fn judged(self) -> Option<JobVerdict> {
+        let mut findings: Vec<JobFinding> = self.seen.into_values().filter(|it| it.lasts).map(|it| it.worst).collect();
+        findings.sort_by_key(|it| (Reverse(it.severity), it.subject));
+        self.job.map(|job| JobVerdict { findings, ..job })
+    }
+}
+
+fn described(job: &jobs::Job) -> JobVerdict {
+    JobVerdict {
+        name: job.name().map_or_else(|| "a job".to_owned(), |it| Foreign::new(it).to_string()),
+        run: job.run.map(str::to_owned),
+        scheduled: job.scheduled.map(|it| (it.scheduler.clone(), it.id.clone())),
+        ranks: job.ranks.len(),
+        findings: Vec::new(),
     }
 }

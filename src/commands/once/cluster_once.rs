@@ -2,7 +2,7 @@
 //!
 //! `docs/reference/schemas/hosts.json` has every field of the JSON, schema 1.
 
-use super::{AT_LEAST, NAP, WAIT, has_answers, json};
+use super::{AT_LEAST, NAP, WAIT, has_answers, session_json};
 use crate::{
     facts::{
         text::{Foreign, escape_json},
@@ -81,7 +81,7 @@ fn report(cluster: &Cluster, found: &Found) -> serde_json::Result<String> {
 
 fn node(it: &Node, found: &Findings) -> Value {
     let greeting = it.greeting.as_ref();
-    let once = greeting.map(|about| json::value(&it.session, found, about.host.raw(), about.gpuwatch.raw()));
+    let once = greeting.map(|about| session_json::value(&it.session, found, about.host.raw(), about.gpuwatch.raw()));
     json!({
         "host": it.host,
         "link": it.link.name(),

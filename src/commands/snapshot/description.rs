@@ -1,16 +1,17 @@
-//! A snapshot's account as text.
+//! What a snapshot holds, as text and as JSON (schema 1, all sizes in bytes).
 
-use super::{Asked, asked};
+use super::{FitRequest, request};
 use crate::{
     facts::{
-        text::Foreign,
+        text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
     model::{
-        snapshot::{Device, Snapshot},
-        trace::{Fit, Share, Totals, Trace},
+        snapshot::{Device, Failure, Snapshot},
+        trace::{Fit, Frame, Share, StackId, Totals, Trace},
     },
 };
+use serde_json::{Map, Value};
 use std::fmt::Write as _;
 
 /// Most stacks listed.
@@ -19,7 +20,7 @@ const LISTED: usize = 10;
 /// Most out-of-memory errors listed, the latest ones.
 const FAILURES: usize = 3;
 
-pub(super) fn account(it: &Snapshot, fits: Option<u64>) -> String {
+pub(super) fn text(it: &Snapshot, fits: Option<u64>) -> String {
     let mut out = String::new();
     let settings = match it.settings() {
         None => "the allocator's settings are not recorded".to_owned(),
@@ -30,7 +31,7 @@ pub(super) fn account(it: &Snapshot, fits: Option<u64>) -> String {
     let _ = writeln!(out, "{} read; {settings}", Bytes(it.bytes));
     for device in &it.devices {
         out.push('\n');
-        write(&mut out, it, device, asked(it, device, fits));
+        write(&mut out, it, device, request(it, device, fits));
     }
     if it.devices.is_empty() {
         let none = if it.ended.is_some() { "no segment could be read" } else { "nothing was allocated on any device" };
@@ -39,7 +40,7 @@ pub(super) fn account(it: &Snapshot, fits: Option<u64>) -> String {
     out
 }
 
-fn write(out: &mut String, snapshot: &Snapshot, it: &Device, asked: Option<Asked>) {
+fn write(out: &mut String, snapshot: &Snapshot, it: &Device, request: Option<FitRequest>) {
     let Totals { reserved, segments, largest_free, .. } = it.totals;
     let _ = writeln!(out, "device {}: {} reserved in {}", it.ordinal, Bytes(reserved), counted(segments, "segment"));
     for rung in it.ladder.by_gap() {
@@ -52,8 +53,8 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, asked: Option<Asked
         part(out, snapshot, *stream, *pool, sums);
     }
     let _ = writeln!(out, "largest free block: {}", Bytes(largest_free));
-    if let Some(asked) = asked {
-        fit(out, &asked, it.totals.releasable.saturating_add(it.totals.cached));
+    if let Some(request) = request {
+        fit(out, &request, it.totals.releasable.saturating_add(it.totals.cached));
     }
     if !it.live.is_empty() {
         let _ = writeln!(out, "live blocks by call stack:");
@@ -108,9 +109,9 @@ fn part(out: &mut String, snapshot: &Snapshot, stream: u64, pool: Option<u32>, i
     );
 }
 
-fn fit(out: &mut String, asked: &Asked, releasable: u64) {
-    let (bytes, stream) = (Bytes(asked.bytes), asked.stream);
-    let _ = match asked.fit {
+fn fit(out: &mut String, request: &FitRequest, releasable: u64) {
+    let (bytes, stream) = (Bytes(request.bytes), request.stream);
+    let _ = match request.fit {
         Fit::Block { size } => {
             writeln!(out, "{bytes} fits now: stream {stream} has a free block of {}", Bytes(size))
         }
@@ -138,4 +139,103 @@ fn shares(out: &mut String, trace: &Trace, all: &[Share]) {
         let other = counted(rest.len() as u64, "other stack");
         let _ = writeln!(out, "  {:>10} {:>12}  {other}", Bytes(bytes), counted(blocks, "block"));
     }
+}
+
+/// The version of the object.
+const SCHEMA: u32 = 1;
+
+pub(super) fn json(it: &Snapshot, fits: Option<u64>) -> String {
+    let object = serde_json::json!({
+        "schema": SCHEMA,
+        "bytes": it.bytes,
+        "ended": it.ended,
+        "settings": it.settings(),
+        "devices": it.devices.iter().map(|device| device_json(it, device, request(it, device, fits))).collect::<Vec<_>>(),
+    });
+    escape_json(&format!("{object:#}\n"))
+}
+
+fn device_json(snapshot: &Snapshot, it: &Device, request: Option<FitRequest>) -> Value {
+    let trace = &snapshot.trace;
+    let ladder =
+        it.ladder.by_gap().into_iter().map(|rung| (rung.gap.row().id.to_owned(), serde_json::json!(rung.bytes)));
+    let part = |(stream, pool, sums): &(u64, Option<u32>, Totals)| {
+        let mut part = totals_json(sums);
+        part.insert("stream".to_owned(), serde_json::json!(stream));
+        part.insert("pool".to_owned(), serde_json::json!(pool.and_then(|it| trace.pools.get(it))));
+        part
+    };
+    let mut object = totals_json(&it.totals);
+    let more = serde_json::json!({
+        "device": it.ordinal,
+        "ladder": ladder.collect::<Map<_, _>>(),
+        "parts": it.parts.iter().map(part).collect::<Vec<_>>(),
+        "fits": request.map(|request| fit_json(&request)),
+        "live": shares_json(trace, &it.live),
+        "out_of_memory": snapshot.failures(it).iter().map(|it| failure_json(trace, it)).collect::<Vec<_>>(),
+        "events": it.events,
+        "peak": it.peak.as_ref().map(|peak| serde_json::json!({
+            "event": peak.event,
+            "unix_us": peak.unix_us,
+            "requested": peak.bytes,
+            "older": peak.older,
+            "live": shares_json(trace, &peak.shares),
+        })),
+    });
+    if let Value::Object(more) = more {
+        object.extend(more);
+    }
+    Value::Object(object)
+}
+
+fn totals_json(it: &Totals) -> Map<String, Value> {
+    let object = serde_json::json!({
+        "segments": it.segments,
+        "expandable_segments": it.expandable,
+        "reserved": it.reserved,
+        "allocated": it.allocated,
+        "pending": it.pending,
+        "requested": it.requested,
+        "stuck": it.stuck,
+        "cached": it.cached,
+        "releasable": it.releasable,
+        "graph_pools_free": it.graph_pools_free,
+        "mem_pools_free": it.mem_pools_free,
+        "private_pools": it.private_pools,
+        "largest_free": it.largest_free,
+    });
+    if let Value::Object(it) = object { it } else { Map::new() }
+}
+
+fn failure_json(trace: &Trace, it: &Failure) -> Value {
+    serde_json::json!({
+        "event": it.event,
+        "unix_us": it.unix_us,
+        "tried": it.bytes,
+        "device_free": it.free,
+        "reserved": it.reserved,
+        "requested": it.live,
+        "frames": frames(trace, it.stack),
+    })
+}
+
+fn fit_json(it: &FitRequest) -> Value {
+    let (fits, block, segment) = match it.fit {
+        Fit::Block { size } => (true, Some(size), None),
+        Fit::Segment { size, .. } => (false, None, Some(size)),
+    };
+    serde_json::json!({ "bytes": it.bytes, "stream": it.stream, "fits": fits, "block": block, "segment": segment })
+}
+
+fn shares_json(trace: &Trace, all: &[Share]) -> Vec<Value> {
+    let share =
+        |it: &Share| serde_json::json!({ "bytes": it.bytes, "blocks": it.blocks, "frames": frames(trace, it.stack) });
+    all.iter().map(share).collect()
+}
+
+/// Returns the frames, innermost first.
+fn frames(trace: &Trace, id: StackId) -> Vec<Value> {
+    let text = |id| trace.stacks.texts.get(id);
+    let frame = |it: Frame| serde_json::json!({ "file": text(it.file), "line": it.line, "function": text(it.name) });
+    trace.stacks.frames(id).map(frame).collect()
 }

@@ -24,7 +24,7 @@ const DEVICES: usize = 64;
 
 /// Memory at one instant, in bytes; `None` is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Point {
+pub(super) struct SeriesPoint {
     /// The end of its interval.
     pub(super) at: Stamp,
     /// The number of the last reading that it stands for, from 0.
@@ -50,14 +50,14 @@ pub(super) struct Point {
 /// The size of each gap of the ladder; `None` if it is unknown or absent.
 pub(super) type Gaps = ByGap<Option<u64>>;
 
-impl Point {
+impl SeriesPoint {
     /// Decides which ladder represents the interval.
     fn weight(&self) -> (bool, Option<u64>, Option<u64>) {
         (self.ran_out, self.allocated, self.used)
     }
 }
 
-impl Merge for Point {
+impl Merge for SeriesPoint {
     fn place(&self) -> u64 {
         self.reading
     }
@@ -78,15 +78,15 @@ impl Merge for Point {
 
 /// The points of one device.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Series {
+pub(super) struct FigureSeries {
     /// In the order of time; one stands for as many readings as the stride.
-    pub(super) points: Buckets<Vec<Point>, POINTS>,
+    pub(super) points: Buckets<Vec<SeriesPoint>, POINTS>,
     readings: u64,
 }
 
-impl Series {
+impl FigureSeries {
     /// Takes a reading; computes its ladder only where it is kept.
-    fn push(&mut self, mut point: Point, gaps: impl FnOnce() -> Gaps) {
+    fn push(&mut self, mut point: SeriesPoint, gaps: impl FnOnce() -> Gaps) {
         point.reading = self.readings;
         self.readings += 1;
         let newest = self.points.newest_at(point.reading);
@@ -101,7 +101,7 @@ impl Series {
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceSeries {
     /// By device.
-    pub(super) devices: BTreeMap<DeviceId, Series>,
+    pub(super) devices: BTreeMap<DeviceId, FigureSeries>,
 }
 
 impl DeviceSeries {
@@ -120,14 +120,14 @@ impl DeviceSeries {
         };
         let Some(device) = device else { return };
         if self.devices.len() < DEVICES || self.devices.contains_key(device) {
-            let point = Point { ran_out, ..now(session, device, event.at) };
+            let point = SeriesPoint { ran_out, ..now(session, device, event.at) };
             self.devices.entry(device.clone()).or_default().push(point, || gaps(session, device));
         }
     }
 }
 
-fn now(session: &Session, device: &DeviceId, at: Stamp) -> Point {
-    let mut point = Point { at, ..Point::default() };
+fn now(session: &Session, device: &DeviceId, at: Stamp) -> SeriesPoint {
+    let mut point = SeriesPoint { at, ..SeriesPoint::default() };
     for (_, on) in session.on_device(device).filter(|(process, _)| process.is_alive()) {
         let add = |sum: &mut Option<u64>, value: Option<u64>| {
             *sum = value.map_or(*sum, |it| Some(sum.unwrap_or(0).saturating_add(it)));
@@ -161,10 +161,10 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_comes_points_are_bounded_in_order_and_keep_the_highest(values in prop::collection::vec(0_u64..1000, 1..20_000)) {
-            let mut series = Series::default();
+            let mut series = FigureSeries::default();
             for (at, value) in values.iter().enumerate() {
                 let at = Stamp(at as u64);
-                let point = Point { at, allocated: Some(*value), step: Some(at.0), ..Point::default() };
+                let point = SeriesPoint { at, allocated: Some(*value), step: Some(at.0), ..SeriesPoint::default() };
                 let mut gaps = Gaps::default();
                 gaps.set(Gap::Wanted, Some(*value));
                 series.push(point, || gaps);
