@@ -22,7 +22,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-/// The largest error_file, in bytes: about 1,500 errors with their messages. For a job that retries forever it keeps
+/// The largest error file, in bytes: about 1,500 errors with their messages. For a job that retries forever it keeps
 /// the first errors.
 pub const BYTES_MAX: usize = 2 << 20;
 

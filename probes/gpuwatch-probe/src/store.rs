@@ -93,7 +93,7 @@ impl Store {
         self.error_file.is_some()
     }
 
-    /// Removes the error_file, because readers have all of it.
+    /// Removes the error file, because readers have all of it.
     pub(crate) fn remove_error_file(&mut self) {
         if let Some(file) = self.error_file.take() {
             file.remove();
