@@ -18,7 +18,7 @@ pub use outside::{Outside, Table};
 
 /// Whether a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "kebab-case", const_into_str)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Fits {
     /// It does, even if all that is uncertain takes the most.
     Yes,
@@ -31,7 +31,7 @@ pub enum Fits {
 impl Fits {
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
-        self.into_str()
+        self.into()
     }
 
     /// Returns the exit code.
@@ -189,7 +189,6 @@ const PROTOCOLS: [u64; 3] = [4 * MIB, 8 * 16 * 512 * 8, 120 * 8 * 640 * 8];
 
 /// How the devices of a machine are linked; one with more links comes later.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::VariantArray)]
-#[strum(const_into_str)]
 pub enum Link {
     /// Through the host. Without peer access, the buffers are the host's.
     #[default]
@@ -215,7 +214,7 @@ impl Link {
 
     /// Returns its name in documents and texts.
     pub fn name(self) -> &'static str {
-        self.into_str()
+        self.into()
     }
 
     /// Channels of a communicator: at least, in most cases, at most.

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
     strum::IntoStaticStr,
     strum::VariantArray,
 )]
-#[strum(serialize_all = "kebab-case", const_into_str)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Resource {
     /// Live allocations of the framework's allocator.
     Allocated,
@@ -42,7 +42,7 @@ impl Resource {
 
     /// Returns its displayed name: the rung of the ladder, or the part of host memory, that grows.
     pub fn name(self) -> &'static str {
-        self.into_str()
+        self.into()
     }
 
     /// Returns its name in JSON, which never changes.

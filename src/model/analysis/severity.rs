@@ -10,7 +10,7 @@
 
 /// The severity of a finding. The bell, `--on-alert` and the default `--fail-on` start at `Warning`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::EnumString)]
-#[strum(serialize_all = "kebab-case", const_into_str)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Severity {
     /// Worth knowing.
     Info,
@@ -23,7 +23,7 @@ pub enum Severity {
 impl Severity {
     /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
-        self.into_str()
+        self.into()
     }
 }
 

@@ -31,7 +31,7 @@ use crate::{
     strum::VariantArray,
     strum::EnumString,
 )]
-#[strum(serialize_all = "kebab-case", const_into_str)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Kind {
     /// Memory grows from step to step.
     Growth,
@@ -67,13 +67,13 @@ impl Kind {
 
     /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
-        self.into_str()
+        self.into()
     }
 }
 
 /// The user's rule for a finding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, strum::IntoStaticStr)]
-#[strum(serialize_all = "kebab-case", const_into_str)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Standing {
     /// No rule: it counts, is judged, and raises an alert from warning on.
     #[default]
@@ -87,7 +87,7 @@ pub enum Standing {
 impl Standing {
     /// Returns its name in reports and files.
     pub fn name(self) -> &'static str {
-        self.into_str()
+        self.into()
     }
 }
 

@@ -8,7 +8,7 @@ const WORKSPACE: u64 = 8_519_680;
 
 /// What a live block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
-#[strum(serialize_all = "kebab-case", const_into_str)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Kind {
     /// Parameters and buffers of modules.
     Weights,
@@ -40,7 +40,7 @@ impl Kind {
 
     /// Returns the name in JSON.
     pub fn name(self) -> &'static str {
-        self.into_str()
+        self.into()
     }
 }
 

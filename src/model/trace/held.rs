@@ -119,7 +119,7 @@ impl Held {
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray,
 )]
-#[strum(serialize_all = "kebab-case", const_into_str)]
+#[strum(serialize_all = "kebab-case")]
 pub enum State {
     /// In use by the program.
     Live,
@@ -139,7 +139,7 @@ impl State {
 
     /// Returns its name.
     pub fn name(self) -> &'static str {
-        self.into_str()
+        self.into()
     }
 }
 
