@@ -15,7 +15,7 @@ pub mod token;
 /// When to try again.
 pub mod backoff;
 
-/// Escapes the value of a label, as Prometheus's text format and PromQL have it.
+/// Escapes the value of a label, as Prometheus's text format and `PromQL` have it.
 pub fn escape_label(value: &str) -> String {
     value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

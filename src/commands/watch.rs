@@ -122,7 +122,7 @@ fn watch_hosts(plan: &Plan, args: &WatchArgs, policy: &Policy) -> Result<u8> {
         }
         if !term::is_screen() {
             refuse_hook(args)?;
-            output::message(format_args!("{}", NO_SCREEN));
+            output::message(format_args!("{NO_SCREEN}"));
             once::cluster_once::print(&mut links, &plan.hosts, WAIT, false).await?;
             return Ok(0);
         }
@@ -149,7 +149,7 @@ fn watch_ranks(store: Store, args: &WatchArgs) -> Result<u8> {
             return picture::of_store(&store, &fleet.overview, &args.screen, file);
         }
         if !term::is_screen() {
-            output::message(format_args!("{}", NO_SCREEN));
+            output::message(format_args!("{NO_SCREEN}"));
             once::prometheus_once::print(&store, &matchers, false).await?;
             return Ok(0);
         }

@@ -129,10 +129,9 @@ impl Origin {
         headers: &[(HeaderName, HeaderValue)],
         body: Bytes,
     ) -> Result<Response<Incoming>, PostError> {
-        let stream = self.connect().await.map_err(|why| match why.is::<io::Error>() {
-            true => PostError::Unreachable(why),
+        let stream = self.connect().await.map_err(|why| {
             // A server that cannot be trusted now cannot be trusted in a few seconds.
-            false => PostError::Untrusted(why),
+            if why.is::<io::Error>() { PostError::Unreachable(why) } else { PostError::Untrusted(why) }
         })?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|it| PostError::Unreachable(it.into()))?;

@@ -225,7 +225,7 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
     header::draw(buffer, take(&mut rest, 1), context, footed && context.progress.is_none());
     if context.progress.is_some() {
         header::draw_playback(buffer, &mut rest, area.height, context, |buffer, row| {
-            footer::keys(buffer, row, context)
+            footer::keys(buffer, row, context);
         });
     } else if footed {
         let bottom = Rect { y: rest.bottom().saturating_sub(1), height: 1, ..rest };

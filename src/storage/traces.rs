@@ -221,7 +221,7 @@ pub enum WindowState {
 
 /// Returns the name of a window's file.
 pub fn window_name(pid: u32, id: u32) -> String {
-    format!("{pid}.{id}.{}", TRACE)
+    format!("{pid}.{id}.{TRACE}")
 }
 
 /// Returns how far a window is; `None` before its file exists.

@@ -88,7 +88,8 @@ fn is_module_or_item(name: &str, sources: &[(String, String)], words: &BTreeSet<
 
 /// Whether only code has such names: `uses_config`, `SnapshotUi`, not words of the text or of a command line.
 fn is_name_of_code(name: &str) -> bool {
-    name.contains('_') || name.starts_with(char::is_uppercase) && name[1..].contains(|c: char| c.is_ascii_lowercase())
+    name.contains('_')
+        || name.starts_with(char::is_uppercase) && name.chars().skip(1).any(|letter| letter.is_ascii_lowercase())
 }
 
 fn is_part_of_a_name(c: char) -> bool {
