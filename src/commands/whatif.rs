@@ -136,8 +136,8 @@ struct Traced {
     answers: Option<PathBuf>,
 }
 
-/// Traces some steps of the job with this pid; waits `limit` for them. `report` gets the progress. Where this future is dropped and the
-/// connection closed, the job ends the trace and removes the file.
+/// Traces some steps of the job with this pid; waits `limit` for them. `report` gets the progress. Where this future is
+/// dropped and the connection closed, the job ends the trace and removes the file.
 ///
 /// # Errors
 /// Fails if the process has no probe, if it cannot be traced, or if it does not finish in time.

@@ -35,10 +35,10 @@ use crate::{
         },
     },
 };
-pub use finding::{Finding, Identity, Kind, Standing, Subject};
+pub use finding::{Finding, Identity, Kind, Standing, Subject, names};
 pub use replayed::{VARIABLE, replay_words};
 use serde_json::{Map, Value, json};
-pub use steps::{against_others, names};
+pub use steps::against_others;
 
 /// All analyses of a session.
 #[derive(Clone, Debug, Default, PartialEq)]

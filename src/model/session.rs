@@ -39,11 +39,11 @@ use crate::facts::{
     text::Foreign,
     units::Stamp,
 };
+use device::Room;
 use device::{Device, Reading};
 use idle::Holders;
 use losses::Losses;
 use process::{Life, OnDevice, Peers, Placed, Process, START_US};
-use room::Room;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 

@@ -24,7 +24,8 @@ pub fn lower_median_f64(values: impl IntoIterator<Item = f64>) -> Option<f64> {
 }
 
 /// Returns the value with one of `parts` of all values below it, in the order of `f64::total_cmp`: the value at place
-/// `count / parts`, rounded down, counted from 0. It is never interpolated. `None` without values; `parts` is at least 2.
+/// `count / parts`, rounded down, counted from 0. It is never interpolated. `None` without values; `parts` is at least
+/// 2.
 pub fn quantile_f64(values: impl IntoIterator<Item = f64>, parts: usize) -> Option<f64> {
     let mut all: Vec<f64> = values.into_iter().collect();
     let place = all.len() / parts;
@@ -36,8 +37,8 @@ pub fn middle<T: Copy>(sorted: &[T]) -> Option<T> {
     sorted.get(sorted.len() / 2).copied()
 }
 
-/// Returns the median slope over all pairs of points (Theil 1950, Sen 1968), the upper one of two. The points are in the
-/// order of x; pairs with equal x do not count. `None` without a pair.
+/// Returns the median slope over all pairs of points (Theil 1950, Sen 1968), the upper one of two. The points are in
+/// the order of x; pairs with equal x do not count. `None` without a pair.
 pub fn median_slope(points: &[(f64, f64)]) -> Option<f64> {
     let pairs = points.iter().enumerate().flat_map(|(place, (x, y))| {
         let later = points.iter().skip(place + 1).filter(move |(later, _)| later > x);

@@ -25,9 +25,8 @@ pub mod timeline_range;
 /// The process list as a tree.
 pub mod tree;
 
-pub use crate::screen::ui::{
-    alert_list::{Expecting, Extent},
-    command::{Answer, Chart, Command, Edit, HostCommand, Motion, OpenDialog, Request, Signal, Start, Subject},
+pub use crate::screen::ui::command::{
+    Answer, Chart, Command, Edit, Expecting, Extent, HostCommand, Motion, OpenDialog, Request, Signal, Start, Subject,
 };
 use crate::{
     facts::{event::DeviceId, text::Foreign, units::Stamp},

@@ -2,7 +2,7 @@
 
 use super::{
     abi::{In, Out},
-    nvml_faults::Faults,
+    nvml_faults::{Faults, status},
     process::process,
     state::Card,
 };
@@ -11,23 +11,6 @@ use std::{
     fs,
     sync::atomic::{AtomicUsize, Ordering},
 };
-
-/// The documented results.
-pub(super) mod status {
-    pub(in super::super) const UNINITIALIZED: i32 = 1;
-    pub(in super::super) const INVALID_ARGUMENT: i32 = 2;
-    pub(in super::super) const NOT_SUPPORTED: i32 = 3;
-    pub(in super::super) const NO_PERMISSION: i32 = 4;
-    pub(in super::super) const NOT_FOUND: i32 = 6;
-    pub(in super::super) const INSUFFICIENT_SIZE: i32 = 7;
-    pub(in super::super) const DRIVER_NOT_LOADED: i32 = 9;
-    pub(in super::super) const TIMEOUT: i32 = 10;
-    pub(in super::super) const FUNCTION_NOT_FOUND: i32 = 13;
-    pub(in super::super) const GPU_IS_LOST: i32 = 15;
-    pub(in super::super) const LIBRARY_MISMATCH: i32 = 18;
-    pub(in super::super) const VERSION_MISMATCH: i32 = 25;
-    pub(in super::super) const UNKNOWN: i32 = 999;
-}
 
 static USERS: AtomicUsize = AtomicUsize::new(0);
 

@@ -3,9 +3,9 @@
 use super::{
     abi::Out,
     model::Model,
-    nvml::status,
     nvml::{Device, about, put},
     nvml::{figure, number, numbers, set},
+    nvml_faults::status,
     sensors::Sensors,
 };
 use std::ffi::c_char;

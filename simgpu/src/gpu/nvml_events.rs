@@ -2,8 +2,8 @@
 
 use super::{
     abi::Out,
-    nvml::status,
     nvml::{Device, about, part_of},
+    nvml_faults::status,
     nvml_faults::{Faults, PARTS_MAX},
 };
 use std::{

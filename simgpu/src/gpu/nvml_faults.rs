@@ -6,7 +6,7 @@
 //!
 //! `answer` sets the number that a call returns; `log` appends each call, as `CALL [DEVICE]`, to the file `calls`.
 
-use super::{nvml::status, process::DEFAULT_DIR};
+use super::process::DEFAULT_DIR;
 use std::{env, fs, io::Write, path::PathBuf, thread, time::Duration};
 
 /// Most MIG devices of one device.
@@ -110,4 +110,21 @@ fn log(call: &str, device: Option<usize>) {
     let file = fs::OpenOptions::new().create(true).append(true).open(dir().join("calls"));
     // The log must not fail the call it notes.
     let _ = file.and_then(|mut it| it.write_all(line.as_bytes()));
+}
+
+/// The documented results.
+pub(super) mod status {
+    pub(in super::super) const UNINITIALIZED: i32 = 1;
+    pub(in super::super) const INVALID_ARGUMENT: i32 = 2;
+    pub(in super::super) const NOT_SUPPORTED: i32 = 3;
+    pub(in super::super) const NO_PERMISSION: i32 = 4;
+    pub(in super::super) const NOT_FOUND: i32 = 6;
+    pub(in super::super) const INSUFFICIENT_SIZE: i32 = 7;
+    pub(in super::super) const DRIVER_NOT_LOADED: i32 = 9;
+    pub(in super::super) const TIMEOUT: i32 = 10;
+    pub(in super::super) const FUNCTION_NOT_FOUND: i32 = 13;
+    pub(in super::super) const GPU_IS_LOST: i32 = 15;
+    pub(in super::super) const LIBRARY_MISMATCH: i32 = 18;
+    pub(in super::super) const VERSION_MISMATCH: i32 = 25;
+    pub(in super::super) const UNKNOWN: i32 = 999;
 }

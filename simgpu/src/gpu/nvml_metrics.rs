@@ -2,10 +2,10 @@
 
 use super::{
     abi::Out,
-    nvml::status,
     nvml::{Device, about},
     nvml::{figure, no_number, number, numbers},
     nvml_faults::Faults,
+    nvml_faults::status,
     sensors::{MEMORY_MHZ, POWER_LIMIT_MW, SM_MHZ, Sensors, now_us},
     state::Card,
 };

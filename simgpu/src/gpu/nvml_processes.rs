@@ -2,9 +2,9 @@
 
 use super::{
     abi::Out,
-    nvml::status,
     nvml::{Device, about},
     nvml_faults::Faults,
+    nvml_faults::status,
     sensors::{Sensors, period_us},
     state::Card,
 };

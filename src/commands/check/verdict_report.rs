@@ -1,7 +1,8 @@
 //! A verdict as text and as JSON (schema 1): the verdict, its basis, the findings, the peaks.
 //!
-//! In JSON, sizes are bytes, times are µs of `CLOCK_MONOTONIC`. Unknown is `null`, never 0. Later releases may add fields;
-//! they do not rename or remove any without raising `schema`. `docs/reference/schemas/check.json` has every field.
+//! In JSON, sizes are bytes, times are µs of `CLOCK_MONOTONIC`. Unknown is `null`, never 0. Later releases may add
+//! fields; they do not rename or remove any without raising `schema`. `docs/reference/schemas/check.json` has every
+//! field.
 
 use super::{Outcome, Verdict};
 use crate::{

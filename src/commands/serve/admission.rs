@@ -1,5 +1,6 @@
-//! Which connections and requests a listener admits. It bounds the connections: one without an authorized request displaces the oldest of its kind,
-//! and so does one with it: peers without the token, and readers that are slow, keep no scraper waiting.
+//! Which connections and requests a listener admits. It bounds the connections: one without an authorized request
+//! displaces the oldest of its kind, and so does one with it: peers without the token, and readers that are slow, keep
+//! no scraper waiting.
 
 use hyper::{
     Request, Version,
@@ -94,9 +95,9 @@ impl AdmittedConnection {
     }
 }
 
-/// The hosts that a request to a port of this machine may name: the machine itself, or a name of the user's. A page in a
-/// browser can reach its loopback addresses under a name of the page's own domain (DNS rebinding), but the request still
-/// has that name.
+/// The hosts that a request to a port of this machine may name: the machine itself, or a name of the user's. A page in
+/// a browser can reach its loopback addresses under a name of the page's own domain (DNS rebinding), but the request
+/// still has that name.
 #[derive(Clone, Debug)]
 pub(super) struct AllowedHosts {
     names: Vec<String>,

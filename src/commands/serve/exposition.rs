@@ -1,5 +1,5 @@
-//! The text that Prometheus reads, and a file with it: its own format, which textfile collectors and `promtool` take, and that of
-//! `OpenMetrics` 1.0.
+//! The text that Prometheus reads, and a file with it: its own format, which textfile collectors and `promtool` take,
+//! and that of `OpenMetrics` 1.0.
 //!
 //! <https://prometheus.io/docs/instrumenting/exposition_formats/>,
 //! <https://github.com/prometheus/OpenMetrics/blob/main/specification/OpenMetrics.md>

@@ -248,8 +248,8 @@ kernel of it has run, its memory has not changed, and no cell has used the CPU. 
 warning: its user may come back.
 
 gpuwatch waits for an hour, and for three times the longest idle time of the process so far. It counts
-only seconds in which the driver shows that the process is idle: its device does nothing, or the driver attributes
-the device's work to other processes. Where neither is known, gpuwatch reports nothing.
+only seconds in which the driver shows that the process is idle: its device does nothing, or the driver
+attributes the device's work to other processes. Where neither is known, gpuwatch reports nothing.
 
 Remedy: shut the kernel down in Jupyter, or restart it; closing the browser's tab ends nothing. To keep the
 kernel: delete the tensors, gc.collect(), torch.cuda.empty_cache(). Its context keeps some hundred MB.",

@@ -16,8 +16,8 @@
 //! steps.
 //!
 //! If memory rises once in many steps, `analysis::signature::cadence` predicts the next rises from the last ones. The
-//! probe then records stacks only for some steps around two of them (`_capture_plan`). `tests/it/probe/leaks.rs` tests all of
-//! this on twenty kinds of leak and three healthy loops of real PyTorch.
+//! probe then records stacks only for some steps around two of them (`_capture_plan`). `tests/it/probe/leaks.rs` tests
+//! all of this on twenty kinds of leak and three healthy loops of real PyTorch.
 
 mod held;
 mod words;

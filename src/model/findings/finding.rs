@@ -298,3 +298,18 @@ impl Finding {
         self.standing == Standing::Allowed
     }
 }
+
+/// Most names that are named.
+const NAMED: usize = 4;
+
+/// Joins names, and counts those that are too many; `None` without any.
+pub fn names(each: impl Iterator<Item = String>) -> Option<String> {
+    let all: Vec<String> = each.collect();
+    let more = all.len().saturating_sub(NAMED);
+    let shown = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
+    match (all.len(), more) {
+        (0, _) => None,
+        (_, 0) => Some(shown),
+        _ => Some(format!("{shown} and {more} more")),
+    }
+}

@@ -2,7 +2,7 @@
 
 use super::{
     derive::Place,
-    finding::{Finding, Kind},
+    finding::{Finding, Kind, names},
 };
 use crate::model::statistics;
 use crate::{
@@ -22,9 +22,6 @@ use crate::{
         },
     },
 };
-
-/// Most ranks that an account names.
-const NAMED: usize = 4;
 
 /// Steps that take so many times as long deserve a warning; less may have a reason on the node.
 const MUCH_SLOWER: f64 = 1.5;
@@ -164,16 +161,4 @@ pub fn against_others(session: &Session, process: &Process, on: &OnDevice) -> Op
 fn name(rank: &Process) -> String {
     let pid = || rank.any_pid().map_or_else(|| "a process".to_owned(), |pid| format!("pid {pid}"));
     rank.rank().map_or_else(pid, |rank| format!("rank {rank}"))
-}
-
-/// Joins names, and counts those that are too many; `None` without any.
-pub fn names(each: impl Iterator<Item = String>) -> Option<String> {
-    let all: Vec<String> = each.collect();
-    let more = all.len().saturating_sub(NAMED);
-    let shown = all.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    match (all.len(), more) {
-        (0, _) => None,
-        (_, 0) => Some(shown),
-        _ => Some(format!("{shown} and {more} more")),
-    }
 }

@@ -6,10 +6,9 @@
 
 use super::{
     Session,
-    device::Device,
+    device::{Device, DriverUse},
     oom::Tenancy,
     process::{OnDevice, Process},
-    room::DriverUse,
 };
 use crate::{
     facts::{

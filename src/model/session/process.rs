@@ -1,33 +1,34 @@
 //! One probed process: its state, its counters per device, and its lines.
 
-pub use super::seconds::DEVICES;
 use super::{
     Latest, Session,
+    device::DriverUse,
     oom::{self, OutOfMemory, Tenancy},
-    room::DriverUse,
-    seconds::Contexts,
     timeline::Timeline,
 };
-use crate::model::statistics;
 use crate::{
     facts::{
         event::{
-            DeviceId, ProbeId, Replayed,
+            DeviceId, ProbeId, ProcessUse, Replayed,
             wire::{self, Counters, EXIT, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
         },
         text::Foreign,
         units::Stamp,
     },
-    model::analysis::{
-        episode::{Axis, Episode, Resource},
-        fragmentation,
-        growth::{self, Growth, Observation},
-        hardware::Hardware,
-        pace::Pace,
-        signature::Trail,
-        skew::Skew,
-        stall::Stall,
-        strain::{self, Strain},
+    model::{
+        analysis::{
+            episode::{Axis, Episode, Resource},
+            fragmentation,
+            growth::{self, Growth, Observation},
+            hardware::Hardware,
+            latch::{Band, Latch, Patience},
+            pace::Pace,
+            signature::Trail,
+            skew::Skew,
+            stall::Stall,
+            strain::{self, Strain},
+        },
+        statistics,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -518,6 +519,47 @@ impl Session {
                 stepped.filter_map(|its| strain::wanted(&its.counters)).max()
             });
         statistics::median(wanted)
+    }
+}
+
+/// Devices kept per probe.
+pub const DEVICES: usize = 16;
+
+/// Readings of the driver's list before gpuwatch reports a context, because the process may be about to train there,
+/// and before it counts as gone.
+const LISTED: Patience = Patience { on: 5, off: 10 };
+
+/// The contexts of one process; at most as many as it may have devices.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Contexts {
+    all: Vec<Context>,
+}
+
+/// A CUDA context of a process on a device on which it does not train.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Context {
+    /// The device that holds the context.
+    pub device: DeviceId,
+    /// When it is raised; the measure is the bytes that the driver charges for it, 0 if unknown.
+    pub latch: Latch,
+}
+
+impl Contexts {
+    /// Returns the contexts.
+    pub fn iter(&self) -> impl Iterator<Item = &Context> {
+        self.all.iter()
+    }
+
+    /// Applies a driver's list of a device: the process's entry, if any, and whether the process does not train there.
+    pub(super) fn listed(&mut self, id: &DeviceId, entry: Option<&ProcessUse>, is_foreign: bool, step: u64, at: Stamp) {
+        let is_context = entry.is_some() && is_foreign;
+        if is_context && self.all.len() < DEVICES && self.all.iter().all(|it| it.device != *id) {
+            self.all.push(Context { device: id.clone(), latch: Latch::default() });
+        }
+        if let Some(it) = self.all.iter_mut().find(|it| it.device == *id) {
+            let used = entry.and_then(|it| it.used).map_or(0.0, |it| it.0 as f64);
+            it.latch.step(LISTED, (if is_context { Band::High } else { Band::Low }, used), step, at);
+        }
     }
 }
 

@@ -10,7 +10,7 @@
 use super::{
     checkpoints::{Checkpoints, Piece, Slot, read},
     index::Index,
-    recording_set::RecordingSet,
+    recording_set::{Identity, RecordingSet},
     run::LONG,
 };
 use crate::storage::own_folder::{is_own_file, make, own_folder};
@@ -24,10 +24,7 @@ use std::{
     fs::{self, File},
     hash::{DefaultHasher, Hash, Hasher},
     io,
-    os::{
-        fd::AsRawFd,
-        unix::fs::{FileExt, MetadataExt},
-    },
+    os::{fd::AsRawFd, unix::fs::FileExt},
     path::{Path, PathBuf},
     time::SystemTime,
 };
@@ -144,23 +141,4 @@ impl Cache {
 /// Creates a file in memory, if there is no cache.
 pub(super) fn unkept() -> io::Result<File> {
     Ok(File::from(memfd_create("replay", MemfdFlags::CLOEXEC)?))
-}
-
-/// A file at a time: another file, or the same after a change, is not equal to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Identity {
-    place: (u64, u64),
-    bytes: u64,
-    changed: (i64, i64),
-}
-
-impl Identity {
-    /// Identifies an open file.
-    ///
-    /// # Errors
-    /// Fails if its metadata cannot be read.
-    pub(super) fn of(file: &File) -> io::Result<Self> {
-        let it = file.metadata()?;
-        Ok(Self { place: (it.dev(), it.ino()), bytes: it.len(), changed: (it.mtime(), it.mtime_nsec()) })
-    }
 }

@@ -1,4 +1,5 @@
-//! The position and speed of a replay, and the commands that change them. It uses no clock: callers pass the elapsed time.
+//! The position and speed of a replay, and the commands that change them. It uses no clock: callers pass the elapsed
+//! time.
 
 use crate::facts::units::Stamp;
 

@@ -1,6 +1,5 @@
 //! Merges the events of one or several files into one stream, in order of time; reading continues from any bookmark.
 
-use super::cache::Identity;
 use crate::{
     facts::{
         event::{DriverState, Event, Fact, ProbeId},
@@ -14,7 +13,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io::{self, Read},
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     sync::Arc,
 };
 
@@ -346,4 +345,23 @@ pub(super) fn shifted(mut event: Event, by_us: i64) -> Event {
         _ => {}
     }
     event
+}
+
+/// A file at a time: another file, or the same after a change, is not equal to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(super) struct Identity {
+    place: (u64, u64),
+    bytes: u64,
+    changed: (i64, i64),
+}
+
+impl Identity {
+    /// Identifies an open file.
+    ///
+    /// # Errors
+    /// Fails if its metadata cannot be read.
+    pub(super) fn of(file: &File) -> io::Result<Self> {
+        let it = file.metadata()?;
+        Ok(Self { place: (it.dev(), it.ino()), bytes: it.len(), changed: (it.mtime(), it.mtime_nsec()) })
+    }
 }

@@ -519,9 +519,9 @@ the time than theirs. From 1.5 times as long on, or a third of the time, it is a
 
 Time is host time at step boundaries. In a synchronous run the steps of all ranks take equally long, whoever
 is slow. The other ranks' hosts run ahead, and the slow one arrives last. That shows a slow host: late input,
-a busy core, more work in Python. Its device is idle meanwhile, and the kernels of the others wait for it, which
-their devices report as busy. A rank that alone waits for its device in every step (loss.item() for a progress
-bar) arrives last too, but its device is as busy as the others', and gpuwatch reports nothing.
+a busy core, more work in Python. Its device is idle meanwhile, and the kernels of the others wait for it,
+which their devices report as busy. A rank that alone waits for its device in every step (loss.item() for a
+progress bar) arrives last too, but its device is as busy as the others', and gpuwatch reports nothing.
 
 What host time cannot show: a slow device behind a host that runs ahead as the others do, and a slow rank in
 a job that waits for the device in every step. Look at clocks, throttle reasons and the PCIe link of each
