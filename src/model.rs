@@ -16,7 +16,7 @@ pub mod snapshot;
 pub mod session;
 
 /// What to show on a machine without a device.
-pub mod contact;
+pub mod first_contact;
 
 /// The peaks of each device.
 pub mod peaks;

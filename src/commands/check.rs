@@ -18,7 +18,7 @@ use crate::{
         analysis::{fragmentation::is_expandable, severity::Severity},
         findings::{Finding, Kind, follow},
         peaks::DevicePeaks,
-        session::process::Life,
+        session::process::ProbeState,
     },
     storage::{
         output,
@@ -106,7 +106,7 @@ fn print_verdict(files: &[PathBuf], json: bool, limits: &Limits, policy: &Policy
         // A reader that is gone gets the result from the exit code.
         Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
             output::message(format_args!("cannot write the verdict: {e}"));
-            Outcome::Unjudged.code()
+            CheckOutcome::Unjudged.code()
         }
         _ => outcome.code(),
     }
@@ -131,7 +131,7 @@ pub struct Verdict {
 
 /// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CheckOutcome {
     /// No limit was exceeded.
     Pass,
     /// A limit was exceeded.
@@ -140,7 +140,7 @@ pub enum Outcome {
     Unjudged,
 }
 
-impl Outcome {
+impl CheckOutcome {
     /// Returns its name in reports.
     pub fn name(self) -> &'static str {
         match self {
@@ -184,13 +184,13 @@ pub fn unreadable(why: String) -> Verdict {
 
 impl Verdict {
     /// Returns the verdict: a limit that was exceeded fails, a doubt leaves the run unjudged, otherwise it passes.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> CheckOutcome {
         if !self.hits.is_empty() {
-            Outcome::Fail
+            CheckOutcome::Fail
         } else if self.doubts.is_empty() {
-            Outcome::Pass
+            CheckOutcome::Pass
         } else {
-            Outcome::Unjudged
+            CheckOutcome::Unjudged
         }
     }
 
@@ -252,7 +252,7 @@ impl Verdict {
     /// A process whose lines are unreadable is not judged. Lost samples only make figures less exact.
     fn note_unread(&mut self) {
         for it in &self.run.session.processes {
-            if let Life::Incompatible { protocol } = it.life {
+            if let ProbeState::Incompatible { protocol } = it.life {
                 self.doubts.push(format!(
                     "{} speaks version {protocol} of the wire, which this gpuwatch does not: nothing is known of it",
                     verdict_report::process(it)
@@ -262,7 +262,7 @@ impl Verdict {
                 let lost = format!("{}: {} samples were lost", verdict_report::process(it), it.lost);
                 // A reader that is too slow for all of it does not get the end either, unless it is there.
                 match (&it.life, it.devices.iter().filter_map(|on| on.step).max()) {
-                    (Life::Gone { .. }, Some(step)) => {
+                    (ProbeState::Gone { .. }, Some(step)) => {
                         self.doubts.push(format!("{lost}, and what came after step {} as well", grouped(step)));
                     }
                     _ => self.notes.push(format!("{lost}; figures are approximate")),

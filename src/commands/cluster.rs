@@ -10,8 +10,8 @@ use crate::{
     facts::text::Foreign,
     hosts::link::Links,
     model::{
-        alerts::{ClusterNews, Policy},
-        cluster::{Cluster, News as OfNode, What, findings::Found, overview::Overview},
+        alerts::{NewClusterAlerts, Policy},
+        cluster::{Cluster, HostUpdate as OfNode, What, findings::ClusterFindings, overview::Overview},
     },
     screen::{
         effects::{Effects, Options},
@@ -67,7 +67,7 @@ pub async fn watch(
         found,
         cluster,
         changed: BTreeSet::new(),
-        news: ClusterNews::default(),
+        news: NewClusterAlerts::default(),
         outputs,
         links,
         is_open: true,
@@ -86,11 +86,11 @@ pub async fn watch(
 struct ClusterView<'a> {
     cluster: Cluster,
     /// The findings of each host, as of the overview.
-    found: Found,
+    found: ClusterFindings,
     screens: Screens,
     /// The hosts that have changed since.
     changed: BTreeSet<usize>,
-    news: ClusterNews,
+    news: NewClusterAlerts,
     outputs: &'a mut AlertOutputs,
     links: &'a mut Links,
     is_open: bool,

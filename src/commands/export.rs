@@ -123,7 +123,7 @@ const COLUMNS: [&str; 11] =
 const STEP_TIME: &str = "step_us";
 
 /// The device's metrics beside a sample: those that move from second to second, as the driver last reported them.
-fn metrics() -> impl Iterator<Item = &'static metrics::Row> {
+fn metrics() -> impl Iterator<Item = &'static metrics::MetricRow> {
     Metric::TABLE.iter().filter(|it| it.every.is_fast())
 }
 

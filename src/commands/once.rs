@@ -19,9 +19,9 @@ use crate::{
     model::{
         findings::findings,
         session::{
-            OfProcess, Session,
+            ProcessFigures, Session,
             device::Device,
-            process::{Life, Process},
+            process::{ProbeState, Process},
         },
     },
     sources::{self, Sources},
@@ -153,8 +153,9 @@ pub async fn collect(events: &mut Receiver<Event>, probes: usize) -> Session {
 fn has_answers(session: &Session, expected: usize) -> bool {
     let is_read = |it: &Device| it.memory.is_some() && it.processes.is_some() && it.metrics.is_some();
     let devices = session.devices.iter().all(|it| it.index.is_none() || is_read(it));
-    let probes = session.processes.iter().all(|it| !matches!(it.life, Life::Found | Life::CatchingUp));
-    let has_rates = |it: &OfProcess| it.host.get(Figure::Rss).is_none() || it.host.get(Figure::CpuPercent).is_some();
+    let probes = session.processes.iter().all(|it| !matches!(it.life, ProbeState::Found | ProbeState::CatchingUp));
+    let has_rates =
+        |it: &ProcessFigures| it.host.get(Figure::Rss).is_none() || it.host.get(Figure::CpuPercent).is_some();
     session.driver.is_some()
         && session.figures.values().all(has_rates)
         && devices

@@ -6,17 +6,17 @@ use crate::{
     config,
     facts::{
         event::{
-            Ask, Fact, Line, ProbeId,
+            CaptureRequest, Fact, Line, ProbeId,
             wire::{Holder, Site, Sites},
         },
         text::{Foreign, escape_json},
     },
     model::{
         alerts::{longer, question_of, words},
-        analysis::culprit::{self, Account, Culprit, Spot},
+        analysis::culprit::{self, Breakdown, Culprit, Spot},
         session::{
             Session,
-            process::{Life, Process},
+            process::{ProbeState, Process},
         },
     },
     sources::Sources,
@@ -75,8 +75,8 @@ async fn ask(sources: &mut Sources, args: &SitesArgs) -> Result<()> {
     let Ok(Some(probe)) = found else { bail!("{}", missing(&session, pid)) };
     let Some(process) = session.process(probe) else { bail!("{}", missing(&session, pid)) };
     let (asks, grows) = question_of(process);
-    let chosen = args.steps.map(|steps| Ask { steps, rises: None, ..asks });
-    let mut ask = Ask { collect: args.collect, ..chosen.unwrap_or(asks) };
+    let chosen = args.steps.map(|steps| CaptureRequest { steps, rises: None, ..asks });
+    let mut ask = CaptureRequest { collect: args.collect, ..chosen.unwrap_or(asks) };
     let sites = async {
         loop {
             if sources.asks.send(ask.into()).await.is_err() {
@@ -107,7 +107,7 @@ pub(super) async fn find(sources: &mut Sources, session: &mut Session, pid: u32)
     loop {
         session.apply(&sources.events.recv().await?);
         let found = session.processes.iter().find(is_meant);
-        if let Some(process) = found.filter(|it| it.life == Life::Live) {
+        if let Some(process) = found.filter(|it| it.life == ProbeState::Live) {
             return Some(process.probe);
         }
     }
@@ -151,7 +151,7 @@ fn answer_text(it: &Sites) -> String {
     let mut out = String::new();
     let several = devices.len() > 1;
     for device in devices {
-        let Account { culprits, notes } = culprit::account(it, device);
+        let Breakdown { culprits, notes } = culprit::account(it, device);
         if several {
             // Writing into a String cannot fail.
             let _ = writeln!(out, "device {device}");

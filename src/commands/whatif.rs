@@ -8,7 +8,7 @@ use crate::{
     cli::{ProgressLine, inputs, runtime},
     config,
     facts::{
-        event::{AskWindow, Event, Fact, Line, ProbeId, replayed::WINDOW_STEPS},
+        event::{Event, Fact, Line, ProbeId, WindowRequest, replayed::WINDOW_STEPS},
         text::Foreign,
         units::{self, counted},
     },
@@ -158,7 +158,7 @@ async fn trace(
     let Some(file) = file(process, id) else { bail!("{}", missing(&session, pid)) };
     let hello = process.hello.as_deref();
     let answers = hello.and_then(|it| answers::beside(Path::new(process.socket.raw()), it));
-    let ask = AskWindow { probe: process.probe, id, steps, alert: false };
+    let ask = WindowRequest { probe: process.probe, id, steps, alert: false };
     if sources.asks.send(ask.into()).await.is_err() {
         bail!("the thread that reads probes has ended");
     }
@@ -173,7 +173,7 @@ async fn trace(
 /// Waits for the end of a window.
 async fn completed(
     sources: &mut Sources,
-    ask: &AskWindow,
+    ask: &WindowRequest,
     file: &Path,
     pid: u32,
     mut report: impl FnMut(String),

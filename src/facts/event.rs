@@ -62,7 +62,7 @@ pub struct ProbeId(pub u32);
 
 /// A request for a capture: which lines allocate the memory that grows?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
+pub struct CaptureRequest {
     /// The probe that receives it.
     pub probe: ProbeId,
     /// Steps to compare; at least 1.
@@ -89,7 +89,7 @@ pub struct Rises {
     pub slack: u64,
 }
 
-impl Ask {
+impl CaptureRequest {
     /// Returns the request's line on the wire, with its newline.
     pub fn line(&self) -> String {
         let rises = self
@@ -122,7 +122,7 @@ pub enum Fact {
         /// The device.
         device: DeviceId,
         /// The figures.
-        reading: Result<DeviceMemory, Trouble>,
+        reading: Result<DeviceMemory, ReadError>,
     },
     /// A device's metrics that changed since the last such fact; now and then all of them, for readers that begin
     /// later.
@@ -137,7 +137,7 @@ pub enum Fact {
         /// The device.
         device: DeviceId,
         /// The processes and their memory.
-        reading: Result<Vec<ProcessUse>, Trouble>,
+        reading: Result<Vec<ProcessUse>, ReadError>,
     },
     /// A process's figures that changed since the last such fact; now and then all of them, for readers that begin
     /// later.
@@ -240,7 +240,7 @@ pub enum DriverState {
 /// Why the driver gave no figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Trouble {
+pub enum ReadError {
     /// This user lacks the permission.
     NoPermission,
     /// This device or driver does not support it.
@@ -430,7 +430,7 @@ pub fn stamp_of(line: &Line) -> Option<Stamp> {
     line.at_us().map(Stamp)
 }
 
-impl Trouble {
+impl ReadError {
     /// Returns the name that scripts and monitoring systems know it by.
     pub fn id(&self) -> &'static str {
         match self {
@@ -456,7 +456,7 @@ impl Trouble {
 }
 
 /// With the next step.
-impl fmt::Display for Trouble {
+impl fmt::Display for ReadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (what, next) = self.parts();
         f.write_str(&what)?;
@@ -487,7 +487,7 @@ pub struct Request {
 
 /// A request for a window: a trace of the allocations of some steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AskWindow {
+pub struct WindowRequest {
     /// The probe that receives it.
     pub probe: ProbeId,
     /// The number in the name of the trace's file; at least 1.
@@ -498,14 +498,14 @@ pub struct AskWindow {
     pub alert: bool,
 }
 
-impl From<Ask> for Request {
-    fn from(it: Ask) -> Self {
+impl From<CaptureRequest> for Request {
+    fn from(it: CaptureRequest) -> Self {
         Self { probe: it.probe, line: it.line() }
     }
 }
 
-impl From<AskWindow> for Request {
-    fn from(it: AskWindow) -> Self {
+impl From<WindowRequest> for Request {
+    fn from(it: WindowRequest) -> Self {
         let alert = if it.alert { " why=alert" } else { "" };
         Self { probe: it.probe, line: format!("window id={} steps={}{alert}\n", it.id, it.steps) }
     }

@@ -15,7 +15,7 @@ pub type Changes = values::Changes<Figure>;
 
 /// One figure of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct FigureRow {
     /// The figure.
     pub figure: Figure,
     /// Its name in recordings and reports.
@@ -62,7 +62,7 @@ macro_rules! figures {
 
         impl Figure {
             /// Every figure, in the order of the enum and of the process screen.
-            pub const TABLE: &'static [Row] = &[$(Row {
+            pub const TABLE: &'static [FigureRow] = &[$(FigureRow {
                 figure: Self::$figure,
                 name: stringify!($name),
                 meaning: concat!($($doc),+).trim_ascii(),
@@ -100,7 +100,7 @@ figures! {
 
 impl Figure {
     /// Returns what the table says of it: name, unit and source.
-    pub fn row(self) -> &'static Row {
+    pub fn row(self) -> &'static FigureRow {
         let [first, ..] = Self::TABLE else { unreachable!("the table has rows") };
         // The table is in the order of the enum, so there always is a row; a test checks that.
         Self::TABLE.get(self as usize).unwrap_or(first)

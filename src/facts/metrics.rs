@@ -18,7 +18,7 @@ pub type Changes = values::Changes<Metric>;
 
 /// One metric of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct MetricRow {
     /// The metric.
     pub metric: Metric,
     /// Its name in recordings, reports and exports.
@@ -91,7 +91,7 @@ macro_rules! metrics {
 
         impl Metric {
             /// Every metric, in the order of the enum and of the device screen.
-            pub const TABLE: &'static [Row] = &[$(Row {
+            pub const TABLE: &'static [MetricRow] = &[$(MetricRow {
                 metric: Self::$metric,
                 name: stringify!($name),
                 meaning: concat!($($doc),+).trim_ascii(),
@@ -197,7 +197,7 @@ metrics! {
 
 impl Metric {
     /// Returns what the table says of it: name, unit, call, and how often it is read.
-    pub fn row(self) -> &'static Row {
+    pub fn row(self) -> &'static MetricRow {
         let [first, ..] = Self::TABLE else { unreachable!("the table has rows") };
         // The table is in the order of the enum, so there always is a row; a test checks that.
         Self::TABLE.get(self as usize).unwrap_or(first)

@@ -4,7 +4,7 @@
 
 use crate::facts::{
     event::{
-        DriverState, Fact, Gap, Line, Replayed, Trouble,
+        DriverState, Fact, Gap, Line, ReadError, Replayed,
         wire::{Hello, Sites},
     },
     text::Foreign,
@@ -26,8 +26,8 @@ pub fn redact(fact: &mut Fact) {
         | Fact::Notice(text)
         | Fact::Gap(Gap { why: text, .. })
         | Fact::Driver(DriverState::Absent { why: text })
-        | Fact::Memory { reading: Err(Trouble::Other(text)), .. }
-        | Fact::Processes { reading: Err(Trouble::Other(text)), .. } => hide_in(text),
+        | Fact::Memory { reading: Err(ReadError::Other(text)), .. }
+        | Fact::Processes { reading: Err(ReadError::Other(text)), .. } => hide_in(text),
         Fact::Replayed(it) => replayed(it),
         _ => {}
     }

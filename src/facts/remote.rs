@@ -1,7 +1,7 @@
 //! What a gpuwatch on another machine does on request, and its answers: lines of JSON through the pipes of a stream.
 
 use super::{
-    event::{Ask, ProcessInfo},
+    event::{CaptureRequest, ProcessInfo},
     text::Foreign,
 };
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ pub struct Capture {
     pub pid: u32,
     /// What the probe receives.
     #[serde(flatten)]
-    pub ask: Ask,
+    pub ask: CaptureRequest,
 }
 
 /// A request, which has exactly one answer.
@@ -201,7 +201,13 @@ mod tests {
     #[test]
     fn every_request_comes_back_and_is_short() {
         let rises = Rises { every: u64::MAX, last: u64::MAX, slack: u64::MAX };
-        let ask = Ask { probe: ProbeId(u32::MAX), steps: u64::MAX, rises: Some(rises), growth: false, collect: false };
+        let ask = CaptureRequest {
+            probe: ProbeId(u32::MAX),
+            steps: u64::MAX,
+            rises: Some(rises),
+            growth: false,
+            collect: false,
+        };
         let actions = [
             Action::Hold(Subject { pid: u32::MAX, start_ticks: Some(u64::MAX), vouched: true }),
             Action::Signal { held: u64::MAX, signal: Signal::Usr1 },

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     facts::remote::Answer,
-    model::cluster::{Link, News, What},
+    model::cluster::{HostUpdate, Link, What},
     net::backoff::Backoff,
     sources::{child, now, unix_us},
 };
@@ -62,7 +62,7 @@ const AFTER_HEAVY: Duration = Duration::from_millis(20);
 /// Running links. Dropping it ends their children.
 pub struct Links {
     /// Their news, in order of arrival.
-    pub news: Receiver<News>,
+    pub news: Receiver<HostUpdate>,
     /// Requests to them; a view takes it.
     pub requests: Option<Requests>,
     tasks: Vec<JoinHandle<()>>,
@@ -94,12 +94,12 @@ impl Drop for Links {
 }
 
 /// Sends a tick each second.
-async fn seconds(news: Sender<News>) {
+async fn seconds(news: Sender<HostUpdate>) {
     let mut second = interval(Duration::from_secs(1));
     second.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         second.tick().await;
-        if news.send(News { node: 0, at: now(), what: What::Second }).await.is_err() {
+        if news.send(HostUpdate { node: 0, at: now(), what: What::Second }).await.is_err() {
             return;
         }
     }
@@ -114,7 +114,7 @@ struct Task {
     push: Option<Arc<OnceCell<Push>>>,
     /// Lets so many children begin.
     beginning: Arc<Semaphore>,
-    news: Sender<News>,
+    news: Sender<HostUpdate>,
 }
 
 /// Why reading ended.
@@ -150,7 +150,7 @@ impl Task {
 
     /// Sends news; false without a receiver.
     async fn send(&self, what: What) -> bool {
-        self.news.send(News { node: self.node, at: now(), what }).await.is_ok()
+        self.news.send(HostUpdate { node: self.node, at: now(), what }).await.is_ok()
     }
 
     /// Starts the child and reads it to its end. Returns the link's state then; `None` without a receiver.

@@ -11,12 +11,12 @@
 /// Passes a request to end on to the job.
 pub mod stop;
 
-/// Reads the account of a process.
-mod account;
 /// Measures on a real GPU.
 mod calibrate;
 /// Why a job failed.
 mod failure;
+/// Reads the account of a process.
+mod job_report;
 /// Writes JSON.
 mod json;
 /// Judges devices.

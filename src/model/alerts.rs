@@ -17,17 +17,17 @@ use crate::{
         },
         cluster::{
             Cluster,
-            findings::{Found, Subject},
+            findings::{ClusterFindings, Subject},
         },
         findings::{Finding, Findings, Identity, Kind, Standing, findings},
         session::{
             Session,
-            process::{Life, Process},
+            process::{ProbeState, Process},
         },
     },
 };
 pub use captures::{Captures, Due, Replays, has_error, longer, question, question_of, replays_at_end, words};
-pub use machines::ClusterNews;
+pub use machines::NewClusterAlerts;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,11 +36,11 @@ use std::{
 
 /// Which findings gpuwatch has reported. It forgets those that the session has forgotten.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct News {
+pub struct NewAlerts {
     reported: BTreeSet<Identity>,
 }
 
-impl News {
+impl NewAlerts {
     /// Returns findings that are open, at least a warning, neither silenced nor allowed, and not yet reported. Call it
     /// on the grid of events, at each [`Fact::Second`](crate::facts::event::Fact::Second), so that alerts do not depend
     /// on when frames are drawn.
@@ -58,7 +58,7 @@ impl News {
 /// Returns whether a finding is an alert: open, at least a warning, neither silenced nor allowed, and its process's
 /// backlog has arrived.
 pub fn is_alert(it: &Finding, session: &Session) -> bool {
-    let is_ready = |process: &Process| !matches!(process.life, Life::Found | Life::CatchingUp);
+    let is_ready = |process: &Process| !matches!(process.life, ProbeState::Found | ProbeState::CatchingUp);
     let is_caught_up = || it.probe.is_none() || it.process(session).is_some_and(is_ready);
     it.severity >= Severity::Warning && it.standing == Standing::Usual && is_open(it, session) && is_caught_up()
 }
@@ -113,11 +113,11 @@ impl Policy {
     }
 
     /// Returns the findings of each machine of a cluster with their standing, and the rules for those of its jobs.
-    pub fn found(&self, cluster: &Cluster) -> Found {
+    pub fn found(&self, cluster: &Cluster) -> ClusterFindings {
         let named = |names: &[Name]| {
             Subject::COMPARED.into_iter().filter(|it| names.iter().any(|name| name.is_about(*it))).collect()
         };
-        Found {
+        ClusterFindings {
             machines: cluster.nodes.iter().map(|it| self.findings(&it.session)).collect(),
             expected: named(&self.allow),
             silenced: named(&self.silence),

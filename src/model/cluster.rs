@@ -90,7 +90,7 @@ pub struct Greeting {
 
 /// News of a machine, or of none in particular.
 #[derive(Clone, Debug, PartialEq)]
-pub struct News {
+pub struct HostUpdate {
     /// The machine's place in the list.
     pub node: usize,
     /// When it arrived, on this machine's clock.
@@ -168,7 +168,7 @@ impl Cluster {
     }
 
     /// Applies news.
-    pub fn apply(&mut self, news: News) {
+    pub fn apply(&mut self, news: HostUpdate) {
         self.now = self.now.max(news.at);
         if news.what == What::Second {
             let now = self.now;

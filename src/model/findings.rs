@@ -6,9 +6,9 @@ mod derive;
 mod finding;
 /// Findings that follow from another, and leaks that several ranks share.
 pub mod follow;
+mod message;
 mod replayed;
 mod steps;
-mod words;
 
 use crate::{
     facts::{
@@ -22,7 +22,7 @@ use crate::{
             episode::{Axis, Resource},
             evidence::{Evidence, Unit},
             fragmentation::{self, Fragmentation},
-            idle::Spell,
+            idle::IdlePeriod,
             ladder::{self, Gap, Ladder, OwnFigures},
             severity::Severity,
         },
@@ -203,7 +203,7 @@ fn all(session: &Session) -> impl Iterator<Item = Finding> {
     session.holders.spells().map(|it| finding(session, it))
 }
 
-fn finding(session: &Session, it: &Spell) -> Finding {
+fn finding(session: &Session, it: &IdlePeriod) -> Finding {
     let cause = it.cause();
     let mut evidence = Evidence::default();
     if let Some(used) = it.used {
@@ -230,7 +230,7 @@ fn finding(session: &Session, it: &Spell) -> Finding {
     }
 }
 
-fn account(session: &Session, it: &Spell) -> Vec<String> {
+fn account(session: &Session, it: &IdlePeriod) -> Vec<String> {
     let info = session.process_info.get(&it.pid);
     let who = info.map(|info| {
         let command = text::command(info.argv.iter().map(Foreign::raw), COMMAND);

@@ -7,14 +7,14 @@
 
 /// Devices by name.
 pub mod card;
-/// What a peak consists of.
-pub mod consists;
 /// What lies outside the allocator's figures.
-pub mod outside;
+pub mod overhead;
+/// What a peak consists of.
+pub mod peak_parts;
 
 pub use card::Device;
-pub use consists::Kind;
-pub use outside::{Outside, Table};
+pub use overhead::{Overhead, Table};
+pub use peak_parts::PeakPart;
 
 /// Whether a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
@@ -62,7 +62,7 @@ pub struct Need {
     /// The most that the allocator reserved.
     pub reserved: u64,
     /// What lies outside these figures.
-    pub outside: Vec<Outside>,
+    pub outside: Vec<Overhead>,
     /// The capacity of the device on which it was found; `None` of one with all the room that the job wants.
     pub capacity: Option<u64>,
 }
@@ -83,7 +83,7 @@ impl Need {
         self.with(|it| it.high)
     }
 
-    fn with(&self, bytes: fn(&Outside) -> u64) -> u64 {
+    fn with(&self, bytes: fn(&Overhead) -> u64) -> u64 {
         let all = self.reserved.saturating_add(self.outside.iter().map(bytes).sum());
         all.min(self.capacity.unwrap_or(u64::MAX))
     }
@@ -110,7 +110,7 @@ impl Need {
 
 /// Returns the reference of the tables, as Markdown.
 pub fn markdown() -> String {
-    format!("# Devices and what lies outside the allocator\n\n{}\n{}", card::markdown(), outside::markdown())
+    format!("# Devices and what lies outside the allocator\n\n{}\n{}", card::markdown(), overhead::markdown())
 }
 
 /// What is known of a job, as far as it matters here.
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn uncertain_memory_makes_the_verdict_unknown() {
-        let part = Outside {
+        let part = Overhead {
             name: "context",
             low: 10,
             usual: 15,
@@ -250,7 +250,7 @@ mod tests {
             source: String::new(),
             is_measured: false,
         };
-        let optional = Outside {
+        let optional = Overhead {
             name: "workspace",
             low: 0,
             usual: 0,

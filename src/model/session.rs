@@ -17,7 +17,7 @@ pub mod attribution;
 mod seconds;
 
 /// Free memory between two readings of the driver, and a device's state when its jobs ended.
-pub mod room;
+pub mod free_memory;
 
 mod replays;
 
@@ -39,11 +39,11 @@ use crate::facts::{
     text::Foreign,
     units::Stamp,
 };
-use device::Room;
+use device::FreeMemory;
 use device::{Device, Reading};
 use idle::Holders;
 use losses::Losses;
-use process::{Life, OnDevice, Peers, Placed, Process, START_US};
+use process::{OnDevice, Peers, Placed, ProbeState, Process, START_US};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -78,7 +78,7 @@ pub struct Session {
     /// Descriptions of the processes on the devices, by pid.
     pub process_info: BTreeMap<u32, ProcessInfo>,
     /// Figures of processes, by pid; only of those that a screen, a report or a recording needs.
-    pub figures: BTreeMap<u32, OfProcess>,
+    pub figures: BTreeMap<u32, ProcessFigures>,
     /// Notices for the user.
     pub notices: Latest<Reading<Foreign>, NOTICES>,
     /// How the command started by `gpuwatch run` ended.
@@ -119,7 +119,7 @@ impl Session {
             Fact::Memory { device, reading } => self.with_device(device, |it| {
                 if let Ok(memory) = reading {
                     it.history.push(at.0, memory.used.0);
-                    it.room = Some(Room::new(at, memory.free.0));
+                    it.room = Some(FreeMemory::new(at, memory.free.0));
                 }
                 it.memory = Some(Reading { at, value: reading.clone() });
             }),
@@ -141,7 +141,7 @@ impl Session {
                 if let Some(it) = self.process_mut(*probe)
                     && it.is_alive()
                 {
-                    it.life = Life::Gone { at, why: why.clone() };
+                    it.life = ProbeState::Gone { at, why: why.clone() };
                 }
                 self.succeed(*probe);
                 self.sort();
@@ -286,7 +286,7 @@ impl Session {
         if let Some(known) = self.process_mut(probe) {
             known.pid = pid;
             known.socket = socket.clone();
-            known.life = Life::Found;
+            known.life = ProbeState::Found;
         } else if self.has_room() {
             self.processes.push(Process::new(probe, pid, socket.clone(), at));
         } else {
@@ -322,7 +322,7 @@ impl Session {
         let tenancy = if let Line::Oom(it) = line { self.tenancy(probe, it.device) } else { None };
         let Some(process) = self.process_mut(probe) else { return };
         process.last_line_at = process.last_line_at.max(at);
-        if matches!(process.life, Life::Incompatible { .. }) && !matches!(line, Line::Hello(_)) {
+        if matches!(process.life, ProbeState::Incompatible { .. }) && !matches!(line, Line::Hello(_)) {
             return;
         }
         match line {
@@ -346,12 +346,12 @@ impl Session {
             Line::Sites(sites) => process.sites(sites),
             Line::Lost(lost) => process.lose(lost),
             Line::History(history) => process.stride = process.stride.max(history.stride),
-            Line::Live(_) => process.life = Life::Live,
+            Line::Live(_) => process.life = ProbeState::Live,
             Line::Bye(bye) => {
                 self.ends(probe, at);
                 let Some(process) = self.process_mut(probe) else { return };
                 process.stall.finish(at);
-                process.life = Life::Ended { at, reason: Foreign::new(bye.reason.clone()) };
+                process.life = ProbeState::Ended { at, reason: Foreign::new(bye.reason.clone()) };
                 self.succeed(probe);
                 self.sort();
             }
@@ -364,10 +364,10 @@ impl Session {
         let Some(process) = self.process_mut(probe) else { return };
         let known = hello.protocol == wire::PROTOCOL;
         process.life = match process.life {
-            _ if !known => Life::Incompatible { protocol: hello.protocol },
+            _ if !known => ProbeState::Incompatible { protocol: hello.protocol },
             // A repeated hello, because a device was added; the stream continues.
-            Life::Live => Life::Live,
-            _ => Life::CatchingUp,
+            ProbeState::Live => ProbeState::Live,
+            _ => ProbeState::CatchingUp,
         };
         process.hello = Some(Box::new(hello.clone()));
         let mut named = Vec::new();
@@ -398,7 +398,7 @@ impl Session {
         }
         let known = self.figures.entry(pid).or_default();
         known.apply(device, changes);
-        if *known == OfProcess::default() {
+        if *known == ProcessFigures::default() {
             self.figures.remove(&pid);
         }
     }
@@ -414,14 +414,14 @@ fn unnamed(probe: ProbeId, ordinal: u32) -> DeviceId {
 
 /// The known figures of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct OfProcess {
+pub struct ProcessFigures {
     /// Those of the host.
     pub host: Figures,
     /// Those of each device.
     pub devices: BTreeMap<DeviceId, Figures>,
 }
 
-impl OfProcess {
+impl ProcessFigures {
     /// Returns a figure; one that belongs to a device is that of this device.
     pub fn get(&self, figure: Figure, device: &DeviceId) -> Option<u64> {
         match figure.row().of {

@@ -2,7 +2,9 @@
 
 use crate::model::{
     analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, Unused, ladder},
-    trace::{Block, Fit, Free, History, Moment, Segment, Setting, Share, StackId, State, Totals, Trace, Tree},
+    trace::{
+        Block, BlockState, Fit, Free, History, Moment, Segment, Setting, StackId, StackShare, Totals, Trace, Tree,
+    },
 };
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -36,7 +38,7 @@ pub struct Device {
     /// Its segments, the largest first.
     pub segments: Vec<Piece>,
     /// Live blocks by stack, the largest share first.
-    pub live: Vec<Share>,
+    pub live: Vec<StackShare>,
     /// Events of its trace.
     pub events: usize,
     /// The stream that has most of its memory.
@@ -72,7 +74,7 @@ pub enum At {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// By stack, the largest share first.
-    pub shares: Vec<Share>,
+    pub shares: Vec<StackShare>,
     /// As a tree.
     pub tree: Tree,
     /// Bytes that a filter leaves out.
@@ -165,7 +167,7 @@ impl Snapshot {
             At::Event(event) => self.moment(device, event).map(|it| it.shares).unwrap_or_default(),
             At::Segment(place) => self.trace.live_in(segment(place)),
         };
-        let sum = |shares: &[Share]| shares.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
+        let sum = |shares: &[StackShare]| shares.iter().map(|it| it.bytes).fold(0, u64::saturating_add);
         let whole = sum(&shares);
         match (at, matches) {
             (_, None) => {}
@@ -191,13 +193,13 @@ impl Snapshot {
     }
 
     /// Returns the gap that a block of a segment belongs to.
-    pub fn gap(&self, piece: &Piece, state: State) -> Gap {
+    pub fn gap(&self, piece: &Piece, state: BlockState) -> Gap {
         let segment = self.segment(piece);
         match state {
-            State::Live => Gap::Wanted,
-            State::Pending => Gap::Pending,
-            State::Other => Gap::Unattributed,
-            State::Free => match segment.map_or(Free::Releasable, |it| self.trace.free_in(it)) {
+            BlockState::Live => Gap::Wanted,
+            BlockState::Pending => Gap::Pending,
+            BlockState::Other => Gap::Unattributed,
+            BlockState::Free => match segment.map_or(Free::Releasable, |it| self.trace.free_in(it)) {
                 Free::Stuck => Gap::Stuck,
                 Free::Cached => Gap::Cached,
                 Free::Releasable => Gap::Releasable,
@@ -228,7 +230,8 @@ impl Snapshot {
     fn match_segment(&self, piece: &Piece, name: &str, matches: &mut Matches) {
         let Some(segment) = self.segment(piece) else { return };
         let is_named = self.segment_names(segment).iter().any(|it| it == name);
-        let is_state: Vec<bool> = State::ALL.iter().map(|it| self.state_names(piece, *it).contains(&name)).collect();
+        let is_state: Vec<bool> =
+            BlockState::ALL.iter().map(|it| self.state_names(piece, *it).contains(&name)).collect();
         let (mut blocks, mut bytes) = (0, 0_u64);
         for (place, block) in (segment.blocks.start as usize..).zip(self.trace.blocks_of(segment)) {
             if is_named || is_state[block.state as usize] || matches.has_stack(block.stack) {
@@ -245,12 +248,12 @@ impl Snapshot {
     }
 
     /// Returns the live blocks of some segments by stack: those that match.
-    fn live_matches<'a>(&'a self, segments: impl Iterator<Item = &'a Segment>, matches: &Matches) -> Vec<Share> {
+    fn live_matches<'a>(&'a self, segments: impl Iterator<Item = &'a Segment>, matches: &Matches) -> Vec<StackShare> {
         let of = |segment: &'a Segment| {
             let blocks = self.trace.blocks_of(segment).iter().enumerate();
             blocks.filter(move |it| matches.has_block(segment, it.0)).map(|it| it.1)
         };
-        let is_live = |it: &&Block| it.state == State::Live;
+        let is_live = |it: &&Block| it.state == BlockState::Live;
         self.trace.shares(segments.flat_map(of).filter(is_live))
     }
 
@@ -265,7 +268,7 @@ impl Snapshot {
         names.extend(kinds.into_iter().map(str::to_owned));
         let states = device.segments.iter().flat_map(|piece| {
             let blocks = self.segment(piece).map(|it| self.trace.blocks_of(it)).unwrap_or_default();
-            let seen: BTreeSet<State> = blocks.iter().map(|it| it.state).collect();
+            let seen: BTreeSet<BlockState> = blocks.iter().map(|it| it.state).collect();
             seen.into_iter().flat_map(move |it| self.state_names(piece, it))
         });
         let states: BTreeSet<&str> = states.collect();
@@ -300,7 +303,7 @@ impl Snapshot {
     }
 
     /// The names of the blocks of a segment with a state.
-    fn state_names(&self, piece: &Piece, state: State) -> [&'static str; 2] {
+    fn state_names(&self, piece: &Piece, state: BlockState) -> [&'static str; 2] {
         [state.name(), self.gap(piece, state).row().name]
     }
 }
@@ -439,8 +442,8 @@ mod tests {
                 stack,
                 ..Block::default()
             };
-            trace.blocks.push(block(State::Live, stack, 0));
-            trace.blocks.push(block(State::Free, StackId::default(), 1024));
+            trace.blocks.push(block(BlockState::Live, stack, 0));
+            trace.blocks.push(block(BlockState::Free, StackId::default(), 1024));
             let (blocks, pool) = (begin..begin + 2, Some(pool));
             let segment = Segment { device: Some(0), address, size: 2048, stream, pool, blocks, ..Segment::default() };
             trace.segments.push(Segment { is_small: place == 0, ..segment });

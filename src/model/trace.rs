@@ -19,14 +19,14 @@ mod totals;
 mod tree;
 
 pub use events::{Action, Event, Events};
-pub use held::{Block, Held, Segment, State};
+pub use held::{AllocatorState, Block, BlockState, Segment};
 pub use history::{History, Stretch};
-pub use join::{Join, Pauses, Whole};
+pub use join::{Join, JoinedTrace, Pauses};
 pub use places::Origin;
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
 use std::ops::Range;
 pub use totals::{Fit, Free, Totals};
-pub use tree::{Call, Moment, Share, Tree};
+pub use tree::{Call, Moment, StackShare, Tree};
 
 /// The allocator's events on all devices, and its state afterwards.
 #[derive(Clone, Debug, Default)]

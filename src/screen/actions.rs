@@ -4,7 +4,7 @@
 use crate::{
     config::File,
     facts::{
-        event::{Ask, ProcessInfo, Request},
+        event::{CaptureRequest, ProcessInfo, Request},
         remote::{Signal, Start, Subject},
     },
     sources::{proc, system},
@@ -76,7 +76,7 @@ impl LocalActions {
     ///
     /// # Errors
     /// Fails if this view reads no probes, or while the queue is full.
-    pub fn capture(&self, ask: Ask) -> Result<(), String> {
+    pub fn capture(&self, ask: CaptureRequest) -> Result<(), String> {
         let asks = self.asks.as_ref().ok_or("this view reads no probes")?;
         asks.try_send(ask.into()).map_err(|_full| "too many captures are waiting: try again".to_owned())
     }

@@ -214,7 +214,7 @@ mod tests {
     use super::*;
     use crate::{
         facts::{
-            event::{Ask, ProbeId},
+            event::{CaptureRequest, ProbeId},
             text::Foreign,
         },
         screen::ui::Machine,
@@ -310,7 +310,7 @@ mod tests {
     #[test]
     fn a_capture_is_sent_to_the_opened_machine_alone() {
         let mut view = View::new();
-        let ask = Ask { probe: ProbeId(3), steps: 8, rises: None, growth: false, collect: false };
+        let ask = CaptureRequest { probe: ProbeId(3), steps: 8, rises: None, growth: false, collect: false };
         view.actions.capture(Capture { pid: 7, ask }, &mut view.ui);
         assert_eq!(view.queues[0].try_recv().unwrap().action, Action::Capture(Capture { pid: 7, ask }));
         assert!(view.queues[1].try_recv().is_err() && !view.is_answered());

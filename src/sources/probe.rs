@@ -4,10 +4,10 @@
 pub mod answers;
 mod connection;
 mod directory;
+mod error_file;
 mod input;
 mod known;
 mod lines;
-mod spill;
 
 use super::{EventSender, doubled, proc};
 use crate::{
@@ -20,10 +20,10 @@ use crate::{
 use answers::Answers;
 use connection::{Job, Unreachable, connect};
 use directory::{Contents, Notifications, Socket, SocketId, contents};
+use error_file::Spilled;
 use known::Probes;
 pub use lines::pace;
 use lines::{Next, Report};
-use spill::Spilled;
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     env,
@@ -294,7 +294,7 @@ impl Scanner {
         if is_ours && self.read.len() < PROBES {
             self.begin(id);
             let (probes, is_run) = (self.probes.clone(), self.options.run.is_some());
-            let read = spill::read(found, spilled, probes, is_run, self.sender.clone(), self.reports.clone());
+            let read = error_file::read(found, spilled, probes, is_run, self.sender.clone(), self.reports.clone());
             self.connections.spawn(read);
         }
     }

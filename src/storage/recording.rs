@@ -22,7 +22,7 @@ use self::frames::{Text, is_bomb};
 use crate::facts::{
     event::{
         Event, Fact, Line, ProbeId, WritingProcess,
-        sample::{self, Row},
+        sample::{self, SampleRow},
         stamp_of,
         wire::Sample,
     },
@@ -147,7 +147,7 @@ pub fn encode(event: &Event, out: &mut String) {
 /// # Errors
 /// Fails if it is not a JSON object with a `type`, or lacks a required field.
 pub fn decode(line: &str) -> Result<Entry, serde_json::Error> {
-    if let Some(Row { line, from, seen_us }) = sample::read(line) {
+    if let Some(SampleRow { line, from, seen_us }) = sample::read(line) {
         let at = seen_us.or_else(|| stamp_of(&line)).unwrap_or_default();
         return Ok(Entry::Event(Event { at, fact: Fact::Probe { probe: from.unwrap_or(ProbeId(0)), line } }));
     }

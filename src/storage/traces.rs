@@ -6,7 +6,7 @@
 
 use crate::{
     facts::text::Foreign,
-    model::trace::{Join, Pauses, Trace, Whole},
+    model::trace::{Join, JoinedTrace, Pauses, Trace},
     storage::{
         input,
         pickle::{self, Fault, Reading},
@@ -171,7 +171,7 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
         snapshots.push((it.unix_us, it.took_us));
         allocations.extend(it.allocations);
     }
-    let Whole { trace, gaps } = join.finish().unwrap_or_default();
+    let JoinedTrace { trace, gaps } = join.finish().unwrap_or_default();
     if let Some(it) = &mut window {
         let Pauses { total_us, longest_us } = Pauses::of(&trace, &snapshots);
         (it.paused_us, it.longest_us, it.snapshots) = (total_us, longest_us, snapshots.len() as u64);

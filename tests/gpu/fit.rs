@@ -4,7 +4,7 @@ use crate::{
     bench::{Bench, Job, text, together},
     results::{self, Row},
 };
-use gpuwatch::model::fit::{Device, Facts, outside::outside};
+use gpuwatch::model::fit::{Device, Facts, overhead::outside};
 use serde_json::Value;
 use std::{fs, thread};
 

@@ -27,7 +27,7 @@ use crate::helpers::story::{
 use gpuwatch::{
     facts::{
         event::{
-            DriverState, Fact, Line, ProbeId, Trouble,
+            DriverState, Fact, Line, ProbeId, ReadError,
             wire::{self, Hello, Oom},
         },
         metrics::{Metric, Metrics},
@@ -144,9 +144,9 @@ fn every_trouble_is_a_state_of_its_own() {
     let cases = [
         (Fact::Driver(stalled), "has not answered for 69 s"),
         (Fact::Driver(absent), "libnvidia-ml.so.1 was not found"),
-        (Fact::Memory { device: device(0), reading: Err(Trouble::NoPermission) }, "no permission"),
-        (Fact::Memory { device: device(0), reading: Err(Trouble::Lost) }, "fell off the bus"),
-        (Fact::Processes { device: device(0), reading: Err(Trouble::NotSupported) }, "does not have it"),
+        (Fact::Memory { device: device(0), reading: Err(ReadError::NoPermission) }, "no permission"),
+        (Fact::Memory { device: device(0), reading: Err(ReadError::Lost) }, "fell off the bus"),
+        (Fact::Processes { device: device(0), reading: Err(ReadError::NotSupported) }, "does not have it"),
         (Fact::DeviceGone { device: device(0) }, "gone from the driver's list"),
         (Fact::Notice("the socket directory is not ours".into()), "the socket directory is not ours"),
         (oom(), "OUT OF MEMORY  rank 0 on GPU 0, step 99: other processes hold 9.00 GiB (6 %) of"),
@@ -217,7 +217,7 @@ fn another_wire_version_is_shown_for_as_long_as_it_lasts() {
 fn absent_is_not_zero() {
     let mut story = Story::default();
     story.device(0, 0, &[]);
-    story.add(Fact::Memory { device: device(0), reading: Err(Trouble::NotSupported) });
+    story.add(Fact::Memory { device: device(0), reading: Err(ReadError::NotSupported) });
     let known: Metrics = Metric::TABLE.iter().map(|it| (it.metric, 1)).collect();
     story.add(Fact::Metrics { device: device(0), changes: Metrics::default().since(&known) });
     let shown = text(&picture(&story.session(), &Ui::default(), &theme("dusk"), 80, 24));

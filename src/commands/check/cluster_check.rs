@@ -3,7 +3,7 @@
 //!
 //! `docs/reference/schemas/check-nodes.json` has every field of the JSON, schema 1.
 
-use super::{Limits, Outcome, Verdict, check, limits::FailOn, verdict_report};
+use super::{CheckOutcome, Limits, Verdict, check, limits::FailOn, verdict_report};
 use crate::{
     facts::{
         text::{Foreign, escape_json},
@@ -82,13 +82,13 @@ impl HostVerdict {
 
 impl Verdicts {
     /// Returns the verdict: a limit that was exceeded fails, a doubt leaves the run unjudged, otherwise it passes.
-    pub fn outcome(&self) -> Outcome {
+    pub fn outcome(&self) -> CheckOutcome {
         if !self.hits.is_empty() {
-            Outcome::Fail
+            CheckOutcome::Fail
         } else if self.doubts.is_empty() {
-            Outcome::Pass
+            CheckOutcome::Pass
         } else {
-            Outcome::Unjudged
+            CheckOutcome::Unjudged
         }
     }
 
@@ -123,9 +123,9 @@ impl Verdicts {
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
         let word = match self.outcome() {
-            Outcome::Pass => "PASS",
-            Outcome::Fail => "FAIL",
-            Outcome::Unjudged => "NOT JUDGED",
+            CheckOutcome::Pass => "PASS",
+            CheckOutcome::Fail => "FAIL",
+            CheckOutcome::Unjudged => "NOT JUDGED",
         };
         let machines = counted(self.nodes.len() as u64, "machine");
         writeln!(out, "{word}  {machines}, {}", counted(self.jobs.len() as u64, "job"))?;
@@ -144,7 +144,7 @@ impl Verdicts {
             writeln!(out, "\n{} ({})", node.host, node.link.name())?;
             let Some(verdict) = &node.verdict else { continue };
             let text = verdict.text();
-            let is_plain = verdict.outcome() == Outcome::Pass && verdict.findings.is_empty();
+            let is_plain = verdict.outcome() == CheckOutcome::Pass && verdict.findings.is_empty();
             let lines = if is_plain { 1 } else { usize::MAX };
             for line in text.lines().take(lines) {
                 writeln!(out, "{}", format!("  {line}").trim_end())?;

@@ -4,7 +4,7 @@
 //! fields; they do not rename or remove any without raising `schema`. `docs/reference/schemas/check.json` has every
 //! field.
 
-use super::{Outcome, Verdict};
+use super::{CheckOutcome, Verdict};
 use crate::{
     facts::{
         event::DeviceId,
@@ -31,11 +31,11 @@ pub(super) fn text(verdict: &Verdict) -> String {
 
 fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
     let word = match (verdict.outcome(), verdict.run.session.losses.missing()) {
-        (Outcome::Pass, _) => "PASS".to_owned(),
-        (Outcome::Fail, _) => "FAIL".to_owned(),
-        (Outcome::Unjudged, None) => "NOT JUDGED".to_owned(),
+        (CheckOutcome::Pass, _) => "PASS".to_owned(),
+        (CheckOutcome::Fail, _) => "FAIL".to_owned(),
+        (CheckOutcome::Unjudged, None) => "NOT JUDGED".to_owned(),
         // The figures are of what is left.
-        (Outcome::Unjudged, Some(missing)) => format!("NOT JUDGED: {missing};"),
+        (CheckOutcome::Unjudged, Some(missing)) => format!("NOT JUDGED: {missing};"),
     };
     let steps = match (verdict.run.steps(), verdict.run.attached_step()) {
         (None, _) => "no steps".to_owned(),

@@ -4,11 +4,11 @@ use super::Check;
 use crate::{
     commands::once::collect,
     config::{Driver, WatchFlags},
-    facts::event::{DriverState, Trouble, wire::PROTOCOL},
+    facts::event::{DriverState, ReadError, wire::PROTOCOL},
     jobs::attach,
     model::{
-        contact::{contact, locked},
-        session::{Session, device::Device, process::Life},
+        first_contact::{contact, locked},
+        session::{Session, device::Device, process::ProbeState},
     },
     sources::Sources,
 };
@@ -100,14 +100,15 @@ fn figures(session: &Session) -> Check {
 }
 
 /// The driver's trouble, and the next step.
-fn words(trouble: &Trouble) -> (String, &'static str) {
+fn words(trouble: &ReadError) -> (String, &'static str) {
     let (what, next) = trouble.parts();
     (what, next.unwrap_or("see `nvidia-smi`; a newer driver may have it"))
 }
 
 fn probes(session: &Session) -> Check {
     const NAME: &str = "probes";
-    let protocol = |it: &Life| if let Life::Incompatible { protocol } = it { Some(*protocol) } else { None };
+    let protocol =
+        |it: &ProbeState| if let ProbeState::Incompatible { protocol } = it { Some(*protocol) } else { None };
     let living = session.processes.iter().filter(|it| it.is_alive()).count();
     if let Some(other) = session.processes.iter().find_map(|it| protocol(&it.life)) {
         let what = format!("one of {living} speaks protocol {other}, and this gpuwatch {PROTOCOL}");

@@ -4,7 +4,7 @@
 use super::ExportRow;
 use crate::{
     facts::text::{Foreign, escape_json},
-    model::trace::{Action, Frame, Share, StackId, Stacks, State, Trace, Tree},
+    model::trace::{Action, BlockState, Frame, StackId, StackShare, Stacks, Trace, Tree},
 };
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -58,10 +58,10 @@ fn blocks(trace: &Trace, write: &mut dyn FnMut(ExportRow) -> io::Result<()>) -> 
     for segment in &trace.segments {
         for block in trace.blocks_of(segment) {
             let state = match block.state {
-                State::Live => Some("live"),
-                State::Pending => Some("pending"),
-                State::Free => Some("free"),
-                State::Other => None,
+                BlockState::Live => Some("live"),
+                BlockState::Pending => Some("pending"),
+                BlockState::Free => Some("free"),
+                BlockState::Other => None,
             };
             let values = [
                 segment.device.map(Value::from),
@@ -187,14 +187,14 @@ fn profile(trace: &Trace, name: &str, tree: &Tree) -> Value {
     })
 }
 
-fn shares(trace: &Trace, device: u32, at: StackMoment) -> Vec<Share> {
+fn shares(trace: &Trace, device: u32, at: StackMoment) -> Vec<StackShare> {
     match at {
         StackMoment::End => trace.live(device),
         StackMoment::Peak => trace.peak(device).map(|peak| peak.shares).unwrap_or_default(),
     }
 }
 
-fn tree(trace: &Trace, shares: &[Share]) -> Tree {
+fn tree(trace: &Trace, shares: &[StackShare]) -> Tree {
     Tree::new(shares, trace.stacks.shown())
 }
 

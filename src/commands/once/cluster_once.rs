@@ -13,7 +13,7 @@ use crate::{
         alerts::Policy,
         cluster::{
             Cluster, Link, Node,
-            findings::{self as of_jobs, Found, JobFinding},
+            findings::{self as of_jobs, ClusterFindings, JobFinding},
             jobs::{Job, Rank, jobs},
         },
         findings::Findings,
@@ -70,7 +70,7 @@ pub async fn collect(links: &mut Links, hosts: &[String], wait: Duration) -> Clu
     }
 }
 
-fn report(cluster: &Cluster, found: &Found) -> serde_json::Result<String> {
+fn report(cluster: &Cluster, found: &ClusterFindings) -> serde_json::Result<String> {
     let nodes: Vec<Value> = cluster.nodes.iter().zip(&found.machines).map(|(it, found)| node(it, found)).collect();
     let jobs: Vec<Value> = jobs(cluster).iter().map(|it| job(cluster, it, found)).collect();
     let mut text =
@@ -91,7 +91,7 @@ fn node(it: &Node, found: &Findings) -> Value {
     })
 }
 
-fn job(cluster: &Cluster, it: &Job, found: &Found) -> Value {
+fn job(cluster: &Cluster, it: &Job, found: &ClusterFindings) -> Value {
     let findings = of_jobs::findings(cluster, it, found);
     json!({
         "run": it.run,
@@ -120,14 +120,14 @@ fn rank(cluster: &Cluster, it: &Rank) -> Value {
     })
 }
 
-fn text(cluster: &Cluster, found: &Found) -> String {
+fn text(cluster: &Cluster, found: &ClusterFindings) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
     let _ = write_text(&mut out, cluster, found);
     out
 }
 
-fn write_text(out: &mut String, cluster: &Cluster, found: &Found) -> std::fmt::Result {
+fn write_text(out: &mut String, cluster: &Cluster, found: &ClusterFindings) -> std::fmt::Result {
     let width = cluster.nodes.iter().map(|it| it.host.to_string().chars().count()).max().unwrap_or(0);
     for it in &cluster.nodes {
         let name = it.link.name();

@@ -97,7 +97,7 @@ fn job(it: &JobRow) -> Value {
 }
 
 fn rank(overview: &Overview, it: &RankRow) -> Value {
-    let figure = |row: &'static crate::model::cluster::overview::figure::Row| {
+    let figure = |row: &'static crate::model::cluster::overview::figure::RankFigureRow| {
         Some((row.name.to_owned(), it.figures.get(row.figure)?.into()))
     };
     let figures: Map<String, Value> = RankFigure::TABLE.iter().filter_map(figure).collect();

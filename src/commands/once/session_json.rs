@@ -8,7 +8,7 @@
 use super::is_suspended;
 use crate::{
     facts::{
-        event::{DeviceId, Trouble},
+        event::{DeviceId, ReadError},
         figures::{self, Figure, Figures},
         metrics::{Metric, Metrics},
         text::escape_json,
@@ -20,7 +20,7 @@ use crate::{
             Session,
             device::{Device, Reading},
             oom::OutOfMemory,
-            process::{Life, OnDevice, Process},
+            process::{OnDevice, ProbeState, Process},
         },
     },
 };
@@ -100,7 +100,7 @@ fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
 /// Returns the figures of a process and of its part of a device.
 fn figures(session: &Session, pid: u32, device: &DeviceId) -> Figures {
     let known = session.figures.get(&pid);
-    let value = |it: &figures::Row| Some((it.figure, known?.get(it.figure, device)?));
+    let value = |it: &figures::FigureRow| Some((it.figure, known?.get(it.figure, device)?));
     Figure::TABLE.iter().filter_map(value).collect()
 }
 
@@ -122,7 +122,7 @@ fn load(metrics: &Metrics) -> Metrics {
 fn reading<T>(
     object: &mut Map<String, Value>,
     name: &str,
-    reading: Option<&Reading<Result<T, Trouble>>>,
+    reading: Option<&Reading<Result<T, ReadError>>>,
     value: impl FnOnce(&T) -> Value,
 ) {
     match reading.map(|it| &it.value) {
@@ -144,12 +144,12 @@ fn rung(it: &Rung, found: &DeviceFindings) -> Value {
 
 fn probe(session: &Session, it: &Process, findings: &Findings) -> Value {
     let (life, why) = match &it.life {
-        Life::Found => ("found", None),
-        Life::Incompatible { .. } => ("incompatible", None),
-        Life::CatchingUp => ("catching_up", None),
-        Life::Live => ("live", None),
-        Life::Ended { reason, .. } => ("ended", Some(reason)),
-        Life::Gone { why, .. } => ("gone", Some(why)),
+        ProbeState::Found => ("found", None),
+        ProbeState::Incompatible { .. } => ("incompatible", None),
+        ProbeState::CatchingUp => ("catching_up", None),
+        ProbeState::Live => ("live", None),
+        ProbeState::Ended { reason, .. } => ("ended", Some(reason)),
+        ProbeState::Gone { why, .. } => ("gone", Some(why)),
     };
     json!({
         "probe": it.probe,

@@ -10,12 +10,12 @@ use crate::{
     },
     model::{
         analysis::{episode::Axis, fragmentation::Stuck},
-        contact::contact,
         findings::{DeviceFindings, Finding, Findings, ProcessFindings, follow, is_open},
+        first_contact::contact,
         session::{
             Session,
             device::Device,
-            process::{Life, OnDevice, Process},
+            process::{OnDevice, ProbeState, Process},
         },
     },
 };
@@ -249,10 +249,10 @@ fn who(process: &Process) -> String {
 
 fn life(process: &Process) -> String {
     match &process.life {
-        Life::Found | Life::CatchingUp => "its history is coming".to_owned(),
-        Life::Live => "live, nothing read yet".to_owned(),
-        Life::Incompatible { protocol } => format!("speaks protocol {protocol}, which this gpuwatch does not"),
-        Life::Ended { reason, .. } => format!("ended ({reason})"),
-        Life::Gone { why, .. } => why.to_string(),
+        ProbeState::Found | ProbeState::CatchingUp => "its history is coming".to_owned(),
+        ProbeState::Live => "live, nothing read yet".to_owned(),
+        ProbeState::Incompatible { protocol } => format!("speaks protocol {protocol}, which this gpuwatch does not"),
+        ProbeState::Ended { reason, .. } => format!("ended ({reason})"),
+        ProbeState::Gone { why, .. } => why.to_string(),
     }
 }

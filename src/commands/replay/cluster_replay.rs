@@ -4,7 +4,7 @@ use crate::{
     commands::cluster::screens::Screens,
     model::{
         alerts::Policy,
-        cluster::{Cluster, findings::Found, overview::Overview},
+        cluster::{Cluster, findings::ClusterFindings, overview::Overview},
     },
     screen::{
         effects::{Effects, Options},
@@ -51,7 +51,7 @@ pub async fn play(recorded: Recorded, options: Options, policy: Policy) -> io::R
     let cluster = recorded.play().cluster;
     let now = Instant::now();
     let mut view = ClusterReplayView {
-        screens: Screens::new(ui, Overview::of(&cluster, &Found::default()), preset),
+        screens: Screens::new(ui, Overview::of(&cluster, &ClusterFindings::default()), preset),
         cluster,
         read: 0,
         total: recorded.nodes.iter().flatten().map(RecordingSet::bytes).sum(),

@@ -27,7 +27,7 @@ use crate::{
         analysis::{
             curve::Curve,
             episode::Resource,
-            ladder::{Gap, Place, Row},
+            ladder::{Gap, GapRow, Place},
         },
         findings::{Finding, Kind},
         session::{
@@ -146,7 +146,7 @@ fn oom(process: &Process, it: &OutOfMemory) -> Value {
 
 /// Returns the colours of gaps as properties: `--gap-graph-pools`.
 pub(super) fn gap_style() -> String {
-    let colours = |colour: fn(&Row) -> &'static str| {
+    let colours = |colour: fn(&GapRow) -> &'static str| {
         Gap::ALL.iter().fold(String::new(), |mut out, it| {
             let row = it.row();
             let _ = write!(out, " --gap-{}: {};", row.name.replace(' ', "-"), colour(row));

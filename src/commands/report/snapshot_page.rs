@@ -9,7 +9,7 @@ use crate::{
     model::{
         analysis::ladder::{Gap, Rung},
         snapshot::{Device, Piece, Snapshot},
-        trace::{Moment, Share},
+        trace::{Moment, StackShare},
     },
 };
 use std::fmt::Write as _;
@@ -191,7 +191,7 @@ fn curve(out: &mut String, device: &Device) {
     );
 }
 
-fn stacks(out: &mut String, snapshot: &Snapshot, shares: &[Share], whole: u64) {
+fn stacks(out: &mut String, snapshot: &Snapshot, shares: &[StackShare], whole: u64) {
     out.push_str(
         "<div class=\"wide\"><table><thead><tr><th scope=\"col\" class=\"n\">bytes</th><th scope=\"col\" class=\"n\">share</th>\
          <th scope=\"col\" class=\"n\">blocks</th><th scope=\"col\">call stack, the innermost first</th></tr></thead><tbody>\n",

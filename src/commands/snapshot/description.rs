@@ -8,7 +8,7 @@ use crate::{
     },
     model::{
         snapshot::{Device, Failure, Snapshot},
-        trace::{Fit, Frame, Share, StackId, Totals, Trace},
+        trace::{Fit, Frame, StackId, StackShare, Totals, Trace},
     },
 };
 use serde_json::{Map, Value};
@@ -126,7 +126,7 @@ fn fit(out: &mut String, request: &FitRequest, releasable: u64) {
     };
 }
 
-fn shares(out: &mut String, trace: &Trace, all: &[Share]) {
+fn shares(out: &mut String, trace: &Trace, all: &[StackShare]) {
     let all = trace.stacks.merged(all);
     for it in all.iter().take(LISTED) {
         let stack = trace.stacks.line(it.stack);
@@ -227,9 +227,8 @@ fn fit_json(it: &FitRequest) -> Value {
     serde_json::json!({ "bytes": it.bytes, "stream": it.stream, "fits": fits, "block": block, "segment": segment })
 }
 
-fn shares_json(trace: &Trace, all: &[Share]) -> Vec<Value> {
-    let share =
-        |it: &Share| serde_json::json!({ "bytes": it.bytes, "blocks": it.blocks, "frames": frames(trace, it.stack) });
+fn shares_json(trace: &Trace, all: &[StackShare]) -> Vec<Value> {
+    let share = |it: &StackShare| serde_json::json!({ "bytes": it.bytes, "blocks": it.blocks, "frames": frames(trace, it.stack) });
     all.iter().map(share).collect()
 }
 

@@ -18,7 +18,7 @@ const EDGES: [Edge; 3] = [Edge::Step, Edge::Tick, Edge::Call];
 
 /// A sample with what a recording adds.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct SampleRow {
     /// The sample.
     pub line: Box<Line>,
     /// The probe's number in the recording.
@@ -28,7 +28,7 @@ pub struct Row {
 }
 
 /// Reads a line, with or without its newline; `None` if the general parser has to read it.
-pub fn read(line: &str) -> Option<Row> {
+pub fn read(line: &str) -> Option<SampleRow> {
     let mut rest = Rest(line.strip_suffix('\n').unwrap_or(line).strip_prefix(BEGINNING)?.as_bytes());
     let mut line = Box::new(Line::Sample(Sample::default()));
     let Line::Sample(sample) = &mut *line else { return None };
@@ -62,7 +62,7 @@ pub fn read(line: &str) -> Option<Row> {
     sample.device = number(device.unwrap_or_default())?;
     sample.edge = edge.unwrap_or_default();
     let from = from.map(number).map(|it| it.map(ProbeId)).map_or(Some(None), |it| it.map(Some))?;
-    Some(Row { line, from, seen_us: seen_us.map(Stamp) })
+    Some(SampleRow { line, from, seen_us: seen_us.map(Stamp) })
 }
 
 /// Returns the place of a counter's name; it is probably this one or soon after.
@@ -160,7 +160,7 @@ mod tests {
             encode(&Line::Sample(sample.clone()), &mut line);
             prop_assert_eq!(general(&line), Some(sample.clone()));
             let line_of = Box::new(Line::Sample(sample));
-            prop_assert_eq!(read(&line), Some(Row { line: line_of, from: None, seen_us: None }));
+            prop_assert_eq!(read(&line), Some(SampleRow { line: line_of, from: None, seen_us: None }));
         }
 
         #[test]

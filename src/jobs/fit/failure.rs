@@ -1,6 +1,6 @@
 //! Why a job failed, in one sentence: from its account, else from the traceback that it printed.
 
-use super::account::{Account, Failure};
+use super::job_report::{Failure, JobReport};
 use std::path::Path;
 
 /// Lines of a failed job's output that are shown.
@@ -13,7 +13,7 @@ const LAUNCHER: &str = "ChildFailedError";
 const PACKAGES: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python"];
 
 /// Returns the sentence, and below it the end of the output where that adds something.
-pub(super) fn why(how: &str, accounts: &[Account], output: &str) -> String {
+pub(super) fn why(how: &str, accounts: &[JobReport], output: &str) -> String {
     let mut errors: Vec<&Failure> = accounts.iter().filter_map(|it| it.error.as_ref()).collect();
     errors.sort_by_key(|it| it.kind == LAUNCHER);
     let error = errors.first().map(|it| (*it).clone()).or_else(|| printed(output)).filter(|it| it.kind != "SystemExit");
@@ -94,7 +94,7 @@ mod tests {
     fn a_rank_knows_more_than_its_launcher() {
         let failure =
             |kind: &str| Failure { kind: kind.to_owned(), line: Some("a.py:1".to_owned()), ..Failure::default() };
-        let account = |kind| Account { error: Some(failure(kind)), ..Account::default() };
+        let account = |kind| JobReport { error: Some(failure(kind)), ..JobReport::default() };
         let accounts = [account(LAUNCHER), account("ValueError")];
         assert!(why("exit code 1", &accounts, "").starts_with("the job failed at a.py:1: ValueError\n"));
     }

@@ -2,14 +2,14 @@
 
 use super::{
     Answer, Question, Trouble,
-    account::{Account, OnDevice},
+    job_report::{JobReport, OnDevice},
     peak::{self, Peak},
     trial::{Bench, Limit, Outcome, Setup, Trial},
     values::{self, NAMED},
 };
 use crate::{
     facts::units::{Bytes, counted},
-    model::fit::{self, Device, Facts, Fits, Need, Table, full_after, outside::outside},
+    model::fit::{self, Device, Facts, Fits, Need, Table, full_after, overhead::outside},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -268,7 +268,7 @@ fn busiest(trial: &Trial) -> String {
 }
 
 /// Each process on a device.
-fn on<'a>(trial: &'a Trial, uuid: &'a str) -> impl Iterator<Item = (&'a Account, &'a OnDevice)> {
+fn on<'a>(trial: &'a Trial, uuid: &'a str) -> impl Iterator<Item = (&'a JobReport, &'a OnDevice)> {
     let all = trial.accounts.iter().flat_map(|account| account.devices.iter().map(move |it| (account, it)));
     all.filter(move |it| it.1.uuid == uuid)
 }
@@ -340,7 +340,7 @@ fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<String> {
 }
 
 /// The process and the device whose peak rises in each step, and by how many bytes.
-fn growing(trial: &Trial) -> Option<(&Account, &OnDevice, u64)> {
+fn growing(trial: &Trial) -> Option<(&JobReport, &OnDevice, u64)> {
     let all = trial.accounts.iter().flat_map(|it| it.devices.iter().map(move |on| (it, on)));
     all.into_iter().find_map(|(account, device)| {
         let steps = usize::try_from(account.steps).ok()?;
@@ -374,7 +374,7 @@ fn unknown(trial: &Trial) -> Vec<String> {
 }
 
 /// Whether the peak rose in the last step that ran.
-fn rises(it: &Account) -> bool {
+fn rises(it: &JobReport) -> bool {
     let at = usize::try_from(it.steps).unwrap_or(0);
     it.ended.as_deref() == Some("steps")
         && it

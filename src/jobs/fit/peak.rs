@@ -1,11 +1,11 @@
 //! What the peak is: how much, in which step, at which line, and what it consists of.
 
-use super::account::{Account, OnDevice};
+use super::job_report::{JobReport, OnDevice};
 use crate::{
     facts::units::Bytes,
     model::fit::{
-        Kind, Need, Outside,
-        consists::{self, Kept},
+        Need, Overhead, PeakPart,
+        peak_parts::{self, KeptAddresses},
     },
     storage::pickle,
 };
@@ -21,7 +21,7 @@ pub(super) struct Peak {
     pub(super) step: Option<u64>,
     pub(super) line: Option<String>,
     /// What the allocated bytes are, where the run could be traced.
-    pub(super) kinds: BTreeMap<Kind, u64>,
+    pub(super) kinds: BTreeMap<PeakPart, u64>,
     /// Optimizer steps that ran.
     pub(super) steps: u64,
     /// PyTorch's version.
@@ -30,7 +30,7 @@ pub(super) struct Peak {
 
 impl Peak {
     /// Reads the peak of a process on a device.
-    pub(super) fn read(account: &Account, device: &OnDevice, need: Need) -> Self {
+    pub(super) fn read(account: &JobReport, device: &OnDevice, need: Need) -> Self {
         let found = traced(account, device).unwrap_or_default();
         Self {
             wanted: need.reserved,
@@ -44,30 +44,30 @@ impl Peak {
     }
 }
 
-fn traced(account: &Account, device: &OnDevice) -> Option<consists::Peak> {
+fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
     let trace = pickle::open(account.snapshot.as_deref()?).ok()?.trace;
     let set = |kind: &str| -> BTreeSet<u64> {
         let of = account.tensors.as_ref().and_then(|it| it.get(kind)?.get(&device.ordinal));
         of.cloned().unwrap_or_default()
     };
-    let kept = Kept {
+    let kept = KeptAddresses {
         weights: set("weights"),
         gradients: set("gradients"),
         optimizer: set("optimizer"),
         workspaces: account.facts.blas.get(&device.ordinal).copied().unwrap_or(0),
         backward: account.backward.clone(),
     };
-    consists::consists(&trace, device.ordinal, &kept)
+    peak_parts::consists(&trace, device.ordinal, &kept)
 }
 
 /// Returns the job's line that allocates what one step makes and the next one does not free.
-pub(super) fn keeps(account: &Account, device: &OnDevice) -> Option<String> {
-    consists::keeps(&pickle::open(account.snapshot.as_deref()?).ok()?.trace, device.ordinal, &account.ends)
+pub(super) fn keeps(account: &JobReport, device: &OnDevice) -> Option<String> {
+    peak_parts::keeps(&pickle::open(account.snapshot.as_deref()?).ok()?.trace, device.ordinal, &account.ends)
 }
 
 /// What is uncertain beside the allocator, in words.
 pub(super) fn unknown(need: &Need) -> Vec<String> {
-    let words = |it: &Outside| {
+    let words = |it: &Overhead| {
         let how = if it.is_measured { format!(", {}", it.source) } else { String::new() };
         format!("{}: {} to {}{how}", it.name, Bytes(it.low), Bytes(it.high))
     };

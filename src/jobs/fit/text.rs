@@ -6,7 +6,7 @@ use crate::{
         text::Foreign,
         units::{Bytes, counted},
     },
-    model::fit::{Fits, Kind},
+    model::fit::{Fits, PeakPart},
 };
 use std::fmt::Write as _;
 
@@ -121,7 +121,7 @@ fn peak(out: &mut String, it: &Peak, whose: Option<&str>) {
     }
     row(out, "reserved by the allocator", it.need.reserved);
     row(out, "allocated", it.need.allocated);
-    for (kind, words) in Kind::WORDS {
+    for (kind, words) in PeakPart::WORDS {
         if let Some(bytes) = it.kinds.get(&kind).filter(|it| **it > 0) {
             row(out, &format!("  {words}"), *bytes);
         }

@@ -1,6 +1,6 @@
 //! One run of the job on a simulated machine.
 
-use super::{Question, Trouble, account::Account, failure, stop};
+use super::{Question, Trouble, failure, job_report::JobReport, stop};
 use crate::{
     jobs::simulated::{self, Scratch},
     model::fit::{Device, Need},
@@ -66,7 +66,7 @@ pub(super) struct Limit {
 impl Limit {
     /// Returns the limits in which all that is uncertain takes the least (0) or the most (1).
     pub(super) fn of(need: &Need, processes: u64, communicators: u64, most: bool) -> Self {
-        let bytes = |it: &crate::model::fit::Outside| if most { it.high } else { it.low };
+        let bytes = |it: &crate::model::fit::Overhead| if most { it.high } else { it.low };
         let sum = |is_nccl: bool| {
             need.outside.iter().filter(|it| !it.is_optional && it.name.starts_with("NCCL") == is_nccl).map(bytes).sum()
         };
@@ -97,7 +97,7 @@ pub(super) enum Outcome {
 /// A run that is over.
 #[derive(Debug)]
 pub(super) struct Trial {
-    pub(super) accounts: Vec<Account>,
+    pub(super) accounts: Vec<JobReport>,
     pub(super) outcome: Outcome,
 }
 
@@ -167,7 +167,7 @@ impl Bench {
         let job = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
         let (mut steps, mut is_late) = (None, false);
         let status = stop::watch(job, |second| {
-            let now = Account::steps_so_far(&accounts);
+            let now = JobReport::steps_so_far(&accounts);
             let words = match now {
                 Some(now) if now > 0 && Some(now) != steps => Some(format!("step {now} after {second} s")),
                 None if second == SILENT => {
@@ -190,7 +190,7 @@ impl Bench {
         if let Some(signal) = signal.filter(|_| !is_late) {
             return Err(Trouble::Interrupted(signal));
         }
-        let accounts = Account::all(&accounts);
+        let accounts = JobReport::all(&accounts);
         let outcome = late(&accounts, is_late, self.seconds, steps).unwrap_or_else(|| outcome(status, &accounts, &log));
         Ok(Trial { accounts, outcome })
     }
@@ -221,7 +221,7 @@ fn is_foreign(name: &OsString) -> bool {
 }
 
 /// Whether a job was ended because of its time.
-fn late(accounts: &[Account], is_late: bool, seconds: u64, steps: Option<u64>) -> Option<Outcome> {
+fn late(accounts: &[JobReport], is_late: bool, seconds: u64, steps: Option<u64>) -> Option<Outcome> {
     let ended = accounts.iter().find(|it| it.ended.as_deref() == Some("time"));
     if ended.is_none() && !is_late {
         return None;
@@ -230,7 +230,7 @@ fn late(accounts: &[Account], is_late: bool, seconds: u64, steps: Option<u64>) -
     Some(Outcome::Late(seconds, steps, ended.and_then(|it| it.line.clone())))
 }
 
-fn outcome(status: ExitStatus, accounts: &[Account], log: &Path) -> Outcome {
+fn outcome(status: ExitStatus, accounts: &[JobReport], log: &Path) -> Outcome {
     let is_on_device = accounts.iter().any(|it| !it.devices.is_empty());
     if let Some(it) = accounts.iter().find(|it| !is_on_device && it.ended.as_deref() == Some("cpu")) {
         return Outcome::Processor(it.line.clone());

@@ -1,7 +1,7 @@
 //! Values that were not computed, as far as they matter to a verdict: the lines that read them, sizes that depend on
 //! them, steps that did not run.
 
-use super::{account::Read, trial::Trial};
+use super::{job_report::Read, trial::Trial};
 use crate::facts::units::counted;
 
 /// Lines that are named one by one.
@@ -102,7 +102,7 @@ fn decides(it: &Read) -> bool {
 mod tests {
     use super::*;
     use crate::jobs::fit::{
-        account::{Account, OnDevice},
+        job_report::{JobReport, OnDevice},
         trial::Outcome,
     };
 
@@ -116,12 +116,12 @@ mod tests {
             answer: "false".to_owned(),
             known: false,
         };
-        let account = Account {
+        let account = JobReport {
             steps,
             ended: Some(ended.to_owned()),
             devices: vec![OnDevice::default()],
             reads: kinds.iter().enumerate().map(read).collect(),
-            ..Account::default()
+            ..JobReport::default()
         };
         Trial { accounts: vec![account], outcome: Outcome::Finished }
     }

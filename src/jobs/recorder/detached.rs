@@ -8,7 +8,7 @@ use crate::{
     jobs::launch::sys,
     model::{
         alerts::Policy,
-        session::{Session, process::Life},
+        session::{Session, process::ProbeState},
     },
     screen::event_loop,
     sources::system,
@@ -47,7 +47,7 @@ impl AttachedJob {
     fn is_over(&self, session: &Session) -> bool {
         let has_left = |pid: u32| {
             let mut own = session.processes.iter().filter(|it| it.pid == Some(pid));
-            own.any(|it| matches!(it.life, Life::Ended { .. }))
+            own.any(|it| matches!(it.life, ProbeState::Ended { .. }))
         };
         self.processes.iter().all(|(pid, ticks)| system::runs_since(*pid) != Some(*ticks) || has_left(*pid))
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     facts::{
-        event::{AskWindow, ProbeId, Request, replayed::WINDOW_STEPS},
+        event::{ProbeId, Request, WindowRequest, replayed::WINDOW_STEPS},
         units::Stamp,
     },
     model::{
@@ -31,10 +31,10 @@ pub struct TraceWindows {
     asks: Sender<Request>,
     recording: PathBuf,
     /// The latest request to each probe.
-    requests: BTreeMap<ProbeId, WindowRequest>,
+    requests: BTreeMap<ProbeId, PendingWindow>,
 }
 
-struct WindowRequest {
+struct PendingWindow {
     at: Stamp,
     pid: u32,
     /// The file, until it is complete or given up.
@@ -54,7 +54,7 @@ impl TraceWindows {
             it.take_up(&self.recording, session.now);
         }
         for it in due {
-            let is_early = |request: &WindowRequest| session.now.since(request.at) < BETWEEN_US;
+            let is_early = |request: &PendingWindow| session.now.since(request.at) < BETWEEN_US;
             if self.requests.get(&it.probe).is_some_and(is_early) {
                 continue;
             }
@@ -74,15 +74,15 @@ impl TraceWindows {
     fn ask(&mut self, process: &Process, now: Stamp) {
         let id = new_id();
         let Some((file, hello)) = file(process, id).zip(process.hello.as_ref()) else { return };
-        let ask = AskWindow { probe: process.probe, id, steps: WINDOW_STEPS, alert: true };
+        let ask = WindowRequest { probe: process.probe, id, steps: WINDOW_STEPS, alert: true };
         // A full queue has requests of users; the next second tries again.
         if self.asks.try_send(ask.into()).is_ok() {
-            self.requests.insert(process.probe, WindowRequest { at: now, pid: hello.pid, file: Some(file) });
+            self.requests.insert(process.probe, PendingWindow { at: now, pid: hello.pid, file: Some(file) });
         }
     }
 }
 
-impl WindowRequest {
+impl PendingWindow {
     /// Moves a complete trace beside the recording.
     fn take_up(&mut self, recording: &Path, now: Stamp) {
         let Some(file) = &self.file else { return };

@@ -20,7 +20,7 @@ pub(super) struct Held {
 
 /// Returns the memory held before a device's first event, by ascending address.
 pub(super) fn start(trace: &Trace, device: u32) -> Vec<Held> {
-    let mut held = trace::Held::at_end(trace, device);
+    let mut held = trace::AllocatorState::at_end(trace, device);
     let range = trace.devices.get(device as usize).cloned().unwrap_or_default();
     for event in range.rev().filter_map(|it| trace.events.get(it)) {
         held.undo(&event);
@@ -59,7 +59,7 @@ fn fit(it: &mut Held) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::trace::{Action, Block, Event, State};
+    use crate::model::trace::{Action, Block, BlockState, Event};
 
     #[test]
     fn events_are_undone_from_the_end() {
@@ -73,7 +73,7 @@ mod tests {
         push(Action::Alloc, 80 * MIB, 5 * MIB);
         trace.devices.push(0..4);
         let block = |address, state| Block { address: address * MIB, size: 5 * MIB, state, ..Block::default() };
-        trace.blocks = vec![block(48, State::Pending), block(53, State::Free), block(80, State::Live)];
+        trace.blocks = vec![block(48, BlockState::Pending), block(53, BlockState::Free), block(80, BlockState::Live)];
         let segment = |address, blocks| Segment {
             device: Some(0),
             address: address * MIB,

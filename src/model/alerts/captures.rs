@@ -3,7 +3,7 @@
 use super::is_open;
 use crate::{
     facts::{
-        event::{Ask, ProbeId, Rises, replayed::About},
+        event::{CaptureRequest, ProbeId, Rises, replayed::About},
         units::{Stamp, counted},
     },
     model::{
@@ -51,7 +51,7 @@ impl Captures {
     /// Returns the captures to request: for growth of live memory whose line no capture has found yet. Call it on the
     /// grid of events, as [`News`](super::News). Severity does not matter, because the most common leak, a list of
     /// losses, is too small to raise an alert.
-    pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Ask> {
+    pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<CaptureRequest> {
         let known: BTreeSet<Identity> = findings.all.iter().map(Finding::identity).collect();
         self.asked.retain(|it, _| known.contains(it));
         let is_wanted = |it: &&Finding| {
@@ -64,7 +64,7 @@ impl Captures {
         findings.all.iter().filter(is_wanted).filter_map(|it| self.ask(session, it)).collect()
     }
 
-    fn ask(&mut self, session: &Session, it: &Finding) -> Option<Ask> {
+    fn ask(&mut self, session: &Session, it: &Finding) -> Option<CaptureRequest> {
         let (process, on) = can_be_asked(it, session)?;
         let (times, at) = self.asked.get(&it.identity()).copied().unwrap_or_default();
         let has_answered = process.sites.iter().any(|its| its.step > Some(it.since_step) && its.steps > 0);
@@ -74,7 +74,7 @@ impl Captures {
             return None;
         }
         self.asked.insert(it.identity(), (times + 1, session.now));
-        let ask = Ask { growth: true, ..question(process.probe, on) };
+        let ask = CaptureRequest { growth: true, ..question(process.probe, on) };
         Some((0..times).fold(ask, |it, _| longer(&it).unwrap_or(it)))
     }
 }
@@ -83,17 +83,17 @@ fn can_be_asked<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, 
     let process = it.process(session)?;
     let is_ready = process.hello.as_ref().is_some_and(|it| it.sites.as_deref() == Some("ready"));
     let on = process.devices.iter().find(|on| Some(on.ordinal) == it.ordinal)?;
-    (is_ready && process.life == crate::model::session::process::Life::Live).then_some((process, on))
+    (is_ready && process.life == crate::model::session::process::ProbeState::Live).then_some((process, on))
 }
 
 /// Returns the request whose capture spans the growth on a device.
-pub fn question(probe: ProbeId, on: &OnDevice) -> Ask {
-    let ask = Ask { probe, steps: STEPS, rises: None, growth: false, collect: false };
+pub fn question(probe: ProbeId, on: &OnDevice) -> CaptureRequest {
+    let ask = CaptureRequest { probe, steps: STEPS, rises: None, growth: false, collect: false };
     let Some(episode) = growing(on) else { return ask };
     let of_stairs = |it: Stairs| Rises { every: it.every, last: it.last, slack: it.slack };
     let rises = episode.stairs.map(of_stairs).or_else(|| on.trail.cadence(episode));
     let apart = rises.map_or_else(|| spacing(on, episode), |it| it.every);
-    Ask {
+    CaptureRequest {
         steps: steps(episode.blocks_per_step, apart),
         // A job that counts no steps cannot match seconds to its own numbers.
         rises: rises.filter(|it| it.every > RARE && episode.axis == Axis::Steps),
@@ -108,15 +108,15 @@ fn growing(on: &OnDevice) -> Option<&Episode> {
 }
 
 /// Returns the request for a process, for the device on which it grows, and whether it grows at all.
-pub fn question_of(process: &Process) -> (Ask, bool) {
+pub fn question_of(process: &Process) -> (CaptureRequest, bool) {
     let on = process.devices.iter().find(|it| growing(it).is_some());
-    let nothing = Ask { probe: process.probe, steps: STEPS, rises: None, growth: false, collect: false };
+    let nothing = CaptureRequest { probe: process.probe, steps: STEPS, rises: None, growth: false, collect: false };
     (on.map_or(nothing, |it| question(process.probe, it)), on.is_some())
 }
 
 /// Returns the next, longer request after a capture that found nothing; `None` once the longest has been tried.
-pub fn longer(ask: &Ask) -> Option<Ask> {
-    (ask.steps < STEPS_MAX).then(|| Ask { steps: (ask.steps * LONGER).min(STEPS_MAX), rises: None, ..*ask })
+pub fn longer(ask: &CaptureRequest) -> Option<CaptureRequest> {
+    (ask.steps < STEPS_MAX).then(|| CaptureRequest { steps: (ask.steps * LONGER).min(STEPS_MAX), rises: None, ..*ask })
 }
 
 /// Average steps between two rises; 0 if unknown.
@@ -131,7 +131,7 @@ fn steps(blocks_per_step: Option<f64>, apart: u64) -> u64 {
 }
 
 /// Describes a request: `its next 8 steps are compared`.
-pub fn words(ask: &Ask) -> String {
+pub fn words(ask: &CaptureRequest) -> String {
     match ask.rises {
         Some(Rises { every, .. }) => format!("its next rises are compared, one every {every} steps"),
         None => format!("its next {} are compared", counted(ask.steps, "step")),

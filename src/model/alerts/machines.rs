@@ -9,7 +9,7 @@ use crate::{
         analysis::{cause::Cause, severity::Severity},
         cluster::{
             Cluster, Node,
-            findings::{Found, JobFinding, Subject, findings},
+            findings::{ClusterFindings, JobFinding, Subject, findings},
             jobs::{Job, jobs},
         },
         findings::{Finding, Findings, Kind},
@@ -36,7 +36,7 @@ const LISTED: usize = 64;
 
 /// Which alerts of several machines gpuwatch has reported.
 #[derive(Clone, Debug, Default)]
-pub struct ClusterNews {
+pub struct NewClusterAlerts {
     seen: BTreeMap<Identity, Seen>,
 }
 
@@ -59,9 +59,9 @@ struct Seen {
     ranks: BTreeSet<u64>,
 }
 
-impl ClusterNews {
+impl NewClusterAlerts {
     /// Returns the alerts that are new. Call it about once a second.
-    pub fn at(&mut self, cluster: &Cluster, found: &Found) -> Vec<Message> {
+    pub fn at(&mut self, cluster: &Cluster, found: &ClusterFindings) -> Vec<Message> {
         let now = cluster.now;
         let mut news = Vec::new();
         for (place, (node, found)) in cluster.nodes.iter().zip(&found.machines).enumerate() {
@@ -73,7 +73,7 @@ impl ClusterNews {
             }
         }
         let machines = cluster.nodes.iter().zip(&found.machines).map(alerts).collect();
-        let own = Found { machines, expected: found.expected.clone(), silenced: Vec::new() };
+        let own = ClusterFindings { machines, expected: found.expected.clone(), silenced: Vec::new() };
         for job in jobs(cluster) {
             let matters = |it: &JobFinding| it.severity >= Severity::Warning && !found.silenced.contains(&it.subject);
             for it in findings(cluster, &job, &own).iter().filter(|it| matters(it)) {

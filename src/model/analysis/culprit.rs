@@ -20,7 +20,7 @@
 //! all of this on twenty kinds of leak and three healthy loops of real PyTorch.
 
 mod held;
-mod words;
+mod sentences;
 
 use crate::{
     facts::{
@@ -29,9 +29,9 @@ use crate::{
     },
     model::analysis::cause::Cause,
 };
+use sentences::Over;
+pub use sentences::{cost, held, live};
 use serde_json::{Value, json};
-use words::Over;
-pub use words::{cost, held, live};
 
 /// Most characters kept of a text from outside.
 const TEXT: usize = 240;
@@ -41,7 +41,7 @@ const UNEVEN: f64 = 0.2;
 
 /// What one capture found on one device.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
+pub struct Breakdown {
     /// What grows, largest first.
     pub culprits: Vec<Culprit>,
     /// Notes, a line each: that nothing grows, what the capture missed, what it cost.
@@ -99,7 +99,7 @@ pub struct Spot {
 }
 
 /// Returns what a capture found on a device. A capture at an error, and one without results, shows no growth.
-pub fn account(sites: &Sites, device: u32) -> Account {
+pub fn account(sites: &Sites, device: u32) -> Breakdown {
     let own: Vec<&Site> = sites.sites.iter().filter(|it| it.device == device).collect();
     let mut culprits = if sites.steps > 0 { culprits(&own, Over::of(sites)) } else { Vec::new() };
     culprits.sort_by(|one, other| other.bytes_per_step.total_cmp(&one.bytes_per_step));
@@ -107,8 +107,8 @@ pub fn account(sites: &Sites, device: u32) -> Account {
     for it in &mut culprits {
         it.share = if all > 0.0 { it.bytes_per_step / all } else { 1.0 };
     }
-    let notes = words::notes(sites, &own, culprits.is_empty());
-    Account { culprits, notes }
+    let notes = sentences::notes(sites, &own, culprits.is_empty());
+    Breakdown { culprits, notes }
 }
 
 /// Stands for a line where blocks have none: backward's own threads and libraries allocate without Python.
@@ -268,8 +268,8 @@ fn culprit(group: &Group, over: Over) -> Culprit {
         it.source.push(kept);
         it.source.sort_by_key(|line| (line.file != it.allocated.file, line.line));
     }
-    it.sentence = words::sentence(&it, group, over);
-    it.advice = words::advice(&it, group);
+    it.sentence = sentences::sentence(&it, group, over);
+    it.advice = sentences::advice(&it, group);
     it
 }
 
@@ -432,7 +432,7 @@ pub fn live_holder(sites: &Sites, device: u32) -> Option<LiveHolder> {
         path,
         items,
         is_local,
-        advice: words::advice(&culprit(&group, words::Over::of(sites)), &group),
+        advice: sentences::advice(&culprit(&group, sentences::Over::of(sites)), &group),
     })
 }
 

@@ -78,12 +78,12 @@
 //! (`corpus/loops.rs`, over a model of PyTorch's allocator), of which odd seeds are only for judging.
 
 mod alert;
-mod climb;
 mod grid;
 mod grown;
 mod horizons;
+mod new_highs;
+mod sawtooth;
 mod stairs;
-mod teeth;
 mod trend;
 mod watch;
 
@@ -96,8 +96,8 @@ use crate::{
     },
 };
 use alert::Figures;
-use climb::Run;
 use horizons::Horizons;
+use new_highs::Run;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 pub use watch::FIRST;
@@ -105,7 +105,7 @@ use watch::{Change, Watch};
 
 /// A resource at one position of the axis: bytes, and for live allocations the other counts.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
+struct GrowthInput {
     bytes: u64,
     /// Requested bytes.
     requested: Option<u64>,
@@ -195,14 +195,14 @@ pub fn step(mut state: Growth, seen: &Observation) -> Growth {
             let (bytes, blocks) = seen.bounded.unwrap_or_default();
             let beyond = |it: u64| it.saturating_sub(bytes);
             let seen_of = match resource {
-                Resource::Allocated => Seen {
+                Resource::Allocated => GrowthInput {
                     bytes: beyond(value),
                     requested: seen.requested.map(beyond),
                     blocks: seen.blocks.map(|it| it.saturating_sub(blocks)),
                     peak: seen.peak,
                 },
-                Resource::Reserved => Seen { bytes: beyond(value), ..Seen::default() },
-                _ => Seen { bytes: value, ..Seen::default() },
+                Resource::Reserved => GrowthInput { bytes: beyond(value), ..GrowthInput::default() },
+                _ => GrowthInput { bytes: value, ..GrowthInput::default() },
             };
             state.watch(resource, seen.at, seen_of);
         }
@@ -298,7 +298,7 @@ impl Growth {
         self.episodes.restart(place, at);
     }
 
-    fn watch(&mut self, resource: Resource, at: Stamp, seen: Seen) {
+    fn watch(&mut self, resource: Resource, at: Stamp, seen: GrowthInput) {
         let (place, axis) = (self.place, self.axis.unwrap_or_default());
         // Live memory is reserved too: one cause, one alarm. What private pools take beyond it is another.
         let explained = resource == Resource::Reserved

@@ -6,7 +6,7 @@
 
 use super::{
     cause::Cause,
-    latch::{Band, Latch, Patience, Spell},
+    latch::{Band, Latch, LatchPeriod, Patience},
 };
 use crate::facts::{
     metrics::{Metric, Metrics, Throttle},
@@ -65,7 +65,7 @@ impl Hardware {
 
     /// Returns the problems: cause, time, and highest measure (degrees, a share that is lost, replaced rows; 0 if
     /// unknown).
-    pub fn spells(&self) -> impl Iterator<Item = (Cause, &Spell)> {
+    pub fn spells(&self) -> impl Iterator<Item = (Cause, &LatchPeriod)> {
         [
             (Cause::ThermalThrottling, &self.thermal),
             (Cause::PowerThrottling, &self.power),

@@ -111,7 +111,7 @@ fn is_server(argv: &[String]) -> bool {
 
 /// What is known of a process at a second.
 #[derive(Clone, Debug)]
-pub struct Seen<'a> {
+pub struct HolderReading<'a> {
     /// What it is.
     pub nature: Nature,
     /// Whether it works.
@@ -124,7 +124,7 @@ pub struct Seen<'a> {
 
 /// A time in which a process held memory and did nothing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spell {
+pub struct IdlePeriod {
     /// The process.
     pub pid: u32,
     /// What the process is.
@@ -147,7 +147,7 @@ pub struct Spell {
     pub rested_s: u64,
 }
 
-impl Spell {
+impl IdlePeriod {
     /// Returns why the process holds the memory.
     pub fn cause(&self) -> Cause {
         self.nature.limit().map_or(Cause::IdleProcess, |(cause, _)| cause)
@@ -162,7 +162,7 @@ pub struct Idle {
     longest_s: u64,
     has_worked: bool,
     used: Option<Bytes>,
-    spell: Option<Spell>,
+    spell: Option<IdlePeriod>,
 }
 
 impl Idle {
@@ -172,7 +172,7 @@ impl Idle {
     }
 
     /// Takes what is known at a second. Returns the spell that ends with it.
-    pub fn second(&mut self, pid: u32, seen: &Seen, at: Stamp) -> Option<Spell> {
+    pub fn second(&mut self, pid: u32, seen: &HolderReading, at: Stamp) -> Option<IdlePeriod> {
         let before = std::mem::replace(&mut self.used, seen.used);
         let has_moved = before.is_some() && before != seen.used;
         let work = match seen.nature {
@@ -201,14 +201,14 @@ impl Idle {
     }
 
     /// Ends its spell, because the process works again or holds no memory any more.
-    pub fn end(&mut self, at: Stamp) -> Option<Spell> {
+    pub fn end(&mut self, at: Stamp) -> Option<IdlePeriod> {
         let spell = self.spell.take()?;
         let second = self.seconds(at);
-        Some(Spell { resolved: Some((second, at)), ..spell })
+        Some(IdlePeriod { resolved: Some((second, at)), ..spell })
     }
 
     /// Returns the spell that lasts.
-    pub fn spell(&self) -> Option<&Spell> {
+    pub fn spell(&self) -> Option<&IdlePeriod> {
         self.spell.as_ref()
     }
 
@@ -217,16 +217,16 @@ impl Idle {
         self.rested_s
     }
 
-    fn is_due(&self, seen: &Seen, least: u64) -> bool {
+    fn is_due(&self, seen: &HolderReading, least: u64) -> bool {
         let is_ended = seen.nature == Nature::Ended;
         let wait = if is_ended { least } else { least.max(self.longest_s.saturating_mul(RESTS)) };
         let matters = seen.used.map_or(is_ended, |it| it.0 >= if is_ended { 1 } else { LEAST });
         matters && self.rested_s >= wait
     }
 
-    fn raise(&self, pid: u32, seen: &Seen, at: Stamp) -> Spell {
+    fn raise(&self, pid: u32, seen: &HolderReading, at: Stamp) -> IdlePeriod {
         let raised_s = self.seconds(at);
-        Spell {
+        IdlePeriod {
             pid,
             nature: seen.nature,
             device: seen.device.clone(),

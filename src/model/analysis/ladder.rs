@@ -7,7 +7,7 @@ use crate::facts::{
     event::wire::Counters,
     units::{Bytes, Stamp},
 };
-pub use gaps::{Gap, Level, Place, Row};
+pub use gaps::{Gap, GapRow, Level, Place};
 use serde::{Deserialize, Serialize};
 
 /// A device's own figures, as far as known.

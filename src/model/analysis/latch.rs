@@ -47,7 +47,7 @@ pub struct Patience {
 
 /// A time during which the condition held.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spell {
+pub struct LatchPeriod {
     /// The step of the first observation in the high band.
     pub since_step: u64,
     /// The step at which it was raised; it never changes.
@@ -67,7 +67,7 @@ pub struct Latch {
     since: u64,
     worst: f64,
     raised: u32,
-    spells: Vec<Spell>,
+    spells: Vec<LatchPeriod>,
 }
 
 impl Latch {
@@ -95,7 +95,13 @@ impl Latch {
                 self.spells.remove(0);
             }
             let (since_step, worst) = (self.since.min(step), self.worst);
-            self.spells.push(Spell { since_step, first_alert_step: step, first_alert_at: at, resolved: None, worst });
+            self.spells.push(LatchPeriod {
+                since_step,
+                first_alert_step: step,
+                first_alert_at: at,
+                resolved: None,
+                worst,
+            });
         }
     }
 
@@ -113,7 +119,7 @@ impl Latch {
     }
 
     /// Returns the latest spells, oldest first.
-    pub fn spells(&self) -> &[Spell] {
+    pub fn spells(&self) -> &[LatchPeriod] {
         &self.spells
     }
 }

@@ -17,7 +17,7 @@ use crate::facts::units::{self, Stamp};
 use crate::model::statistics::median;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-pub use slowdown::{Slowdown, Spell};
+pub use slowdown::{SlowPeriod, Slowdown};
 use std::collections::VecDeque;
 
 /// Most stretches of the whole run.
@@ -212,7 +212,7 @@ impl Pace {
     }
 
     /// Returns the times in which steps took longer than before.
-    pub fn slowdowns(&self) -> &[Spell] {
+    pub fn slowdowns(&self) -> &[SlowPeriod] {
         self.slowdown.spells()
     }
 

@@ -40,9 +40,9 @@ pub const SMALLEST_BLOCK: u64 = 512;
 
 /// The counters of a run: the latest rows individually, the whole run at a growing stride. Bounded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Trail {
-    recent: Packed<Row, NUMBERS>,
-    whole: Packed<Row, NUMBERS>,
+pub struct CounterHistory {
+    recent: Packed<CounterRow, NUMBERS>,
+    whole: Packed<CounterRow, NUMBERS>,
     stride: u64,
     /// When the latest rows were taken.
     times: VecDeque<(u64, Stamp)>,
@@ -111,7 +111,7 @@ impl Signature {
     }
 }
 
-impl Trail {
+impl CounterHistory {
     /// Adds the counters at a step. A step that falls starts again.
     pub fn push(&mut self, step: u64, at: Stamp, counters: &Counters) {
         match self.recent.newest() {
@@ -122,7 +122,7 @@ impl Trail {
             }
             _ => {}
         }
-        let row = Row::new(step, at, counters);
+        let row = CounterRow::new(step, at, counters);
         self.recent.push_within(RECENT, row);
         if self.times.len() == PACE {
             self.times.pop_front();
@@ -176,8 +176,8 @@ impl Trail {
     /// Returns the live bytes at each kept step, oldest first, and the highest peak of live bytes among these steps.
     pub fn live(&self) -> (Vec<(u64, u64)>, Option<u64>) {
         let rows = self.rows(0, u64::MAX);
-        let live = rows.iter().filter_map(|it| Some((it.step, it.get(Kept::Allocated)?))).collect();
-        (live, rows.iter().filter_map(|it| it.get(Kept::Peak)).max())
+        let live = rows.iter().filter_map(|it| Some((it.step, it.get(Counter::Allocated)?))).collect();
+        (live, rows.iter().filter_map(|it| it.get(Counter::Peak)).max())
     }
 
     /// Returns when the latest step ended.
@@ -190,25 +190,26 @@ impl Trail {
         let rows = self.rows(since, last);
         let (Some(first), Some(end)) = (rows.first(), rows.last()) else { return Signature::default() };
         let stretches = stretches(&rows);
-        let slope = |value: fn(&Row) -> Option<u64>| slope(&stretches, |row| value(row).map(|value| value as f64));
+        let slope =
+            |value: fn(&CounterRow) -> Option<u64>| slope(&stretches, |row| value(row).map(|value| value as f64));
         Signature {
             steps: end.step - first.step,
-            allocated: slope(|it| it.get(Kept::Allocated)),
-            peak: slope(|it| it.get(Kept::Peak)),
-            blocks: slope(|it| it.get(Kept::Blocks)),
-            pending: slope(|it| it.get(Kept::Active)?.checked_sub(it.get(Kept::Allocated)?)),
-            reserved: slope(|it| it.get(Kept::Reserved)),
-            cached: slope(|it| it.get(Kept::Reserved)?.checked_sub(it.get(Kept::Active)?)),
-            inactive_split: slope(|it| it.get(Kept::InactiveSplit)),
-            private_pools: slope(|it| it.get(Kept::PrivatePools)),
-            device_allocs: slope(|it| it.get(Kept::DeviceAllocs)),
-            device_frees: slope(|it| it.get(Kept::DeviceFrees)),
+            allocated: slope(|it| it.get(Counter::Allocated)),
+            peak: slope(|it| it.get(Counter::Peak)),
+            blocks: slope(|it| it.get(Counter::Blocks)),
+            pending: slope(|it| it.get(Counter::Active)?.checked_sub(it.get(Counter::Allocated)?)),
+            reserved: slope(|it| it.get(Counter::Reserved)),
+            cached: slope(|it| it.get(Counter::Reserved)?.checked_sub(it.get(Counter::Active)?)),
+            inactive_split: slope(|it| it.get(Counter::InactiveSplit)),
+            private_pools: slope(|it| it.get(Counter::PrivatePools)),
+            device_allocs: slope(|it| it.get(Counter::DeviceAllocs)),
+            device_frees: slope(|it| it.get(Counter::DeviceFrees)),
             reserved_rise: rises::of_reserved(&rows),
             rises: rises::rises(&rows),
         }
     }
 
-    fn rows(&self, since: u64, last: u64) -> Vec<Row> {
+    fn rows(&self, since: u64, last: u64) -> Vec<CounterRow> {
         let recent_from = self.recent.oldest().map_or(u64::MAX, |it| it.step);
         let older = self.whole.iter().filter(|it| it.step < recent_from);
         let mut rows = Vec::with_capacity(self.whole.len() + self.recent.len());
@@ -235,14 +236,14 @@ fn name(episode: &Episode) -> (Resource, u64, Stamp) {
 }
 
 /// Splits rows into stretches of equal length along the axis, without empty ones.
-fn stretches(rows: &[Row]) -> Vec<&[Row]> {
+fn stretches(rows: &[CounterRow]) -> Vec<&[CounterRow]> {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Vec::new() };
     let width = (last.step - first.step) / STRETCHES as u64 + 1;
     rows.chunk_by(|a, b| (a.step - first.step) / width == (b.step - first.step) / width).collect()
 }
 
 /// The median slope over all pairs of the stretches' medians, each at the mean of its steps.
-fn slope(stretches: &[&[Row]], value: impl Fn(&Row) -> Option<f64>) -> Option<f64> {
+fn slope(stretches: &[&[CounterRow]], value: impl Fn(&CounterRow) -> Option<f64>) -> Option<f64> {
     let mut points = Vec::with_capacity(stretches.len());
     for rows in stretches {
         let middle = rows.iter().map(|it| it.step as f64).sum::<f64>() / rows.len() as f64;
@@ -255,7 +256,7 @@ fn slope(stretches: &[&[Row]], value: impl Fn(&Row) -> Option<f64>) -> Option<f6
 
 /// The counters that a row has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+enum Counter {
     Requested,
     Allocated,
     Peak,
@@ -269,14 +270,14 @@ enum Kept {
 }
 
 /// Their number.
-const ALL: usize = Kept::DeviceFrees as usize + 1;
+const ALL: usize = Counter::DeviceFrees as usize + 1;
 
 /// Numbers of a packed row.
 const NUMBERS: usize = 3 + ALL;
 
 /// The counters at one position of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-struct Row {
+struct CounterRow {
     step: u64,
     at: Stamp,
     /// A bit for each known counter.
@@ -284,7 +285,7 @@ struct Row {
     values: [u64; ALL],
 }
 
-impl Row {
+impl CounterRow {
     /// Takes what a row has from the counters of a step.
     fn new(step: u64, at: Stamp, counters: &Counters) -> Self {
         let all: [Option<u64>; ALL] = [
@@ -304,13 +305,13 @@ impl Row {
     }
 
     /// Returns a counter; `None` if it is unknown.
-    fn get(&self, it: Kept) -> Option<u64> {
+    fn get(&self, it: Counter) -> Option<u64> {
         let place = it as usize;
         self.values.get(place).copied().filter(|_| self.known & 1 << place != 0)
     }
 }
 
-impl Numbers<NUMBERS> for Row {
+impl Numbers<NUMBERS> for CounterRow {
     fn numbers(&self) -> [u64; NUMBERS] {
         packed::numbers([self.step, self.at.0, self.known.into()].into_iter().chain(self.values))
     }
@@ -333,13 +334,13 @@ const REGULAR: u64 = 3;
 type Span = (u64, u64);
 
 /// Lasting rises of the count of live blocks, or of live bytes if the count does not rise.
-fn rises(rows: &[Row]) -> Vec<Span> {
-    let of_blocks = lasting(rows, |it| it.get(Kept::Blocks));
-    if of_blocks.is_empty() { lasting(rows, |it| it.get(Kept::Allocated)) } else { of_blocks }
+fn rises(rows: &[CounterRow]) -> Vec<Span> {
+    let of_blocks = lasting(rows, |it| it.get(Counter::Blocks));
+    if of_blocks.is_empty() { lasting(rows, |it| it.get(Counter::Allocated)) } else { of_blocks }
 }
 
 /// Rises of a series' floor, which is the lowest of all later values.
-fn lasting(rows: &[Row], value: impl Fn(&Row) -> Option<u64>) -> Vec<Span> {
+fn lasting(rows: &[CounterRow], value: impl Fn(&CounterRow) -> Option<u64>) -> Vec<Span> {
     let (mut floor, mut out) = (u64::MAX, Vec::new());
     for pair in rows.windows(2).rev() {
         let [old, new] = pair else { continue };

@@ -19,7 +19,7 @@
 
 use super::{
     curve::Curve,
-    latch::{Band, Latch, Patience, Spell},
+    latch::{Band, Latch, LatchPeriod, Patience},
 };
 use crate::facts::units::{self, Stamp};
 use crate::model::statistics::lower_median_f64;
@@ -157,7 +157,7 @@ impl Skew {
     }
 
     /// Returns the times in which it was slower, oldest first.
-    pub fn spells(&self) -> &[Spell] {
+    pub fn spells(&self) -> &[LatchPeriod] {
         self.latch.spells()
     }
 

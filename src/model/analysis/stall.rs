@@ -85,7 +85,7 @@ impl Load {
 
 /// What is known of a process besides its samples, once a second.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen {
+pub struct StallReading {
     /// The load of its devices; `None` if one of them is unknown.
     pub load: Option<Load>,
     /// Whether its host shows that it works, or a signal or a debugger suspends it.
@@ -102,7 +102,7 @@ pub struct Seen {
 
 /// A time without a sign of life.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spell {
+pub struct StallPeriod {
     /// The latest step.
     pub step: u64,
     /// When it was completed.
@@ -143,7 +143,7 @@ pub struct Stall {
     least: Option<u64>,
     /// Whether the job has given back most of what every step needs: it has finished, although its process lives.
     is_finished: bool,
-    spells: Vec<Spell>,
+    spells: Vec<StallPeriod>,
 }
 
 impl Stall {
@@ -203,7 +203,7 @@ impl Stall {
     }
 
     /// Takes what is known at a second.
-    pub fn second(&mut self, seen: &Seen, at: Stamp) {
+    pub fn second(&mut self, seen: &StallReading, at: Stamp) {
         self.sign(seen.others);
         let begun = self.seconds.filter(|it| at.since(it.0) < GAP_US).map_or(at, |it| it.1);
         self.seconds = Some((at, begun));
@@ -236,7 +236,7 @@ impl Stall {
     }
 
     /// Returns the latest stalls, oldest first.
-    pub fn spells(&self) -> &[Spell] {
+    pub fn spells(&self) -> &[StallPeriod] {
         &self.spells
     }
 
@@ -257,7 +257,7 @@ impl Stall {
         self.spells.last().is_some_and(|it| it.resolved.is_none())
     }
 
-    fn is_due(&self, load: Load, seen: &Seen, at: Stamp) -> bool {
+    fn is_due(&self, load: Load, seen: &StallReading, at: Stamp) -> bool {
         let is_judged =
             self.steps >= ENOUGH as u64 && !self.is_finished && !(load == Load::Idle && (seen.may_wait || self.calls));
         let begun = self.seconds.map_or(at, |it| it.1);
@@ -276,7 +276,7 @@ impl Stall {
             self.spells.remove(0);
         }
         let (is_busy, waited_us) = (load == Load::Busy, at.since(self.since()));
-        self.spells.push(Spell { step, stepped, first_alert_at: at, resolved: None, is_busy, waited_us });
+        self.spells.push(StallPeriod { step, stepped, first_alert_at: at, resolved: None, is_busy, waited_us });
     }
 
     fn sign(&mut self, at: Stamp) {

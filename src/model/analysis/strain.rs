@@ -9,7 +9,7 @@
 use super::{
     cause::Cause,
     fragmentation,
-    latch::{Band, Latch, Patience, Spell},
+    latch::{Band, Latch, LatchPeriod, Patience},
 };
 use crate::facts::{event::wire::Counters, units::Stamp};
 use serde::{Deserialize, Serialize};
@@ -52,7 +52,7 @@ const A_SEGMENT: f64 = 0.9;
 
 /// An observation at the end of a step; without steps, at a tick.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Seen {
+pub struct StrainReading {
     /// Completed steps, or seconds for a job without steps.
     pub step: u64,
     /// When.
@@ -95,7 +95,7 @@ struct Last {
 /// Applies one more observation. A repeated step changes nothing; a falling one is a restart, which resolves
 /// everything.
 #[must_use]
-pub fn step(mut state: Strain, seen: &Seen) -> Strain {
+pub fn step(mut state: Strain, seen: &StrainReading) -> Strain {
     match state.last {
         Some(last) if seen.step == last.step => return state,
         Some(last) if seen.step < last.step => state.restart(seen),
@@ -118,7 +118,7 @@ pub fn wanted(counters: &Counters) -> Option<u64> {
 
 impl Strain {
     /// Returns the problems: cause, time, and highest measure (a share; a ratio for imbalance; a count for retries).
-    pub fn spells(&self) -> impl Iterator<Item = (Cause, &Spell)> {
+    pub fn spells(&self) -> impl Iterator<Item = (Cause, &LatchPeriod)> {
         [
             (Cause::Fragmentation, &self.fragmentation),
             (Cause::Pressure, &self.pressure),
@@ -130,7 +130,7 @@ impl Strain {
         .flat_map(|(cause, latch)| latch.spells().iter().map(move |it| (cause, it)))
     }
 
-    fn restart(&mut self, seen: &Seen) {
+    fn restart(&mut self, seen: &StrainReading) {
         let all =
             [&mut self.fragmentation, &mut self.pressure, &mut self.thrashing, &mut self.churn, &mut self.imbalance];
         for it in all {
@@ -141,7 +141,7 @@ impl Strain {
         self.freeing = 0.0;
     }
 
-    fn stuck(&mut self, seen: &Seen) {
+    fn stuck(&mut self, seen: &StrainReading) {
         let it = &seen.counters;
         let gauge = fragmentation::fragmentation(it, seen.expandable);
         let Some((share, stuck)) = gauge.stuck_share().zip(it.inactive_split) else { return };
@@ -158,7 +158,7 @@ impl Strain {
         self.fragmentation.step(LASTING, (band, share), seen.step, seen.at);
     }
 
-    fn wanted(&mut self, seen: &Seen) {
+    fn wanted(&mut self, seen: &StrainReading) {
         let Some(wanted) = wanted(&seen.counters).map(|it| it as f64) else { return };
         let it = &seen.counters;
         let within_reach = it.device_free.zip(it.reserved).map(|(free, own)| free.saturating_add(own));
@@ -183,7 +183,7 @@ impl Strain {
     }
 
     /// Reads the allocator's cumulative counters for the steps since the last observation.
-    fn counted(&mut self, seen: &Seen) {
+    fn counted(&mut self, seen: &StrainReading) {
         let Some(last) = self.last else { return };
         let since = |new: Option<u64>, old: Option<u64>| new?.checked_sub(old?);
         let retries = since(seen.counters.retries, last.retries);
@@ -223,7 +223,7 @@ pub fn is_uneven(wanted: u64, median: u64, total: Option<u64>) -> bool {
 }
 
 /// Bytes that matter on the device.
-fn least(seen: &Seen) -> f64 {
+fn least(seen: &StrainReading) -> f64 {
     seen.counters.device_total.or(seen.total).map_or(MATTERS_BYTES, |it| MATTERS * it as f64)
 }
 

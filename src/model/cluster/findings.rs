@@ -14,7 +14,7 @@ use crate::{
     model::{
         analysis::{cause::Cause, severity::Severity, strain},
         findings::{Finding, Findings, Kind},
-        session::process::Life,
+        session::process::ProbeState,
     },
 };
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ pub struct JobFinding {
 
 /// What was found on each machine, and the user's rules for what a comparison of ranks shows.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct ClusterFindings {
     /// The findings of each machine, in the cluster's order.
     pub machines: Vec<Findings>,
     /// Expected: not a finding of any job.
@@ -80,7 +80,7 @@ pub struct Found {
     pub silenced: Vec<Subject>,
 }
 
-impl Found {
+impl ClusterFindings {
     /// Returns the findings of the machine at a place.
     pub fn of(&self, place: usize) -> Option<&Findings> {
         self.machines.get(place)
@@ -130,7 +130,7 @@ impl JobFinding {
 }
 
 /// Returns the findings of a job, worst first.
-pub fn findings(cluster: &Cluster, job: &Job, found: &Found) -> Vec<JobFinding> {
+pub fn findings(cluster: &Cluster, job: &Job, found: &ClusterFindings) -> Vec<JobFinding> {
     let scope = Scope { cluster, job };
     let mut all = scope.shared(found);
     let compared = [scope.ended(), scope.missing(), scope.behind(), scope.imbalance()].into_iter().flatten();
@@ -165,7 +165,7 @@ impl<'a> Scope<'a> {
     }
 
     /// One finding for all ranks with findings of one kind and cause; imbalance is judged over all ranks instead.
-    fn shared(&self, found: &Found) -> Vec<JobFinding> {
+    fn shared(&self, found: &ClusterFindings) -> Vec<JobFinding> {
         let mut groups: BTreeMap<_, Vec<(Rank, &Finding)>> = BTreeMap::new();
         for it in &self.job.ranks {
             let own = found.of(it.node).into_iter().flat_map(|findings| &findings.all);
@@ -200,7 +200,7 @@ impl<'a> Scope<'a> {
         let ended: Vec<Rank> = self.job.ranks.iter().filter(has_ended).copied().collect();
         let first = ended.first().filter(|_| running > 0)?;
         let why = match &first.process.life {
-            Life::Ended { reason: why, .. } | Life::Gone { why, .. } => format!(" ({why})"),
+            ProbeState::Ended { reason: why, .. } | ProbeState::Gone { why, .. } => format!(" ({why})"),
             _ => String::new(),
         };
         let more = others(ended.len());

@@ -9,7 +9,7 @@ use crate::{
     facts::event::wire::{self, Hello},
     model::{
         analysis::strain,
-        session::process::{Life, OnDevice, Process},
+        session::process::{OnDevice, ProbeState, Process},
     },
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,7 +127,8 @@ fn processes(cluster: &Cluster) -> Vec<Rank<'_>> {
     let all = cluster.nodes.iter().enumerate();
     let all = all.flat_map(|(node, it)| it.session.processes.iter().map(move |process| Rank { node, process }));
     let is_latest = |it: &Rank| it.process.next.is_none();
-    let is_readable = |it: &Rank| !matches!(it.process.life, Life::Incompatible { .. }) && it.process.hello.is_some();
+    let is_readable =
+        |it: &Rank| !matches!(it.process.life, ProbeState::Incompatible { .. }) && it.process.hello.is_some();
     let mut is_new = |it: &Rank| {
         let instance = it.process.hello.as_ref().and_then(|hello| hello.instance.as_deref());
         instance.is_none_or(|instance| known.insert(instance.to_owned()))

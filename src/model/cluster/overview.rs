@@ -11,7 +11,7 @@ pub mod spread;
 
 use super::{
     Cluster, Link, Node,
-    findings::{self as of_jobs, Found, JobFinding},
+    findings::{self as of_jobs, ClusterFindings, JobFinding},
     jobs::{Job, Rank, jobs},
 };
 use crate::model::statistics;
@@ -137,7 +137,7 @@ impl RankRow {
 
 impl Overview {
     /// Returns the overview of a cluster.
-    pub fn of(cluster: &Cluster, found: &Found) -> Self {
+    pub fn of(cluster: &Cluster, found: &ClusterFindings) -> Self {
         let none = Findings::default();
         let found_of = |place: usize| found.of(place).unwrap_or(&none);
         let nodes = cluster.nodes.iter().enumerate().map(|(place, it)| node(it, found_of(place)));

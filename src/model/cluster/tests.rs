@@ -8,7 +8,7 @@ fn cluster() -> Cluster {
 }
 
 fn apply(cluster: &mut Cluster, node: usize, at: u64, what: What) {
-    cluster.apply(News { node, at: Stamp(at), what });
+    cluster.apply(HostUpdate { node, at: Stamp(at), what });
 }
 
 fn greeting() -> What {

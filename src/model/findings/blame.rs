@@ -3,7 +3,7 @@
 
 use super::{
     Stage,
-    derive::Place,
+    derive::ProcessOnDevice,
     finding::{Finding, Kind},
 };
 use crate::{
@@ -34,7 +34,7 @@ const MATTERS: f64 = 0.04;
 /// Growth that was noticed is one of rare rises if they are this part of it.
 const RARE: f64 = 0.75;
 
-impl Place<'_> {
+impl ProcessOnDevice<'_> {
     /// The finding for an out-of-memory error; `None` for all but the last error of a search for a size that fits. If
     /// steps follow, the program caught the error, and it no longer ends the run.
     pub(super) fn oom(&self, it: &OutOfMemory) -> Option<Finding> {

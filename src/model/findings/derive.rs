@@ -12,11 +12,11 @@ use crate::{
     model::{
         analysis::{
             cause::Cause,
-            culprit::{Account, Culprit},
+            culprit::{Breakdown, Culprit},
             diagnosis,
             episode::{Axis, End, Episode, Resolved, Resource},
             evidence::{Evidence, Unit},
-            latch::Spell,
+            latch::LatchPeriod,
             pace,
             severity::{self, Full, Severity},
             signature::Signature,
@@ -50,7 +50,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
     let mut out = Vec::new();
     for process in &session.processes {
         for on in &process.devices {
-            let place = Place { session, process, on };
+            let place = ProcessOnDevice { session, process, on };
             out.extend(on.growth.episodes().filter(|it| place.reports(it.resource)).map(|it| place.growth(it)));
             out.extend(Resource::ALL.iter().filter(|it| place.reports(**it)).filter_map(|it| place.sawtooth(*it)));
             let ooms = process.ooms.iter().filter(|it| it.reported.device == on.ordinal);
@@ -63,7 +63,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
         }
         let trains = process.devices.iter().find(|it| it.step.is_some());
         for (on, context) in trains.iter().flat_map(|on| process.contexts.iter().map(move |it| (*on, it))) {
-            let place = Place { session, process, on };
+            let place = ProcessOnDevice { session, process, on };
             out.extend(context.latch.spells().iter().map(|it| place.context(&context.device, it)));
         }
     }
@@ -74,13 +74,13 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
 }
 
 /// One process on one device.
-pub(super) struct Place<'a> {
+pub(super) struct ProcessOnDevice<'a> {
     pub(super) session: &'a Session,
     pub(super) process: &'a Process,
     pub(super) on: &'a OnDevice,
 }
 
-impl Place<'_> {
+impl ProcessOnDevice<'_> {
     /// Whether this device reports a resource. Host memory belongs to the process, so the process reports it once.
     fn reports(&self, resource: Resource) -> bool {
         let sees = |on: &&OnDevice| on.growth.curve(resource).is_some();
@@ -145,7 +145,7 @@ impl Place<'_> {
             (Axis::Steps, Some(step)) => it.since_step < step && it.resolved_step.is_none_or(|end| step <= end),
             _ => it.first_alert_at.0 <= sites.at_us && it.resolved_at.is_none_or(|end| sites.at_us <= end.0),
         };
-        let Some((_, Account { culprits, notes })) = self.process.answer(self.on.ordinal, within) else { return it };
+        let Some((_, Breakdown { culprits, notes })) = self.process.answer(self.on.ordinal, within) else { return it };
         if it.resource == Some(Resource::Host) {
             return with_nodes_of(culprits, it);
         }
@@ -197,7 +197,7 @@ impl Place<'_> {
         Some(self.blamed(found))
     }
 
-    fn strain(&self, cause: Cause, it: &Spell) -> Finding {
+    fn strain(&self, cause: Cause, it: &LatchPeriod) -> Finding {
         let counters = &self.on.counters;
         let mut evidence = Evidence::default();
         let kind = match cause {
@@ -248,7 +248,7 @@ impl Place<'_> {
         first.is_some_and(|it| it.probe == self.process.probe)
     }
 
-    fn hardware(&self, cause: Cause, it: &Spell) -> Finding {
+    fn hardware(&self, cause: Cause, it: &LatchPeriod) -> Finding {
         let mut evidence = Evidence::default();
         let figure = match cause {
             Cause::ThermalThrottling => Some(("hottest", Unit::Celsius)),
@@ -266,7 +266,7 @@ impl Place<'_> {
         Finding { severity: if matters { Severity::Warning } else { Severity::Info }, ..found }
     }
 
-    fn slowdown(&self, it: &pace::Spell) -> Finding {
+    fn slowdown(&self, it: &pace::SlowPeriod) -> Finding {
         let mut evidence = Evidence::default();
         evidence.add("slower", it.ratio(), Unit::Times);
         evidence.add("now_us", it.now_us, Unit::Micros);
@@ -282,7 +282,7 @@ impl Place<'_> {
         }
     }
 
-    fn context(&self, device: &DeviceId, it: &Spell) -> Finding {
+    fn context(&self, device: &DeviceId, it: &LatchPeriod) -> Finding {
         let mut evidence = Evidence::default();
         if it.worst > 0.0 {
             evidence.add("used", it.worst, Unit::Bytes);
@@ -291,7 +291,7 @@ impl Place<'_> {
         Finding { device: Some(device.clone()), ordinal: None, ..found }
     }
 
-    pub(super) fn spell(&self, kind: Kind, cause: Cause, evidence: Evidence, it: &Spell) -> Finding {
+    pub(super) fn spell(&self, kind: Kind, cause: Cause, evidence: Evidence, it: &LatchPeriod) -> Finding {
         let found = self.finding(kind, cause, evidence, (it.first_alert_step, it.first_alert_at));
         Finding {
             axis: self.on.growth.axis().unwrap_or_default(),

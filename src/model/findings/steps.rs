@@ -1,7 +1,7 @@
 //! Findings from when steps end: stalled jobs, and ranks that are slower than the others.
 
 use super::{
-    derive::Place,
+    derive::ProcessOnDevice,
     finding::{Finding, Kind, names},
 };
 use crate::model::statistics;
@@ -13,7 +13,7 @@ use crate::{
             evidence::{Evidence, Unit},
             latch,
             severity::Severity,
-            stall::Spell,
+            stall::StallPeriod,
             strain,
         },
         session::{
@@ -26,7 +26,7 @@ use crate::{
 /// Steps that take so many times as long deserve a warning; less may have a reason on the node.
 const MUCH_SLOWER: f64 = 1.5;
 
-impl Place<'_> {
+impl ProcessOnDevice<'_> {
     /// Returns the stalls of the process. One rank reports what concerns several ranks of its run.
     pub(super) fn stalls(&self) -> Vec<Finding> {
         let trains = self.process.devices.iter().find(|it| it.step.is_some());
@@ -37,7 +37,7 @@ impl Place<'_> {
         own.map(|it| self.stall(it)).collect()
     }
 
-    fn stall(&self, it: &Spell) -> Finding {
+    fn stall(&self, it: &StallPeriod) -> Finding {
         let mut evidence = Evidence::default();
         let until = it.resolved.map_or(self.session.now, |(_, at)| at);
         evidence.add("stopped_us", until.since(it.stepped) as f64, Unit::Micros);
@@ -59,9 +59,9 @@ impl Place<'_> {
     }
 
     /// Whether another rank of the run stalled before, for a time that covers the end of this stall.
-    fn is_reported_by_other(&self, it: &Spell) -> bool {
-        let end = |it: &Spell| it.resolved.map_or(Stamp(u64::MAX), |(_, at)| at);
-        let covers = |other: &Process, its: &Spell| {
+    fn is_reported_by_other(&self, it: &StallPeriod) -> bool {
+        let end = |it: &StallPeriod| it.resolved.map_or(Stamp(u64::MAX), |(_, at)| at);
+        let covers = |other: &Process, its: &StallPeriod| {
             let is_first = (its.first_alert_at, other.rank(), other.probe)
                 < (it.first_alert_at, self.process.rank(), self.process.probe);
             let is_same = its.first_alert_at <= end(it) && it.first_alert_at <= end(its);
@@ -72,7 +72,7 @@ impl Place<'_> {
     }
 
     /// Describes which ranks of the run have stopped, which is behind, and which the others wait for.
-    fn ranks_of(&self, it: &Spell) -> Vec<String> {
+    fn ranks_of(&self, it: &StallPeriod) -> Vec<String> {
         let mut ranks: Vec<(&Process, u64, Stamp)> = std::iter::once(self.process)
             .chain(self.peers().filter(|other| other.is_alive()))
             .filter_map(|rank| rank.stall.latest().map(|(step, at)| (rank, step, at)))
@@ -100,7 +100,7 @@ impl Place<'_> {
     }
 
     /// Returns how slow a rank is, with its memory beside it.
-    pub(super) fn slow_rank(&self, it: &latch::Spell) -> Finding {
+    pub(super) fn slow_rank(&self, it: &latch::LatchPeriod) -> Finding {
         let mut evidence = Evidence::default();
         let compared = self.on.skew.latest().unwrap_or_default();
         evidence.add("step_against_the_other_ranks", compared.slower, Unit::Times);
@@ -155,7 +155,7 @@ impl Place<'_> {
 /// Returns the ratio of what a process wants of a device, the peak of its live allocations, to the median of the other
 /// ranks of its run; `None` without others.
 pub fn against_others(session: &Session, process: &Process, on: &OnDevice) -> Option<f64> {
-    Place { session, process, on }.against_others()
+    ProcessOnDevice { session, process, on }.against_others()
 }
 
 fn name(rank: &Process) -> String {

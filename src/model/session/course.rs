@@ -27,7 +27,7 @@ const SILENCE_US: u64 = 5_000_000;
 
 /// One metric of the course.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct CourseRow {
     /// The metric.
     pub metric: Metric,
     /// Its label beside its bars.
@@ -61,23 +61,29 @@ pub enum Pick {
 }
 
 /// Every metric of the course, the most useful first. Throttle reasons are kept beside them.
-pub const TABLE: [Row; 4] = [
-    Row {
+pub const TABLE: [CourseRow; 4] = [
+    CourseRow {
         metric: Metric::SmMhz,
         label: "SM clock",
         full: Full::Metric(Metric::SmMaxMhz),
         shows: Pick::Lowest,
         divisor: 1,
     },
-    Row { metric: Metric::GpuPercent, label: "utilisation", full: Full::Value(100), shows: Pick::Mean, divisor: 1 },
-    Row {
+    CourseRow {
+        metric: Metric::GpuPercent,
+        label: "utilisation",
+        full: Full::Value(100),
+        shows: Pick::Mean,
+        divisor: 1,
+    },
+    CourseRow {
         metric: Metric::PowerMw,
         label: "power",
         full: Full::Metric(Metric::PowerLimitMw),
         shows: Pick::Mean,
         divisor: 1000,
     },
-    Row {
+    CourseRow {
         metric: Metric::CelsiusNow,
         label: "temperature",
         full: Full::Metric(Metric::SlowdownCelsius),
@@ -134,7 +140,7 @@ pub struct Stretch {
 
 impl Stretch {
     /// Returns a value of a metric in the metric's unit; `None` if it is unknown.
-    pub fn get(&self, row: &Row, pick: Pick) -> Option<u64> {
+    pub fn get(&self, row: &CourseRow, pick: Pick) -> Option<u64> {
         let place = TABLE.iter().position(|it| it.metric == row.metric)?;
         self.values.get(place)?.pick(pick)?.checked_mul(row.divisor)
     }

@@ -3,7 +3,7 @@
 use super::course::Course;
 use crate::{
     facts::{
-        event::{DeviceId, DeviceMemory, ProcessUse, Trouble},
+        event::{DeviceId, DeviceMemory, ProcessUse, ReadError},
         metrics::{Changes, Metric, Metrics},
         text::Foreign,
         units::{Bytes, Stamp},
@@ -36,11 +36,11 @@ pub struct Device {
     /// The parent device of a MIG device.
     pub parent: Option<DeviceId>,
     /// The driver's memory figures, or why they are missing.
-    pub memory: Option<Reading<Result<DeviceMemory, Trouble>>>,
+    pub memory: Option<Reading<Result<DeviceMemory, ReadError>>>,
     /// Its other metrics, and when the driver last reported a change; `None` before the first reading.
     pub metrics: Option<Reading<Metrics>>,
     /// The processes on it, or why they are unknown.
-    pub processes: Option<Reading<Result<Vec<ProcessUse>, Trouble>>>,
+    pub processes: Option<Reading<Result<Vec<ProcessUse>, ReadError>>>,
     /// When the driver stopped listing it.
     pub gone: Option<Stamp>,
     /// Used bytes over time (µs).
@@ -48,24 +48,24 @@ pub struct Device {
     /// Its important metrics over time.
     pub course: Course,
     /// Free memory at the latest reading of any source, and what allocators took since.
-    pub room: Option<Room>,
+    pub room: Option<FreeMemory>,
     /// The state when its jobs began to end; `None` while they run.
-    pub before: Option<Box<Before>>,
+    pub before: Option<Box<StateBefore>>,
     /// When its jobs ended, if the device is shown as it was then.
     pub ended: Option<Stamp>,
 }
 
 /// A device's state at one time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Before {
+pub struct StateBefore {
     /// When.
     pub at: Stamp,
     /// The driver's memory figures.
-    pub memory: Option<Reading<Result<DeviceMemory, Trouble>>>,
+    pub memory: Option<Reading<Result<DeviceMemory, ReadError>>>,
     /// The driver's list of processes.
-    pub processes: Option<Reading<Result<Vec<ProcessUse>, Trouble>>>,
+    pub processes: Option<Reading<Result<Vec<ProcessUse>, ReadError>>>,
     /// Free memory.
-    pub room: Option<Room>,
+    pub room: Option<FreeMemory>,
 }
 
 impl Device {
@@ -120,13 +120,13 @@ const ROUNDING: u64 = 8 << 20;
 
 /// Free memory at one instant, and what allocators took since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Room {
+pub struct FreeMemory {
     pub(super) at: Stamp,
     free: u64,
     pub(super) taken: i64,
 }
 
-impl Room {
+impl FreeMemory {
     pub(super) fn new(at: Stamp, free: u64) -> Self {
         Self { at, free, taken: 0 }
     }
@@ -188,15 +188,15 @@ mod tests {
 
     #[test]
     fn the_latest_reading_counts_and_what_was_taken_since() {
-        let mut room = Some(Room::new(Stamp(10), 5 * GIB));
-        Room::note(&mut room, Stamp(9), GIB);
+        let mut room = Some(FreeMemory::new(Stamp(10), 5 * GIB));
+        FreeMemory::note(&mut room, Stamp(9), GIB);
         assert_eq!(room.map(|it| it.free()), Some(5 * GIB), "an earlier word changes nothing");
         for (taken, free) in [(2, 3), (-4, 9), (7, 0)] {
-            let it = Room { taken: taken * GIB.cast_signed(), ..room.unwrap() };
+            let it = FreeMemory { taken: taken * GIB.cast_signed(), ..room.unwrap() };
             assert_eq!(it.free(), free * GIB, "{taken}");
         }
-        Room::note(&mut room, Stamp(11), 2 * GIB);
-        assert_eq!(room, Some(Room::new(Stamp(11), 2 * GIB)));
+        FreeMemory::note(&mut room, Stamp(11), 2 * GIB);
+        assert_eq!(room, Some(FreeMemory::new(Stamp(11), 2 * GIB)));
     }
 
     #[test]

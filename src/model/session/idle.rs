@@ -9,7 +9,7 @@ use crate::{
         units::{Bytes, Stamp},
     },
     model::analysis::{
-        idle::{Idle, Nature, Seen, Spell, Work},
+        idle::{HolderReading, Idle, IdlePeriod, Nature, Work},
         stall::{self, Load},
     },
 };
@@ -35,12 +35,12 @@ const SERVICE: &str = "nvidia-cuda-mps";
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Holders {
     by_pid: BTreeMap<u32, Idle>,
-    over: Latest<Spell, OVER>,
+    over: Latest<IdlePeriod, OVER>,
 }
 
 impl Holders {
     /// Returns the spells: those that are over, then those that last.
-    pub fn spells(&self) -> impl Iterator<Item = &Spell> {
+    pub fn spells(&self) -> impl Iterator<Item = &IdlePeriod> {
         self.over.iter().chain(self.by_pid.values().filter_map(Idle::spell))
     }
 
@@ -98,11 +98,11 @@ impl Session {
     }
 
     /// Returns what is known of a process that holds memory.
-    fn holder<'s>(&self, pid: u32, places: &Places<'s>, at: Stamp) -> Option<Seen<'s>> {
+    fn holder<'s>(&self, pid: u32, places: &Places<'s>, at: Stamp) -> Option<HolderReading<'s>> {
         let (most, _) = places.iter().max_by_key(|(device, it)| (it.used, Reverse(device.index)))?;
         let used = places.iter().try_fold(Bytes(0), |sum, (_, it)| Some(sum.plus(it.used?)));
         let info = self.process_info.get(&pid);
-        Some(Seen {
+        Some(HolderReading {
             nature: info.map_or(Nature::Other, nature),
             work: self.work(pid, places, at),
             device: &most.id,

@@ -11,9 +11,9 @@ use crate::{
         episode::Episode,
         oom::{
             self, Blocks, OomFigures, Tenant, rare_rises,
-            reason::{Before, Seen},
+            reason::{Before, OomEvidence},
         },
-        signature::Trail,
+        signature::CounterHistory,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ const SMALLEST_RISE: u64 = 1 << 20;
 const RISES: u64 = 2;
 
 /// Returns the course of live memory up to an error of a job that counts steps.
-pub(super) fn before(trail: &Trail, oom: &Oom) -> Before {
+pub(super) fn before(trail: &CounterHistory, oom: &Oom) -> Before {
     let Some(step) = oom.step.filter(|it| *it > 0) else { return Before::default() };
     let (live, peak) = trail.live();
     let live: Vec<(u64, u64)> = live.into_iter().filter(|it| it.0 <= step).collect();
@@ -146,9 +146,9 @@ impl OutOfMemory {
     }
 
     /// Returns what is known of it apart from the figures, with the live blocks and their holders at that moment.
-    pub fn seen<'a>(&'a self, lines: Option<&Sites>) -> Seen<'a> {
+    pub fn seen<'a>(&'a self, lines: Option<&Sites>) -> OomEvidence<'a> {
         let device = self.reported.device;
-        Seen {
+        OomEvidence {
             phase: self.reported.phase.as_deref(),
             again: self.reported.again_bytes,
             of_tracebacks: lines.map_or(0, |it| culprit::of_tracebacks(it, device)),

@@ -23,7 +23,7 @@ use crate::{
             hardware::Hardware,
             latch::{Band, Latch, Patience},
             pace::Pace,
-            signature::Trail,
+            signature::CounterHistory,
             skew::Skew,
             stall::Stall,
             strain::{self, Strain},
@@ -64,7 +64,7 @@ pub struct Process {
     /// Its hello, once received.
     pub hello: Option<Box<Hello>>,
     /// Its state.
-    pub life: Life,
+    pub life: ProbeState,
     /// When its last line arrived.
     pub last_line_at: Stamp,
     /// Samples dropped before any viewer received them.
@@ -130,7 +130,7 @@ pub struct OnDevice {
     /// Its growth, from step to step.
     pub growth: Growth,
     /// The course of its counters.
-    pub trail: Trail,
+    pub trail: CounterHistory,
     /// Its other problems: stuck memory, retries.
     pub strain: Strain,
     /// What is wrong with the device.
@@ -153,7 +153,7 @@ impl Process {
             pid,
             socket,
             hello: None,
-            life: Life::Found,
+            life: ProbeState::Found,
             last_line_at: at,
             lost: 0,
             lost_error_lines: 0,
@@ -173,13 +173,13 @@ impl Process {
 
     /// Returns whether more lines may come.
     pub fn is_alive(&self) -> bool {
-        !matches!(self.life, Life::Ended { .. } | Life::Gone { .. })
+        !matches!(self.life, ProbeState::Ended { .. } | ProbeState::Gone { .. })
     }
 
     /// Returns when it ended or was lost; `None` while it is alive.
     pub fn ended_at(&self) -> Option<Stamp> {
         match self.life {
-            Life::Ended { at, .. } | Life::Gone { at, .. } => Some(at),
+            ProbeState::Ended { at, .. } | ProbeState::Gone { at, .. } => Some(at),
             _ => None,
         }
     }
@@ -191,7 +191,7 @@ impl Process {
 
     /// Returns whether the probe ended before its process, as after `gpuwatch detach`.
     pub fn has_left(&self) -> bool {
-        matches!(&self.life, Life::Ended { reason, .. } if reason.raw() != EXIT)
+        matches!(&self.life, ProbeState::Ended { reason, .. } if reason.raw() != EXIT)
     }
 
     /// Returns whether two probes count the same allocator of one process.
@@ -343,7 +343,7 @@ impl OnDevice {
             counters: Counters::default(),
             device_at: Stamp(0),
             growth: Growth::default(),
-            trail: Trail::default(),
+            trail: CounterHistory::default(),
             strain: Strain::default(),
             hardware: Hardware::default(),
             timeline: Timeline::default(),
@@ -378,7 +378,7 @@ impl OnDevice {
         self.remember(sample, at, settings);
         if let Some(step) = place {
             let mut growing = self.growth.episodes().filter(|it| it.resource == Resource::Allocated);
-            let seen = strain::Seen {
+            let seen = strain::StrainReading {
                 step,
                 at,
                 counters: self.counters,
@@ -440,7 +440,7 @@ fn script(argv: &[String]) -> Option<&str> {
 
 /// A probe's state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Life {
+pub enum ProbeState {
     /// Found; it has not sent its hello yet.
     Found,
     /// It uses another version of the wire, of which gpuwatch reads only the name.

@@ -3,7 +3,7 @@
 use super::{oom::OutOfMemory, process::Process};
 use crate::{
     facts::event::{Replayed, replayed::About, wire::Sites},
-    model::analysis::culprit::{self, Account},
+    model::analysis::culprit::{self, Breakdown},
 };
 
 impl Process {
@@ -32,7 +32,7 @@ impl Process {
     }
 
     /// Returns the findings on a device of the latest matching capture that found a line, otherwise of the latest one.
-    pub fn answer(&self, device: u32, which: impl Fn(&Sites) -> bool) -> Option<(&Sites, Account)> {
+    pub fn answer(&self, device: u32, which: impl Fn(&Sites) -> bool) -> Option<(&Sites, Breakdown)> {
         let captures = self.sites.iter().map(|it| &**it).filter(|it| it.steps > 0 && which(it));
         let mut latest = None;
         for sites in captures.rev() {

@@ -7,7 +7,7 @@
 use super::{
     Session,
     device::Device,
-    process::{Life, Process},
+    process::{ProbeState, Process},
 };
 use crate::{
     facts::{
@@ -18,7 +18,7 @@ use crate::{
     },
     model::analysis::{
         skew::{self, Skew},
-        stall::{self, Load, Seen},
+        stall::{self, Load, StallReading},
     },
 };
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ impl Session {
     /// Looks for processes without a sign of life.
     fn look_for_stalls(&mut self, at: Stamp) {
         let runs = self.runs();
-        let seen: Vec<Option<Seen>> = self.processes.iter().map(|it| self.seen(it, &runs, at)).collect();
+        let seen: Vec<Option<StallReading>> = self.processes.iter().map(|it| self.seen(it, &runs, at)).collect();
         for (process, seen) in self.processes.iter_mut().zip(seen) {
             if let Some(seen) = seen {
                 process.stall.second(&seen, at);
@@ -101,15 +101,15 @@ impl Session {
     }
 
     /// Returns what is known of a process that is watched live and has steps.
-    fn seen(&self, process: &Process, runs: &Runs, at: Stamp) -> Option<Seen> {
-        let (step, _) = process.stall.latest().filter(|_| process.life == Life::Live)?;
+    fn seen(&self, process: &Process, runs: &Runs, at: Stamp) -> Option<StallReading> {
+        let (step, _) = process.stall.latest().filter(|_| process.life == ProbeState::Live)?;
         let of_run = process.group().and_then(|it| runs.get(&it)).filter(|it| it.1.saturating_sub(step) <= TOGETHER);
         let figure = |figure| self.figures.get(&process.pid?)?.host.get(figure);
         let load = self.load(process, at);
         let is_idle = load == Some(Load::Idle);
         let is_suspended = process.pid.and_then(|it| self.process_info.get(&it)).is_some_and(|it| it.suspended);
         let works = stall::is_host_at_work(figure(Figure::CpuPercent), figure(Figure::IoWaitPercent));
-        Some(Seen {
+        Some(StallReading {
             load,
             is_excused: is_suspended || (is_idle && works),
             may_wait: process.hello.as_ref().is_some_and(|it| stall::is_interactive(&it.argv)),
@@ -190,7 +190,7 @@ impl Process {
 
 /// Returns the run and host of a rank that is watched live.
 fn rank_of(process: &Process) -> Option<(String, String)> {
-    let hello = process.hello.as_ref().filter(|it| it.rank.is_some() && process.life == Life::Live)?;
+    let hello = process.hello.as_ref().filter(|it| it.rank.is_some() && process.life == ProbeState::Live)?;
     Some((process.group()?, hello.host.clone()))
 }
 

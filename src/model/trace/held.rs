@@ -10,20 +10,21 @@ const SMALL_SEGMENT: u64 = 2 << 20;
 
 /// Segments without their blocks, and blocks without their segments, of one device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Held {
+pub struct AllocatorState {
     /// Segments, by their addresses.
     pub segments: BTreeMap<u64, Segment>,
     /// The bytes of live blocks, by their addresses.
     pub live: BTreeMap<u64, u64>,
 }
 
-impl Held {
+impl AllocatorState {
     /// Returns the state of a device's allocator at the end of a trace.
     pub fn at_end(trace: &Trace, device: u32) -> Self {
         let mut held = Self::default();
         for it in trace.segments_on(device) {
             held.segments.insert(it.address, Segment { blocks: 0..0, ..it.clone() });
-            let blocks = trace.blocks_of(it).iter().filter(|it| matches!(it.state, State::Live | State::Pending));
+            let blocks =
+                trace.blocks_of(it).iter().filter(|it| matches!(it.state, BlockState::Live | BlockState::Pending));
             held.live.extend(blocks.map(|it| (it.address, it.size)));
         }
         held
@@ -61,7 +62,7 @@ impl Held {
             let first = trace.blocks.len();
             while let Some((address, size)) = live.next_if(|it| it.0 < end) {
                 if address >= segment.address {
-                    trace.blocks.push(Block { address, size, state: State::Live, ..Block::default() });
+                    trace.blocks.push(Block { address, size, state: BlockState::Live, ..Block::default() });
                 }
             }
             let number = |it: usize| u32::try_from(it).unwrap_or(u32::MAX);
@@ -120,7 +121,7 @@ impl Held {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr, strum::VariantArray,
 )]
 #[strum(serialize_all = "kebab-case")]
-pub enum State {
+pub enum BlockState {
     /// In use by the program.
     Live,
     /// Freed by the program; another stream may still use it.
@@ -133,7 +134,7 @@ pub enum State {
     Other,
 }
 
-impl State {
+impl BlockState {
     /// All of them, in their order.
     pub const ALL: &'static [Self] = <Self as strum::VariantArray>::VARIANTS;
 
@@ -153,7 +154,7 @@ pub struct Block {
     /// The requested bytes.
     pub requested: Option<u64>,
     /// Whether it is live, pending or free.
-    pub state: State,
+    pub state: BlockState,
     /// The call stack that requested it.
     pub stack: StackId,
 }
@@ -197,11 +198,11 @@ mod tests {
 
     #[test]
     fn parts_of_an_expandable_segment_are_one_range() {
-        let mut held = Held::default();
+        let mut held = AllocatorState::default();
         for (address, size) in [(10, 10), (30, 10), (20, 10)] {
             held.apply(&event(Action::SegmentMap, address, size));
         }
-        let ranges = |held: &Held| held.segments.values().map(|it| (it.address, it.size)).collect::<Vec<_>>();
+        let ranges = |held: &AllocatorState| held.segments.values().map(|it| (it.address, it.size)).collect::<Vec<_>>();
         assert_eq!(ranges(&held), [(10, 30)]);
         held.apply(&event(Action::SegmentUnmap, 15, 10));
         assert_eq!(ranges(&held), [(10, 5), (25, 15)]);
@@ -211,7 +212,7 @@ mod tests {
 
     #[test]
     fn events_undone_leave_what_was_there_before() {
-        let mut held = Held::default();
+        let mut held = AllocatorState::default();
         held.apply(&event(Action::SegmentAlloc, 4096, 2 << 20));
         held.apply(&event(Action::Alloc, 4096, 100));
         let before = held.clone();
@@ -226,7 +227,7 @@ mod tests {
         let mut trace = Trace::default();
         held.clone().put(3, &mut trace);
         assert_eq!((held.live.get(&8192), trace.blocks.len(), trace.segments.len()), (Some(&1024), 1, 2));
-        assert_eq!(Held::at_end(&trace, 3).live, held.live);
+        assert_eq!(AllocatorState::at_end(&trace, 3).live, held.live);
         for it in events.iter().rev() {
             held.undo(it);
         }

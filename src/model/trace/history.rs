@@ -3,7 +3,7 @@
 //! One pass over the events finds when each block was allocated and when it was freed. From that, the live blocks after
 //! any event follow without a second pass.
 
-use super::{Action, Event, Moment, StackId, State, Trace, tree::shares};
+use super::{Action, BlockState, Event, Moment, StackId, Trace, tree::shares};
 use hashbrown::HashMap;
 use std::ops::Range;
 
@@ -216,7 +216,7 @@ impl Walk {
     /// segments: those of the end, without what came and with what went.
     fn close(mut self, trace: &Trace, device: u32) -> History {
         let blocks = trace.segments_on(device).flat_map(|it| trace.blocks_of(it));
-        for it in blocks.filter(|it| it.state == State::Live) {
+        for it in blocks.filter(|it| it.state == BlockState::Live) {
             if !self.at.contains_key(&it.address) {
                 let bytes = it.requested.unwrap_or(it.size).min(SIZE_MAX);
                 let life = Life { address: it.address, stack: it.stack, born: 0, died: u32::MAX, bytes };

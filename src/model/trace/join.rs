@@ -8,7 +8,7 @@
 //! window starts from what the allocator held when that piece was taken. A snapshot leaves an event of its own in the
 //! ring, so the next piece shows after which event the snapshot was taken.
 
-use super::{Action, Event, Events, Held, StackId, Trace};
+use super::{Action, AllocatorState, Event, Events, StackId, Trace};
 
 /// Events by which the end of a piece is found in the next one.
 const TAIL: usize = 32;
@@ -48,14 +48,14 @@ enum Start {
     #[default]
     Empty,
     /// The state of the latest piece; the next one shows after which event it was taken.
-    Soon(Held),
+    Soon(AllocatorState),
     /// This state.
-    Held(Held),
+    Held(AllocatorState),
 }
 
 /// The trace of several pieces.
 #[derive(Debug, Default)]
-pub struct Whole {
+pub struct JoinedTrace {
     /// All events, and what was held after the last one.
     pub trace: Trace,
     /// How many times events were lost between two pieces; the trace begins after the last of them.
@@ -82,7 +82,7 @@ impl Join {
             let is_lost = !is_late && !joined.add(&events, self.ring);
             if is_lost || is_late {
                 joined.events = Events::default();
-                joined.start = Start::Soon(Held::at_end(&piece, device));
+                joined.start = Start::Soon(AllocatorState::at_end(&piece, device));
                 self.gaps += u64::from(is_lost);
             }
             joined.tail = events.get(events.len().saturating_sub(TAIL)..).unwrap_or_default().to_vec();
@@ -91,15 +91,15 @@ impl Join {
     }
 
     /// Returns the whole; `None` of no piece.
-    pub fn finish(self) -> Option<Whole> {
+    pub fn finish(self) -> Option<JoinedTrace> {
         let mut last = self.last?;
         if self.devices.iter().any(|it| matches!(it.start, Start::Soon(_))) {
             // No piece came after the loss, so the last piece is all there is.
-            return Some(Whole { trace: last, gaps: self.gaps });
+            return Some(JoinedTrace { trace: last, gaps: self.gaps });
         }
         let mut trace = Trace { stacks: last.stacks, settings: last.settings.take(), ..Trace::default() };
         for (device, joined) in (0..).zip(self.devices) {
-            let mut held = if let Start::Held(it) = joined.start { it } else { Held::default() };
+            let mut held = if let Start::Held(it) = joined.start { it } else { AllocatorState::default() };
             let first = trace.events.len();
             for mut event in joined.events.range(0..joined.events.len()) {
                 // Each piece numbers its pools from 0.
@@ -110,7 +110,7 @@ impl Join {
             trace.devices.push(first..trace.events.len());
             held.put(device, &mut trace);
         }
-        Some(Whole { trace, gaps: self.gaps })
+        Some(JoinedTrace { trace, gaps: self.gaps })
     }
 }
 
@@ -261,7 +261,7 @@ mod tests {
             let mut join = Join::new(64);
             join.add(piece(first), false);
             join.add(piece(&moved), false);
-            let Whole { trace, gaps } = join.finish().unwrap();
+            let JoinedTrace { trace, gaps } = join.finish().unwrap();
             assert_eq!((trace.events.len(), gaps), (run.len(), 0), "{ahead} µs ahead");
             assert_eq!(trace.events.get(60).map(|it| it.action), second.first().map(|it| it.action));
         }
@@ -272,7 +272,7 @@ mod tests {
         let mut run = run();
         run.insert(50, event(Action::Snapshot, 0, 121_000));
         let held = |live: &[u64], mut piece: Trace| {
-            let mut held = Held::default();
+            let mut held = AllocatorState::default();
             held.apply(&event(Action::SegmentAlloc, 1, 0));
             for it in live {
                 held.apply(&event(Action::Alloc, *it, 0));
@@ -285,7 +285,7 @@ mod tests {
         // Two more were freed or given away before the capture.
         join.add(held(&[1], piece(&run[32..48])), false);
         join.add(held(&[], piece(&run[40..56])), false);
-        let Whole { trace, gaps } = join.finish().unwrap();
+        let JoinedTrace { trace, gaps } = join.finish().unwrap();
         let all: Vec<_> = trace.events.range(trace.devices[0].clone()).collect();
         assert!(all == run[51..56] && gaps == 1, "{gaps} gaps: {all:?}");
         assert_eq!(trace.segments.len(), 1);
@@ -293,13 +293,13 @@ mod tests {
         let mut join = Join::new(16);
         join.add(piece(&run[..12]), false);
         join.add(held(&[1], piece(&run[32..48])), false);
-        let Whole { trace, gaps } = join.finish().unwrap();
+        let JoinedTrace { trace, gaps } = join.finish().unwrap();
         assert_eq!((trace.events.len(), trace.blocks.len(), gaps), (16, 1, 1));
         // A history that was switched on late starts from what its first piece has.
         let mut join = Join::new(16);
         join.add(held(&[2], piece(&[])), true);
         join.add(held(&[], piece(&run[50..60])), false);
-        let Whole { trace, gaps } = join.finish().unwrap();
+        let JoinedTrace { trace, gaps } = join.finish().unwrap();
         assert_eq!((trace.events.len(), trace.segments.len(), gaps), (9, 1, 0));
     }
 

@@ -1,6 +1,6 @@
 //! Formats call stack frames, and selects those worth showing.
 
-use super::{Frame, Share, StackId, Stacks};
+use super::{Frame, StackId, StackShare, Stacks};
 use crate::facts::text::Foreign;
 use hashbrown::HashMap;
 use std::{cmp::Reverse, path::Path};
@@ -56,9 +56,9 @@ impl Stacks {
 
     /// Returns shares with one for each line, the largest first: stacks that differ only in frames that a line does not
     /// show are one. Each has the stack of its largest part.
-    pub fn merged(&self, shares: &[Share]) -> Vec<Share> {
+    pub fn merged(&self, shares: &[StackShare]) -> Vec<StackShare> {
         let mut places: HashMap<String, usize> = HashMap::new();
-        let mut all: Vec<Share> = Vec::new();
+        let mut all: Vec<StackShare> = Vec::new();
         for it in shares {
             let place = *places.entry(self.line(it.stack)).or_insert(all.len());
             match all.get_mut(place) {

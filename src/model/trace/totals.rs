@@ -1,6 +1,6 @@
 //! Totals of an allocator's memory: what is live, stuck and free, and whether a request would fit.
 
-use super::{Segment, State, Trace};
+use super::{BlockState, Segment, Trace};
 use std::collections::BTreeMap;
 
 /// Totals of a device's segments.
@@ -54,7 +54,7 @@ impl Totals {
     fn add(&mut self, trace: &Trace, segment: &Segment) {
         let blocks = trace.blocks_of(segment);
         let sum = |state| blocks.iter().filter(|it| it.state == state).map(|it| it.size).fold(0, u64::saturating_add);
-        let (live, pending, free) = (sum(State::Live), sum(State::Pending), sum(State::Free));
+        let (live, pending, free) = (sum(BlockState::Live), sum(BlockState::Pending), sum(BlockState::Free));
         let add = |to: &mut u64, bytes: u64| *to = to.saturating_add(bytes);
         self.segments += 1;
         self.expandable += u64::from(segment.is_expandable);
@@ -74,7 +74,7 @@ impl Totals {
         }
         for block in blocks {
             match block.state {
-                State::Free => self.largest_free = self.largest_free.max(block.size),
+                BlockState::Free => self.largest_free = self.largest_free.max(block.size),
                 _ => self.requested = self.requested.zip(block.requested).map(|(a, b)| a.saturating_add(b)),
             }
         }
@@ -136,7 +136,8 @@ impl Trace {
     /// The id of a pool that a capture made has only the first number, that of a pool that the program made
     /// (`torch.cuda.MemPool`, `torch.cuda.graph_pool_handle`) only the second.
     pub fn free_in(&self, segment: &Segment) -> Free {
-        let is_used = self.blocks_of(segment).iter().any(|it| matches!(it.state, State::Live | State::Pending));
+        let is_used =
+            self.blocks_of(segment).iter().any(|it| matches!(it.state, BlockState::Live | BlockState::Pending));
         match segment.pool.and_then(|it| self.pools.get(it)) {
             Some((1.., 0)) => Free::GraphPool,
             Some((_, 1..)) => Free::MemPool,
@@ -185,7 +186,7 @@ impl Trace {
         };
         let pool = self.segments_on(device);
         let pool = pool.filter(|it| it.stream == stream && it.is_small == is_small && !self.is_private(it));
-        let free = pool.flat_map(|it| self.blocks_of(it)).filter(|it| it.state == State::Free).map(|it| it.size);
+        let free = pool.flat_map(|it| self.blocks_of(it)).filter(|it| it.state == BlockState::Free).map(|it| it.size);
         let (mut best, mut largest) = (None, 0);
         for block in free {
             largest = largest.max(block);

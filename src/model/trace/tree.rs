@@ -1,6 +1,6 @@
 //! Live blocks as a tree of calls, outermost function first.
 
-use super::{Block, Segment, StackId, State, Trace};
+use super::{Block, BlockState, Segment, StackId, Trace};
 use hashbrown::HashMap;
 use std::cmp::Reverse;
 
@@ -31,7 +31,7 @@ pub struct Tree {
 impl Tree {
     /// Builds the tree of some shares. `frames` lists the frames of a stack that are shown, the one next to the root
     /// first.
-    pub fn new(shares: &[Share], frames: impl Fn(StackId) -> Vec<u32>) -> Self {
+    pub fn new(shares: &[StackShare], frames: impl Fn(StackId) -> Vec<u32>) -> Self {
         let mut tree = Self { calls: vec![Call::default()] };
         let mut known: HashMap<(usize, Option<u32>), usize> = HashMap::new();
         for share in shares {
@@ -81,7 +81,7 @@ impl Tree {
         all
     }
 
-    fn add(&mut self, place: usize, share: &Share) {
+    fn add(&mut self, place: usize, share: &StackShare) {
         let call = &mut self.calls[place];
         call.bytes = call.bytes.saturating_add(share.bytes);
         call.blocks = call.blocks.saturating_add(share.blocks);
@@ -90,7 +90,7 @@ impl Tree {
 
 /// Live blocks that one call stack requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Share {
+pub struct StackShare {
     /// The call stack; the empty one if it is unknown.
     pub stack: StackId,
     /// Their bytes.
@@ -111,22 +111,22 @@ pub struct Moment {
     /// Bytes in blocks that predate the trace.
     pub older: u64,
     /// The blocks by call stack, largest first.
-    pub shares: Vec<Share>,
+    pub shares: Vec<StackShare>,
 }
 
 impl Trace {
     /// Returns a device's live blocks by call stack, the largest share first.
-    pub fn live(&self, device: u32) -> Vec<Share> {
+    pub fn live(&self, device: u32) -> Vec<StackShare> {
         self.live_in(self.segments_on(device))
     }
 
     /// Returns the live blocks of some segments by stack, the largest share first.
-    pub fn live_in<'a>(&self, segments: impl Iterator<Item = &'a Segment>) -> Vec<Share> {
-        self.shares(segments.flat_map(|it| self.blocks_of(it)).filter(|it| it.state == State::Live))
+    pub fn live_in<'a>(&self, segments: impl Iterator<Item = &'a Segment>) -> Vec<StackShare> {
+        self.shares(segments.flat_map(|it| self.blocks_of(it)).filter(|it| it.state == BlockState::Live))
     }
 
     /// Returns blocks by stack, the largest share first.
-    pub fn shares<'a>(&self, blocks: impl Iterator<Item = &'a Block>) -> Vec<Share> {
+    pub fn shares<'a>(&self, blocks: impl Iterator<Item = &'a Block>) -> Vec<StackShare> {
         shares(blocks.map(|it| (it.stack, it.size)))
     }
 
@@ -145,10 +145,10 @@ impl Trace {
 }
 
 /// Returns blocks by stack, the largest share first.
-pub(super) fn shares(blocks: impl Iterator<Item = (StackId, u64)>) -> Vec<Share> {
-    let mut sums: HashMap<StackId, Share> = HashMap::new();
+pub(super) fn shares(blocks: impl Iterator<Item = (StackId, u64)>) -> Vec<StackShare> {
+    let mut sums: HashMap<StackId, StackShare> = HashMap::new();
     for (stack, bytes) in blocks {
-        let share = sums.entry(stack).or_insert(Share { stack, ..Share::default() });
+        let share = sums.entry(stack).or_insert(StackShare { stack, ..StackShare::default() });
         share.bytes = share.bytes.saturating_add(bytes);
         share.blocks += 1;
     }
@@ -170,7 +170,7 @@ mod tests {
         let small = stacks.id(&[native, step, main]);
         let large = stacks.id(&[embed, main]);
         let shares = [(small, 10, 2), (large, 300, 1), (StackId::default(), 5, 1)]
-            .map(|(stack, bytes, blocks)| Share { stack, bytes, blocks });
+            .map(|(stack, bytes, blocks)| StackShare { stack, bytes, blocks });
         let shown = |stack| stacks.numbers(stack).iter().rev().copied().filter(|it| *it != native).collect();
         let tree = Tree::new(&shares, shown);
         assert_eq!((tree.calls[0].bytes, tree.calls[0].blocks), (315, 4));

@@ -9,7 +9,7 @@ use crate::{
     model::{
         analysis::pace,
         session::{
-            course::{Full, Pick, Row, Stretch, TABLE},
+            course::{CourseRow, Full, Pick, Stretch, TABLE},
             device::Device,
             process::{OnDevice, Process},
         },
@@ -79,7 +79,13 @@ pub(super) fn rows(
     rows
 }
 
-fn bars(device: &Device, row: &Row, width: usize, placed: &[(Range<usize>, Stretch)], symbols: &[char; 8]) -> String {
+fn bars(
+    device: &Device,
+    row: &CourseRow,
+    width: usize,
+    placed: &[(Range<usize>, Stretch)],
+    symbols: &[char; 8],
+) -> String {
     let mut cells: Vec<Option<(u64, u64)>> = vec![None; width];
     for (columns, it) in placed {
         let Some(value) = it.get(row, row.shows) else { continue };
@@ -134,7 +140,7 @@ fn slowdowns(bits: u64) -> impl Iterator<Item = &'static Reason> {
 /// Returns what held at a time: `power cap · SM 1410 to 1980 MHz`, and `97 % · 512 W · 61 °C`.
 pub(super) fn words(device: &Device, at: Stamp) -> Vec<String> {
     let Some(it) = device.course.at(at) else { return Vec::new() };
-    let value = |row: &Row| {
+    let value = |row: &CourseRow| {
         let unit = row.metric.row().unit;
         if unit != Unit::Megahertz {
             return Some(unit.format(it.get(row, row.shows)?));

@@ -5,7 +5,7 @@ use crate::{
     facts::{event::wire::Sites, units},
     model::{
         analysis::{
-            culprit::{Account, Culprit, Spot},
+            culprit::{Breakdown, Culprit, Spot},
             episode::Resource,
             severity::Severity,
         },
@@ -52,7 +52,7 @@ pub(super) fn answer(process: &Process, on: &OnDevice, width: usize, context: &R
 
 /// Returns the evidence: the lines around it, its holders, the stack, notes, and the cost.
 pub(super) fn details(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
-    let Some((_, Account { culprits, notes })) = process.answer(on.ordinal, |_| true) else { return Vec::new() };
+    let Some((_, Breakdown { culprits, notes })) = process.answer(on.ordinal, |_| true) else { return Vec::new() };
     let Some((first, others)) = culprits.split_first() else { return Vec::new() };
     let mut lines = vec![heading("where it comes from", width, context)];
     lines.extend(source(first, usize::MAX, 1, width, context));

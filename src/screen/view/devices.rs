@@ -2,7 +2,7 @@
 
 use crate::{
     facts::{
-        event::Trouble,
+        event::ReadError,
         metrics::{Metric, Reason},
         units::Bytes,
     },
@@ -166,7 +166,7 @@ fn named(device: &Device) -> (String, Role) {
     };
     let (wrong, role) = match device.memory.as_ref().map(|it| &it.value) {
         _ if device.gone.is_some() => ("gone".to_owned(), Role::Bad),
-        Some(Err(Trouble::Lost)) => ("lost".to_owned(), Role::Bad),
+        Some(Err(ReadError::Lost)) => ("lost".to_owned(), Role::Bad),
         Some(Err(trouble)) => (trouble.parts().0, Role::Warning),
         _ => return (name, Role::Dim),
     };

@@ -3,16 +3,16 @@
 use super::{RenderContext, cells, device_name, put};
 use crate::{
     facts::{
-        event::{DriverState, Trouble, ending, wire::Oom},
+        event::{DriverState, ReadError, ending, wire::Oom},
         units::{self, Bytes},
     },
     model::{
         analysis::{cause::Cause, severity::Severity},
-        contact::locked,
         findings::{Finding, Kind},
+        first_contact::locked,
         session::{
             device::Device,
-            process::{Life, Process},
+            process::{ProbeState, Process},
         },
     },
     screen::theme::Role,
@@ -172,19 +172,19 @@ fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
     }
 }
 
-fn memory_trouble(device: &Device) -> Option<&Trouble> {
+fn memory_trouble(device: &Device) -> Option<&ReadError> {
     device.memory.as_ref().filter(|_| device.gone.is_none())?.value.as_ref().err()
 }
 
 /// Names the devices whose memory has the same trouble.
-fn names(context: &RenderContext, trouble: &Trouble) -> String {
+fn names(context: &RenderContext, trouble: &ReadError) -> String {
     let same = context.session.devices.iter().filter(|it| memory_trouble(it) == Some(trouble));
     same.map(device_name).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns what is wrong with devices that are not selected: once for all with the same trouble.
 fn others_in_trouble(context: &RenderContext) -> Vec<Message> {
-    let mut known: Vec<&Trouble> = context.device().and_then(memory_trouble).into_iter().collect();
+    let mut known: Vec<&ReadError> = context.device().and_then(memory_trouble).into_iter().collect();
     let mut out = Vec::new();
     for trouble in context.session.devices.iter().filter_map(memory_trouble) {
         if !known.contains(&trouble) {
@@ -195,12 +195,12 @@ fn others_in_trouble(context: &RenderContext) -> Vec<Message> {
     out
 }
 
-fn refused(name: &str, what: &str, trouble: &Trouble) -> Message {
+fn refused(name: &str, what: &str, trouble: &ReadError) -> Message {
     let why = match trouble {
-        Trouble::Other(words) => cells::foreign(words),
+        ReadError::Other(words) => cells::foreign(words),
         known => known.to_string(),
     };
-    (if matches!(trouble, Trouble::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}"))
+    (if matches!(trouble, ReadError::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}"))
 }
 
 fn unreported(device: &Device, name: &str) -> Option<Message> {
@@ -219,14 +219,14 @@ fn suspended(pid: u32, context: &RenderContext) -> Message {
 
 fn life(process: &Process, context: &RenderContext) -> Option<Message> {
     match &process.life {
-        Life::Incompatible { protocol } => Some((
+        ProbeState::Incompatible { protocol } => Some((
             Role::Warning,
             format!(
                 "{} speaks version {protocol} of the wire: use the same release of gpuwatch for both",
                 who(process)
             ),
         )),
-        Life::Gone { at, why } if context.session.now.since(*at) < GONE_US => {
+        ProbeState::Gone { at, why } if context.session.now.since(*at) < GONE_US => {
             Some((Role::Warning, format!("{}: {}", who(process), cells::foreign(why))))
         }
         _ => None,

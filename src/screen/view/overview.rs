@@ -2,7 +2,7 @@
 
 use crate::{
     facts::event::DriverState,
-    model::contact::contact,
+    model::first_contact::contact,
     screen::{
         theme::Role,
         ui::{

@@ -16,7 +16,7 @@ use crate::{
             fragmentation::{self, Stuck},
         },
         findings::{Finding, Kind, replay_words},
-        session::process::{Life, OnDevice, Process},
+        session::process::{OnDevice, ProbeState, Process},
     },
     screen::{
         theme::Role,
@@ -143,16 +143,16 @@ fn curves(buffer: &mut Buffer, mut area: Rect, process: &Process, on: &OnDevice,
 fn life(process: &Process, context: &RenderContext) -> String {
     let ago = |at| units::duration(context.session.now.since(at));
     match &process.life {
-        Life::Found => "not connected yet".to_owned(),
-        Life::Incompatible { protocol } => format!("speaks version {protocol} of the wire"),
-        Life::CatchingUp => "its history is coming".to_owned(),
-        Life::Live if context.session.now.since(process.last_line_at) < SILENT_US => "live".to_owned(),
-        Life::Live => format!("silent for {}", ago(process.last_line_at)),
-        Life::Ended { at, reason } => {
+        ProbeState::Found => "not connected yet".to_owned(),
+        ProbeState::Incompatible { protocol } => format!("speaks version {protocol} of the wire"),
+        ProbeState::CatchingUp => "its history is coming".to_owned(),
+        ProbeState::Live if context.session.now.since(process.last_line_at) < SILENT_US => "live".to_owned(),
+        ProbeState::Live => format!("silent for {}", ago(process.last_line_at)),
+        ProbeState::Ended { at, reason } => {
             let what = if process.has_left() { "its probe ended" } else { "ended" };
             format!("{what} {} ago: {}", ago(*at), cells::elide(&cells::foreign(reason), 20))
         }
-        Life::Gone { at, .. } => format!("lost {} ago", ago(*at)),
+        ProbeState::Gone { at, .. } => format!("lost {} ago", ago(*at)),
     }
 }
 

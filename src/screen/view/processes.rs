@@ -14,7 +14,7 @@ use crate::{
         findings,
         session::{
             device::Device,
-            process::{Life, OnDevice, Process},
+            process::{OnDevice, ProbeState, Process},
         },
     },
     screen::{
@@ -229,17 +229,17 @@ fn is_list_known(process: &Process, on: &OnDevice, context: &RenderContext) -> b
 fn state(process: &Process, on: &OnDevice, context: &RenderContext) -> (String, Role) {
     let silent = context.session.now.since(process.last_line_at);
     match &process.life {
-        Life::Found => ("no hello".to_owned(), Role::Dim),
-        Life::Incompatible { protocol } => (format!("wire {protocol}"), Role::Warning),
-        Life::CatchingUp => ("history".to_owned(), Role::Dim),
-        Life::Live if silent > SILENT_US => (format!("silent {}", units::duration(silent)), Role::Warning),
-        Life::Live => (String::new(), Role::Dim),
+        ProbeState::Found => ("no hello".to_owned(), Role::Dim),
+        ProbeState::Incompatible { protocol } => (format!("wire {protocol}"), Role::Warning),
+        ProbeState::CatchingUp => ("history".to_owned(), Role::Dim),
+        ProbeState::Live if silent > SILENT_US => (format!("silent {}", units::duration(silent)), Role::Warning),
+        ProbeState::Live => (String::new(), Role::Dim),
         // A driver that lists processes would list it.
-        Life::Ended { .. } if process.has_left() && !is_list_known(process, on, context) => {
+        ProbeState::Ended { .. } if process.has_left() && !is_list_known(process, on, context) => {
             ("probe ended".to_owned(), Role::Dim)
         }
-        Life::Ended { .. } => ("ended".to_owned(), Role::Dim),
-        Life::Gone { .. } => ("lost".to_owned(), Role::Warning),
+        ProbeState::Ended { .. } => ("ended".to_owned(), Role::Dim),
+        ProbeState::Gone { .. } => ("lost".to_owned(), Role::Warning),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::{
     facts::{
-        event::{DeviceId, DeviceInfo, DeviceMemory, ProcessUse, Trouble},
+        event::{DeviceId, DeviceInfo, DeviceMemory, ProcessUse, ReadError},
         figures::{Changes, Figure, Figures},
         text::Foreign,
         units::Bytes,
@@ -32,7 +32,7 @@ pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) ->
 
 /// Returns memory, without the driver's reserve in `used`. Drivers before 510 have only the first version of the call,
 /// which includes the reserve in `used` and does not report it.
-pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<DeviceMemory, Trouble> {
+pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<DeviceMemory, ReadError> {
     match (device.memory_info(), direct) {
         (Ok(it), _) => Ok(DeviceMemory {
             total: Bytes(it.total),
@@ -65,7 +65,11 @@ pub(super) fn refusal(result: i32) -> NvmlError {
 
 /// Returns compute processes. The wrapper calls the driver twice, for the count and for the list, and holds its lock
 /// each time, so it is only used for a device that is not found by UUID, such as MIG devices under some drivers.
-pub(super) fn compute(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<Vec<ProcessUse>, Trouble> {
+pub(super) fn compute(
+    device: &Device<'_>,
+    id: &DeviceId,
+    direct: Option<&Direct>,
+) -> Result<Vec<ProcessUse>, ReadError> {
     match direct.map_or(Err(NOT_FOUND), |it| it.processes(&id.0)) {
         Ok(list) => Ok(list.iter().map(|(pid, used)| ProcessUse { pid: *pid, used: used.map(Bytes) }).collect()),
         Err(NOT_FOUND) => match device.running_compute_processes() {
@@ -104,16 +108,16 @@ fn process(info: &ProcessInfo) -> ProcessUse {
 }
 
 /// Converts an error of a device.
-pub(super) fn trouble(error: &NvmlError) -> Trouble {
+pub(super) fn trouble(error: &NvmlError) -> ReadError {
     match error {
-        NvmlError::NoPermission => Trouble::NoPermission,
-        NvmlError::NotSupported => Trouble::NotSupported,
-        missing if is_missing(missing) => Trouble::NotSupported,
+        NvmlError::NoPermission => ReadError::NoPermission,
+        NvmlError::NotSupported => ReadError::NotSupported,
+        missing if is_missing(missing) => ReadError::NotSupported,
         // 28 is GPU_NOT_FOUND in newer headers.
         NvmlError::GpuLost | NvmlError::ResetRequired | NvmlError::NotFound | NvmlError::UnexpectedVariant(28) => {
-            Trouble::Lost
+            ReadError::Lost
         }
-        other => Trouble::Other(Foreign::new(other.to_string())),
+        other => ReadError::Other(Foreign::new(other.to_string())),
     }
 }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     facts::{
-        event::{DeviceId, DeviceInfo, DriverState, Fact, ProcessUse, Trouble},
+        event::{DeviceId, DeviceInfo, DriverState, Fact, ProcessUse, ReadError},
         figures::RECORDED_EVERY,
         text::Foreign,
     },
@@ -73,8 +73,8 @@ pub(super) struct Watched<'a> {
 /// A device's refusals, as last sent.
 #[derive(Default)]
 pub(super) struct Refusals {
-    pub(super) memory: Option<Trouble>,
-    pub(super) processes: Option<Trouble>,
+    pub(super) memory: Option<ReadError>,
+    pub(super) processes: Option<ReadError>,
     /// Whether the driver lists processes without their memory.
     pub(super) is_unreported: bool,
 }
@@ -300,7 +300,7 @@ impl<'a> Watch<'a> {
         let device = watched.info.id.clone();
         if watched.is_divided {
             watched.pids.clear();
-            let reading = Err(Trouble::Other(DIVIDED.into()));
+            let reading = Err(ReadError::Other(DIVIDED.into()));
             self.note_refusal(reading.as_ref().err(), &mut watched.refusals.processes);
             self.sender.send_blocking(Fact::Processes { device, reading });
             return;
@@ -321,7 +321,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Compares a refusal, or its absence, with the last one sent.
-    fn note_refusal(&self, now: Option<&Trouble>, sent: &mut Option<Trouble>) {
+    fn note_refusal(&self, now: Option<&ReadError>, sent: &mut Option<ReadError>) {
         if now != sent.as_ref() {
             *sent = now.cloned();
             self.news.set(true);

@@ -2,10 +2,10 @@
 
 use super::{
     directory::Socket,
+    error_file::Spilled,
     input::{self, Input},
     known::{Introduced, Probes},
     lines::{Lines, Next, Report},
-    spill::Spilled,
 };
 use crate::{
     facts::{

@@ -4,7 +4,9 @@ use super::{
     Fault,
     values::{Kept, Kind, Lists, Value},
 };
-use crate::model::trace::{Action, Block, Event, Frame, Note, Segment, Setting, Settings, State, TextId, Texts, Trace};
+use crate::model::trace::{
+    Action, Block, BlockState, Event, Frame, Note, Segment, Setting, Settings, TextId, Texts, Trace,
+};
 use std::ops::Range;
 
 /// Most dictionaries of numbers by size, and most pairs of each.
@@ -147,10 +149,10 @@ impl Rows {
                 Word::RequestedSize => block.requested = self.number(value),
                 Word::State => {
                     block.state = match word(text(value)) {
-                        Some(Word::Live) => State::Live,
-                        Some(Word::Pending | Word::Awaiting) => State::Pending,
-                        Some(Word::Inactive) => State::Free,
-                        _ => State::Other,
+                        Some(Word::Live) => BlockState::Live,
+                        Some(Word::Pending | Word::Awaiting) => BlockState::Pending,
+                        Some(Word::Inactive) => BlockState::Free,
+                        _ => BlockState::Other,
                     }
                 }
                 Word::Frames => block.stack = self.lists.stack(value),

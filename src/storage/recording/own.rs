@@ -4,7 +4,7 @@
 use crate::facts::{
     event::{
         DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Gap, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
-        Replayed, Trouble, Unread,
+        ReadError, Replayed, Unread,
         replayed::{About, Comparison, Cost},
     },
     figures,
@@ -57,7 +57,7 @@ pub(super) enum Own {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         memory: Option<DeviceMemory>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        trouble: Option<Trouble>,
+        trouble: Option<ReadError>,
     },
     /// All metrics of earlier releases, in each line.
     Load {
@@ -73,7 +73,7 @@ pub(super) enum Own {
         #[serde(default, deserialize_with = "list", skip_serializing_if = "Option::is_none")]
         processes: Option<Vec<ProcessUse>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        trouble: Option<Trouble>,
+        trouble: Option<ReadError>,
     },
     Figures {
         pid: u32,

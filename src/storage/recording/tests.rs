@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::facts::event::{
-    Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, ProcessInfo, ProcessUse, Replayed, Trouble, Unread,
+    Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, ProcessInfo, ProcessUse, ReadError, Replayed, Unread,
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
 };
@@ -45,11 +45,11 @@ fn every_fact() -> Vec<Fact> {
         Fact::Device(DeviceInfo { id: device(), index: 2, name: "H200".into(), parent: Some(DeviceId("P".into())) }),
         Fact::DeviceGone { device: device() },
         Fact::Memory { device: device(), reading: Ok(memory) },
-        Fact::Memory { device: device(), reading: Err(Trouble::Lost) },
-        Fact::Memory { device: device(), reading: Err(Trouble::Other("odd".into())) },
+        Fact::Memory { device: device(), reading: Err(ReadError::Lost) },
+        Fact::Memory { device: device(), reading: Err(ReadError::Other("odd".into())) },
         Fact::Metrics { device: device(), changes: metrics.since(&before) },
         Fact::Processes { device: device(), reading: Ok(vec![ProcessUse { pid: 7, used: None }]) },
-        Fact::Processes { device: device(), reading: Err(Trouble::NoPermission) },
+        Fact::Processes { device: device(), reading: Err(ReadError::NoPermission) },
         Fact::Process(described()),
         Fact::Process(ProcessInfo { pid: 8, ..ProcessInfo::default() }),
         Fact::Figures { pid: 7, device: Some(device()), changes: [(Figure::SmPercent, 34)].into_iter().collect() },

@@ -11,7 +11,7 @@ use crate::{
         units::counted,
     },
     model::{
-        alerts::{Captures, Edges, Message, News, Policy},
+        alerts::{Captures, Edges, Message, NewAlerts, Policy},
         findings::{Finding, Findings},
         session::Session,
         tracker,
@@ -41,7 +41,7 @@ use tokio::sync::mpsc;
 pub struct Delivery {
     hook: Option<Hook>,
     asks: Option<(Captures, mpsc::Sender<Request>)>,
-    news: News,
+    news: NewAlerts,
     edges: Edges,
 }
 

@@ -16,7 +16,7 @@ use crate::{
         text::Foreign,
         units::{Stamp, counted},
     },
-    model::cluster::{Clock, Greeting, Link, News, What},
+    model::cluster::{Clock, Greeting, HostUpdate, Link, What},
     storage::{
         host_index::{Head, INDEX, Line},
         output::open_new,
@@ -113,8 +113,8 @@ impl Nodes {
     }
 
     /// Takes news of a machine.
-    pub fn take(&mut self, news: News) {
-        let News { node, at, what } = news;
+    pub fn take(&mut self, news: HostUpdate) {
+        let HostUpdate { node, at, what } = news;
         match what {
             What::Second => self.second(),
             What::Link(link) => self.link(node, at, link),

@@ -14,7 +14,7 @@ use gpuwatch::{
         wire::{Bye, Device, EXIT, Hello, History, Live, Oom},
     },
     model::{
-        alerts::{Edges, Message, News, Policy},
+        alerts::{Edges, Message, NewAlerts, Policy},
         analysis::episode::Resource,
         findings::findings,
         session::Session,
@@ -37,7 +37,7 @@ fn messages(story: &Story) -> Vec<Message> {
 }
 
 pub(crate) fn messages_under(policy: &Policy, story: &Story) -> Vec<Message> {
-    let (mut session, mut news, mut messages) = (Session::default(), News::default(), Vec::new());
+    let (mut session, mut news, mut messages) = (Session::default(), NewAlerts::default(), Vec::new());
     for event in &story.events {
         session.apply(event);
         if event.fact == Fact::Second {

@@ -17,7 +17,7 @@ use gpuwatch::{
         units::Stamp,
     },
     model::{
-        alerts::{News, Policy},
+        alerts::{NewAlerts, Policy},
         findings::findings,
     },
     screen::{
@@ -345,7 +345,7 @@ fn the_culprit_in_an_alert_fits_into_a_pipe() {
         let mut story = grown_story();
         story.line(0, Line::Sites(sites)).add(Fact::Second);
         let session = story.session();
-        let reported = News::default().at(&session, &Policy::default().findings(&session));
+        let reported = NewAlerts::default().at(&session, &Policy::default().findings(&session));
         let [message] = reported.as_slice() else { panic!("{reported:?}") };
         let object: Value = serde_json::from_str(&message.object).unwrap();
         let culprit = &object["culprit"];

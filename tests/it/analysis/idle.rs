@@ -22,7 +22,7 @@ use gpuwatch::{
         units::Bytes,
     },
     model::{
-        alerts::{News, Policy},
+        alerts::{NewAlerts, Policy},
         analysis::{cause::Cause, severity::Severity},
         findings::{Finding, Kind, findings},
         session::Session,
@@ -115,7 +115,7 @@ fn a_forgotten_notebook_is_information_without_a_probe() {
     for words in ["pid 977 on GPU 0: idle-memory, idle-notebook", "ipykernel_launcher", "user ada", "holds 9.00 GiB"] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
-    let news = News::default().at(&session, &Policy::default().findings(&session));
+    let news = NewAlerts::default().at(&session, &Policy::default().findings(&session));
     assert!(news.is_empty(), "information never rings: {news:?}");
     machine.goes_on(20, 40);
     let all = machine.found();
@@ -186,7 +186,7 @@ fn a_recording_of_an_orphan_fails_its_check_and_rings_once() {
     assert_eq!((&found["kind"], &found["cause"]), (&"idle-memory".into(), &"orphaned-rank".into()), "{found:#}");
     assert_eq!((&found["pid"], &found["device_id"]), (&977.into(), &device(0).0.into()));
     let session = machine.story.session();
-    let mut news = News::default();
+    let mut news = NewAlerts::default();
     let findings = Policy::default().findings(&session);
     let lines: Vec<String> = news.at(&session, &findings).into_iter().map(|it| it.line).collect();
     assert_eq!(lines, ["warning: pid 977, GPU 0: idle-memory, orphaned-rank"]);

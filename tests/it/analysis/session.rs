@@ -15,7 +15,7 @@ use gpuwatch::{
     model::{
         analysis::{episode::Resource, ladder::Gap},
         findings::{Kind, findings},
-        session::{self, Session, process::Life},
+        session::{self, Session, process::ProbeState},
     },
     screen::{theme::Theme, ui::Ui, view},
 };
@@ -88,9 +88,9 @@ fn a_probe_lives_leaves_and_comes_back() {
     let mut story = Story::default();
     story.probe(0, 42, 0, None).sample(0, 1, counters(GIB, GIB));
     let life = |story: &Story| story.session().processes[0].life.clone();
-    assert_eq!(life(&story), Life::Live);
+    assert_eq!(life(&story), ProbeState::Live);
     story.add(Fact::ProbeGone { probe: ProbeId(0), why: "connection reset".into() });
-    assert!(matches!(life(&story), Life::Gone { .. }));
+    assert!(matches!(life(&story), ProbeState::Gone { .. }));
     // Repeated lines do not count twice.
     let printed = [
         Line::History(History { stride: 8, ..History::default() }),
@@ -104,16 +104,16 @@ fn a_probe_lives_leaves_and_comes_back() {
         for line in &printed {
             story.line(0, line.clone());
         }
-        assert_eq!(life(&story), Life::Found);
+        assert_eq!(life(&story), ProbeState::Found);
     }
     story.line(0, Line::Live(Live::default()));
     let session = story.session();
     let process = &session.processes[0];
     assert_eq!((process.marks.iter().len(), process.ooms.iter().len(), process.lost), (1, 1, 3));
-    assert_eq!((process.stride, &process.life), (8, &Life::Live));
+    assert_eq!((process.stride, &process.life), (8, &ProbeState::Live));
     story.line(0, Line::Bye(Bye { reason: "exit".to_owned(), ..Bye::default() }));
     story.add(Fact::ProbeGone { probe: ProbeId(0), why: "end of file".into() });
-    assert!(matches!(life(&story), Life::Ended { .. }));
+    assert!(matches!(life(&story), ProbeState::Ended { .. }));
     assert!(findings(&story.session()).devices[0].processes.is_empty());
 }
 
@@ -153,7 +153,7 @@ fn another_version_of_the_wire_is_named_and_otherwise_ignored() {
     let hello = Hello { protocol: PROTOCOL + 1, pid: 9, devices: vec![Device::default()], ..Hello::default() };
     story.line(3, Line::Hello(hello)).sample(3, 1, counters(GIB, GIB));
     let session = story.session();
-    assert_eq!(session.processes[0].life, Life::Incompatible { protocol: PROTOCOL + 1 });
+    assert_eq!(session.processes[0].life, ProbeState::Incompatible { protocol: PROTOCOL + 1 });
     assert!(session.processes[0].devices.is_empty() && session.devices.is_empty());
 }
 

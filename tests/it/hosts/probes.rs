@@ -3,7 +3,7 @@
 use crate::helpers::terminal::{PATIENCE, PROGRAM, until};
 use gpuwatch::{
     facts::event::{DeviceId, Event, Fact, Line, ProbeId},
-    model::session::{Session, process::Life},
+    model::session::{Session, process::ProbeState},
     sources::{Options, Sources, probe},
 };
 use gpuwatch_probe::{
@@ -189,11 +189,11 @@ fn another_version_is_named_while_its_process_lives_and_no_longer() {
         let life = lives(events).processes.first().map(|it| it.life.clone());
         let reported = received(events).is_some_and(|it| seconds(&events[it..]) >= 3);
         if reported && !ended.replace(true) {
-            assert_eq!(life, Some(Life::Incompatible { protocol: 9 }));
+            assert_eq!(life, Some(ProbeState::Incompatible { protocol: 9 }));
             // No process reaps it: a zombie does not count as alive.
             job.borrow_mut().kill().unwrap();
         }
-        matches!(life, Some(Life::Gone { .. }))
+        matches!(life, Some(ProbeState::Gone { .. }))
     });
     assert!(ended.get(), "it was alive: {events:#?}");
     assert!(messages(&events).iter().any(|it| it.contains("it spoke protocol 9")), "{:?}", messages(&events));
@@ -378,7 +378,7 @@ fn a_probe_that_names_a_device_later_stays_live() {
     for event in &events {
         session.apply(event);
     }
-    assert_eq!(session.processes[0].life, Life::Live);
+    assert_eq!(session.processes[0].life, ProbeState::Live);
     assert!(session.device(&DeviceId("GPU-later".into())).is_some());
 }
 

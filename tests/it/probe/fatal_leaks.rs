@@ -12,7 +12,7 @@ use crate::{
 use gpuwatch::{
     facts::units::Bytes,
     model::{
-        alerts::News,
+        alerts::NewAlerts,
         analysis::ladder::Gap,
         findings::{Finding, Findings, Kind, findings},
     },
@@ -179,7 +179,7 @@ fn is_one_finding(run: &Recorded) {
         assert!(picture.contains(phrase), "{screen:?}: {picture}");
         assert!(!picture.contains("gpuwatch run --"), "it was started with it: {picture}");
     }
-    let reported = News::default().at(replay.session(), &findings(replay.session()));
+    let reported = NewAlerts::default().at(replay.session(), &findings(replay.session()));
     assert_eq!(reported.len(), 1, "{reported:?}");
     assert!(reported[0].object.contains(sentence), "{}", reported[0].object);
 }

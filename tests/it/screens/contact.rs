@@ -4,7 +4,7 @@ use super::theme;
 use crate::helpers::story::{Story, nvml_alone, picture, text};
 use gpuwatch::{
     facts::event::{DriverState, Fact, Surroundings},
-    model::{contact::contact, session::Session},
+    model::{first_contact::contact, session::Session},
     screen::ui::Ui,
     sources::surroundings,
 };

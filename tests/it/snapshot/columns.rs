@@ -1,6 +1,6 @@
 //! Prints the contents of a trace line by line, in the format of `columns.py`.
 
-use gpuwatch::model::trace::{Action, Event, Segment, Setting, StackId, State, Trace};
+use gpuwatch::model::trace::{Action, BlockState, Event, Segment, Setting, StackId, Trace};
 use std::fmt::{Display, Write as _};
 
 pub(crate) fn listing(trace: &Trace) -> String {
@@ -51,10 +51,10 @@ fn segment(out: &mut String, trace: &Trace, it: &Segment) {
     writeln!(out, "segment {device} {figures} {small} {expandable} {pool} {stack}").unwrap();
     for it in trace.blocks_of(it) {
         let state = match it.state {
-            State::Live => "active_allocated",
-            State::Pending => "active_pending_free",
-            State::Free => "inactive",
-            State::Other => "other",
+            BlockState::Live => "active_allocated",
+            BlockState::Pending => "active_pending_free",
+            BlockState::Free => "inactive",
+            BlockState::Other => "other",
         };
         let (requested, stack) = (known(it.requested), frames(trace, it.stack));
         writeln!(out, "block {} {} {requested} {state} {stack}", it.address, it.size).unwrap();

@@ -2,10 +2,10 @@
 
 use super::{
     Point,
-    climb::{Block, Climb, Run},
     grid::{NEAR, PerBlock},
     horizons::Horizons,
-    teeth::Season,
+    new_highs::{Block, Climb, Run},
+    sawtooth::Season,
 };
 use crate::model::{
     analysis::episode::{End, Stairs},

@@ -3,7 +3,7 @@
 //! Memory that the job releases within a stretch is not in its lowest value, so evaluation, lengths and sawteeth vanish
 //! at some horizon, whatever their period. Work per sample is two blocks on average.
 
-use super::climb::{Bar, Block, Climb, Run};
+use super::new_highs::{Bar, Block, Climb, Run};
 use serde::{Deserialize, Serialize};
 
 /// Number of horizons: the last one spans 2^20 samples.

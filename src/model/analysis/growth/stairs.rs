@@ -3,7 +3,7 @@
 //! What an epoch, a fold or an evaluation leaves behind rises too rarely for a run of new highs. Its regularity takes
 //! the place of their number: chance hardly makes three equal rises at equal distances with a level count in between.
 
-use super::climb::{Block, Fading, Run};
+use super::new_highs::{Block, Fading, Run};
 use crate::model::analysis::episode;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;

@@ -6,8 +6,8 @@
 //! the remaining spread, widened for correlated residuals ([`LineFit`]).
 
 use super::{
-    Seen,
-    climb::{Block, Fading, Run},
+    GrowthInput,
+    new_highs::{Block, Fading, Run},
 };
 use crate::model::statistics::LineFit;
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ pub(super) struct Plain {
 
 impl Plain {
     /// Adds a sample; without a count and a peak nothing is plain.
-    pub(super) fn push(&mut self, at: u64, seen: &Seen) {
+    pub(super) fn push(&mut self, at: u64, seen: &GrowthInput) {
         let (Some(blocks), Some(peak)) = (seen.blocks, seen.peak) else { return self.rows.clear() };
         if self.rows.len() > SECONDS {
             self.rows.pop_front();

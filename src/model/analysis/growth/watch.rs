@@ -1,13 +1,13 @@
 //! One resource of one process: raised once, updated, resolved.
 
 use super::{
-    Point, Seen, WorkingSet,
+    GrowthInput, Point, WorkingSet,
     alert::{Alert, Figures, Found},
-    climb::{Bar, Run},
     grid::Grid,
     horizons::{Horizons, Reduce},
+    new_highs::{Bar, Run},
+    sawtooth::Teeth,
     stairs::Stairs,
-    teeth::Teeth,
     trend::{Plain, Trends},
 };
 use crate::model::analysis::{
@@ -119,7 +119,7 @@ impl Watch {
 
     /// Adds the next sample; ignores one for an earlier position. Once a job has reported blocks, every sample must
     /// have them.
-    pub(super) fn push(&mut self, at: u64, seen: Seen, may_raise: bool) -> Option<Change> {
+    pub(super) fn push(&mut self, at: u64, seen: GrowthInput, may_raise: bool) -> Option<Change> {
         if self.last.is_some_and(|it| at <= it) {
             return None;
         }
@@ -145,7 +145,7 @@ impl Watch {
     }
 
     /// Adds a sample to every series.
-    fn keep(&mut self, at: u64, seen: Seen) -> Point {
+    fn keep(&mut self, at: u64, seen: GrowthInput) -> Point {
         let (bytes, blocks) = (seen.bytes as f64, seen.blocks.map(|it| it as f64));
         self.bytes.push(at, bytes);
         if let Some(blocks) = blocks {

@@ -14,7 +14,7 @@ const GIB: u64 = 1 << 30;
 /// Plays a process second by second.
 struct Player {
     idle: Idle,
-    over: Vec<Spell>,
+    over: Vec<IdlePeriod>,
     chance: Random,
     now_s: u64,
     nature: Nature,
@@ -31,7 +31,7 @@ impl Player {
     fn play(&mut self, seconds: u64, work: Work) {
         for _ in 0..seconds {
             self.now_s += 1;
-            let seen = Seen { nature: self.nature, work, device: &self.device, used: self.used.map(Bytes) };
+            let seen = HolderReading { nature: self.nature, work, device: &self.device, used: self.used.map(Bytes) };
             self.over.extend(self.idle.second(7, &seen, Stamp(self.now_s * 1_000_000)));
         }
     }
@@ -51,7 +51,7 @@ impl Player {
     }
 
     fn raised(&self) -> Option<Cause> {
-        self.idle.spell().or(self.over.last()).map(Spell::cause)
+        self.idle.spell().or(self.over.last()).map(IdlePeriod::cause)
     }
 }
 

@@ -26,9 +26,9 @@ macro_rules! gaps {
 
         impl Gap {
             /// Returns its row in the table.
-            pub const fn row(self) -> &'static Row {
+            pub const fn row(self) -> &'static GapRow {
                 match self {
-                    $(Self::$gap => const { &Row { gap: Self::$gap, $($field: $value,)* } },)*
+                    $(Self::$gap => const { &GapRow { gap: Self::$gap, $($field: $value,)* } },)*
                 }
             }
         }
@@ -70,7 +70,7 @@ pub enum Place {
 
 /// The description of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
+pub struct GapRow {
     /// The gap.
     pub gap: Gap,
     /// Displayed name: at most 12 letters.
@@ -86,7 +86,7 @@ pub struct Row {
     /// The owner of the memory.
     pub place: Place,
     /// The timeline's level for its upper bound. Without one, the gap is merged there with the next gap outwards, under
-    /// that gap's [`Row::whole`], or never changes.
+    /// that gap's [`GapRow::whole`], or never changes.
     pub level: Option<Level>,
     /// The gap that includes its bytes if they are not counted separately.
     pub whole: Option<Gap>,

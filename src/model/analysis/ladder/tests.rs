@@ -175,7 +175,7 @@ proptest! {
 
 #[test]
 fn no_two_gaps_have_one_name() {
-    for name in [|it: &Row| it.name, |it: &Row| it.id, |it: &Row| it.role] {
+    for name in [|it: &GapRow| it.name, |it: &GapRow| it.id, |it: &GapRow| it.role] {
         let names: BTreeSet<&str> = Gap::ALL.iter().map(|it| name(it.row())).collect();
         assert_eq!(names.len(), Gap::ALL.len(), "{names:?}");
     }

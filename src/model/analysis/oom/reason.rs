@@ -63,7 +63,7 @@ pub struct Before {
 
 /// What is known about an error, apart from its figures.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Seen<'a> {
+pub struct OomEvidence<'a> {
     /// What the job was doing, as the probe names it.
     pub phase: Option<&'a str>,
     /// The bytes of blocks that were live at the error before as well.
@@ -99,7 +99,7 @@ pub enum Reason {
 
 impl Reason {
     /// Returns the reason that explains most bytes; `None` if none of the job's own explains the error.
-    pub fn of(figures: &OomFigures, seen: &Seen) -> Option<Self> {
+    pub fn of(figures: &OomFigures, seen: &OomEvidence) -> Option<Self> {
         let before = &seen.before;
         let live = figures.allocated?;
         let base = before.live.unwrap_or(0);
@@ -136,7 +136,7 @@ impl Reason {
     }
 
     /// Returns what is left if nothing else explains the error: a larger step, or the first one.
-    pub fn left(figures: &OomFigures, seen: &Seen) -> Option<Self> {
+    pub fn left(figures: &OomFigures, seen: &OomEvidence) -> Option<Self> {
         let wanted = figures.allocated?.saturating_add(figures.tried?);
         match (seen.before.step, seen.before.peak) {
             (Some(_), Some(peak)) => (wanted as f64 > LARGER * peak as f64).then_some(Self::Larger(peak)),
@@ -280,38 +280,39 @@ mod tests {
         Before { live, peak, step: Some(100), since_us: 90_000, step_us: Some(100_000), rises: None }
     }
 
-    fn reason(seen: &Seen) -> Option<Reason> {
+    fn reason(seen: &OomEvidence) -> Option<Reason> {
         Reason::of(&figures(), seen)
     }
 
     #[test]
     fn a_handled_error_that_keeps_blocks_of_the_attempt_before_explains_a_retry() {
-        let seen = Seen { phase: Some("forward"), again: Some(20 * GIB), before: before(), ..Seen::default() };
+        let seen =
+            OomEvidence { phase: Some("forward"), again: Some(20 * GIB), before: before(), ..OomEvidence::default() };
         assert_eq!(reason(&seen), Some(Reason::FailedAttempt(18 * GIB)), "without what is live between steps");
-        assert_eq!(reason(&Seen { phase: Some("inference"), ..seen }), Some(Reason::FailedAttempt(18 * GIB)));
-        assert_eq!(reason(&Seen { again: None, ..seen }), None);
-        assert_eq!(reason(&Seen { again: Some(2 * GIB), ..seen }), None, "the model is no attempt");
-        let kept = Seen { again: None, of_tracebacks: 9 * GIB, ..seen };
+        assert_eq!(reason(&OomEvidence { phase: Some("inference"), ..seen }), Some(Reason::FailedAttempt(18 * GIB)));
+        assert_eq!(reason(&OomEvidence { again: None, ..seen }), None);
+        assert_eq!(reason(&OomEvidence { again: Some(2 * GIB), ..seen }), None, "the model is no attempt");
+        let kept = OomEvidence { again: None, of_tracebacks: 9 * GIB, ..seen };
         assert_eq!(reason(&kept), Some(Reason::FailedAttempt(9 * GIB)), "an error that is kept in a list");
     }
 
     #[test]
     fn memory_since_a_step_explains_an_evaluation_and_not_a_long_batch() {
-        let seen = Seen { phase: Some("inference"), before: before(), ..Seen::default() };
+        let seen = OomEvidence { phase: Some("inference"), before: before(), ..OomEvidence::default() };
         assert_eq!(reason(&seen), Some(Reason::SinceStep(20 * GIB, 100, true)));
-        let forward = Seen { phase: Some("forward"), ..seen };
+        let forward = OomEvidence { phase: Some("forward"), ..seen };
         assert_eq!(reason(&forward), None);
         assert_eq!(Reason::left(&figures(), &forward), Some(Reason::Larger(5 * GIB)));
-        let long = Seen { before: Before { since_us: 900_000, ..before() }, ..forward };
+        let long = OomEvidence { before: Before { since_us: 900_000, ..before() }, ..forward };
         assert_eq!(reason(&long), None, "a long pause before a long batch");
         // A quarter of a GiB was to be joined to 1.75 GiB, after each of some batches.
         let joined = [(1792 << 20, 1), (256 << 20, 1), (8 << 20, 3)];
-        assert_eq!(reason(&Seen { blocks: &joined, ..forward }), Some(Reason::SinceStep(20 * GIB, 100, false)));
+        assert_eq!(reason(&OomEvidence { blocks: &joined, ..forward }), Some(Reason::SinceStep(20 * GIB, 100, false)));
         let others = [(1792 << 20, 1), (96 << 20, 2), (8 << 20, 3)];
-        assert_eq!(reason(&Seen { blocks: &others, ..forward }), None, "the request is no sum of two");
-        let gathered = Seen { items: Some(30), ..long };
+        assert_eq!(reason(&OomEvidence { blocks: &others, ..forward }), None, "the request is no sum of two");
+        let gathered = OomEvidence { items: Some(30), ..long };
         assert_eq!(reason(&gathered), Some(Reason::SinceStep(20 * GIB, 100, false)));
-        let first = Seen { before: Before::default(), ..seen };
+        let first = OomEvidence { before: Before::default(), ..seen };
         assert_eq!((reason(&first), Reason::left(&figures(), &first)), (None, Some(Reason::First)));
     }
 
@@ -319,22 +320,23 @@ mod tests {
     fn the_reason_with_most_bytes_is_reported() {
         let rises = RareRises { count: 6, rise: 3 * GIB, every: 60, since: 60, latest: 360, gained: 18 * GIB };
         let with = Before { rises: Some(rises), live: Some(20 * GIB), ..before() };
-        let seen = Seen { phase: Some("forward"), before: with, ..Seen::default() };
+        let seen = OomEvidence { phase: Some("forward"), before: with, ..OomEvidence::default() };
         assert_eq!(reason(&seen), Some(Reason::RareRises(rises)));
         let sentence = Reason::RareRises(rises).sentence(&figures(), &with, |it| format!("step {it}"));
         assert_eq!(sentence, "live memory rose by 3.00 GiB 6 times, once in about 60 steps, and never fell");
-        let evaluates = Seen { phase: Some("inference"), ..seen };
+        let evaluates = OomEvidence { phase: Some("inference"), ..seen };
         assert_eq!(reason(&evaluates), Some(Reason::RareRises(rises)), "the evaluation has taken 2 GiB only");
     }
 
     #[test]
     fn many_equal_blocks_in_a_long_container_explain_a_job_without_steps() {
         let blocks = [(10 << 20, 1600), (512, 1)];
-        let seen = Seen { phase: Some("inference"), items: Some(1600), blocks: &blocks, ..Seen::default() };
+        let seen =
+            OomEvidence { phase: Some("inference"), items: Some(1600), blocks: &blocks, ..OomEvidence::default() };
         assert_eq!(reason(&seen), Some(Reason::Equal(10 << 20, 1600)));
-        assert_eq!(reason(&Seen { items: None, ..seen }), None, "the layers of a network");
-        assert_eq!(reason(&Seen { items: Some(3), ..seen }), None);
-        assert_eq!(reason(&Seen { before: before(), phase: Some("forward"), ..seen }), None);
+        assert_eq!(reason(&OomEvidence { items: None, ..seen }), None, "the layers of a network");
+        assert_eq!(reason(&OomEvidence { items: Some(3), ..seen }), None);
+        assert_eq!(reason(&OomEvidence { before: before(), phase: Some("forward"), ..seen }), None);
     }
 
     #[test]

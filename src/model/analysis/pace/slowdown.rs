@@ -41,7 +41,7 @@ const DOUBLINGS: u32 = 6;
 
 /// A time in which steps took longer than before.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Spell {
+pub struct SlowPeriod {
     /// The first slow step, as far as blocks show it.
     pub since_step: u64,
     /// The step at which it was raised; it never changes.
@@ -56,7 +56,7 @@ pub struct Spell {
     pub now_us: f64,
 }
 
-impl Spell {
+impl SlowPeriod {
     /// Returns the ratio of both durations.
     pub fn ratio(&self) -> f64 {
         self.now_us / self.before_us
@@ -117,7 +117,7 @@ pub struct Slowdown {
     /// The slowest level that larger inputs explain, in µs.
     explained_us: f64,
     raised: u32,
-    spells: Vec<Spell>,
+    spells: Vec<SlowPeriod>,
 }
 
 impl Slowdown {
@@ -143,7 +143,7 @@ impl Slowdown {
     }
 
     /// Returns the latest slowdowns, oldest first.
-    pub(super) fn spells(&self) -> &[Spell] {
+    pub(super) fn spells(&self) -> &[SlowPeriod] {
         &self.spells
     }
 
@@ -215,7 +215,7 @@ impl Slowdown {
         if self.spells.len() == SPELLS {
             self.spells.remove(0);
         }
-        self.spells.push(Spell {
+        self.spells.push(SlowPeriod {
             since_step: onset,
             first_alert_step: block.last,
             first_alert_at: at,

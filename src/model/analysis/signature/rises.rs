@@ -1,6 +1,6 @@
 //! Lasting rises of the count of live blocks: what each one leaves behind, and in what kind of step.
 
-use super::{Kept, Row};
+use super::{Counter, CounterRow};
 use crate::model::statistics::median_f64;
 use serde::{Deserialize, Serialize};
 
@@ -51,13 +51,13 @@ struct Gain {
 
 /// Finds rises of the count's floor, which is the lowest of all later counts, so that a temporary phase (an evaluation)
 /// does not count. `None` without any.
-pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
+pub(super) fn rises(rows: &[CounterRow]) -> Option<Rises> {
     let (mut gains, mut with, mut without) = (Vec::new(), Vec::new(), Vec::new());
     let (mut kept, mut gained) = (0_u64, 0_u64);
     let mut floor = u64::MAX;
     for pair in rows.windows(2).rev() {
         let [old, new] = pair else { continue };
-        let (Some(before), Some(after)) = (old.get(Kept::Blocks), new.get(Kept::Blocks)) else { continue };
+        let (Some(before), Some(after)) = (old.get(Counter::Blocks), new.get(Counter::Blocks)) else { continue };
         let high = floor.min(after);
         floor = high.min(before);
         if new.step - old.step != 1 {
@@ -75,8 +75,8 @@ pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
         let rise = |new: Option<u64>, old: Option<u64>| new?.checked_sub(old?).filter(|_| seen_whole);
         gains.push(Gain {
             blocks: high - floor,
-            bytes: rise(new.get(Kept::Allocated), old.get(Kept::Allocated)),
-            requested: rise(new.get(Kept::Requested), old.get(Kept::Requested)),
+            bytes: rise(new.get(Counter::Allocated), old.get(Counter::Allocated)),
+            requested: rise(new.get(Counter::Requested), old.get(Counter::Requested)),
         });
     }
     let (count, steps) = (gains.len() as u64, (with.len() + without.len()) as u64);
@@ -97,8 +97,8 @@ pub(super) fn rises(rows: &[Row]) -> Option<Rises> {
 const FEW: usize = 4;
 
 /// Returns the bytes by which reserved memory usually rises from row to row; `None` if they vary or are few.
-pub(super) fn of_reserved(rows: &[Row]) -> Option<u64> {
-    let reserved = |it: &Row| it.get(Kept::Reserved);
+pub(super) fn of_reserved(rows: &[CounterRow]) -> Option<u64> {
+    let reserved = |it: &CounterRow| it.get(Counter::Reserved);
     let rises = rows.windows(2).filter_map(|it| reserved(it.last()?)?.checked_sub(reserved(it.first()?)?));
     let rises: Vec<u64> = rises.filter(|it| *it > 0).collect();
     if rises.len() < FEW { None } else { usual(rises) }

@@ -18,7 +18,7 @@ fn counters(blocks: u64) -> Counters {
 
 /// The signature of this many steps; `shape` gives the blocks at a step and its duration.
 fn signature(steps: u64, shape: impl Fn(u64) -> (u64, u64)) -> Signature {
-    let mut trail = Trail::default();
+    let mut trail = CounterHistory::default();
     let mut at = 0;
     for step in 1..=steps {
         let (blocks, took) = shape(step);
@@ -61,7 +61,7 @@ fn hostile_counts_neither_break_it_nor_give_nan() {
 
 #[test]
 fn a_lasting_episode_s_signature_is_hardly_behind_and_the_last_one_stays() {
-    let (mut trail, mut growth) = (Trail::default(), Growth::default());
+    let (mut trail, mut growth) = (CounterHistory::default(), Growth::default());
     let mut see = |step: u64, at: u64, blocks: u64| {
         let counters = counters(blocks);
         let Counters { allocated, requested, blocks, .. } = counters;
@@ -102,9 +102,9 @@ fn a_lasting_episode_s_signature_is_hardly_behind_and_the_last_one_stays() {
 fn a_row_has_the_counters_of_its_step_and_lacks_unknown_ones() {
     let counters =
         Counters { requested: Some(1), reserved: Some(0), device_frees: Some(u64::MAX), ..Counters::default() };
-    let row = Row::new(7, Stamp(9), &counters);
+    let row = CounterRow::new(7, Stamp(9), &counters);
     assert_eq!((row.step, row.at), (7, Stamp(9)));
-    let all = [Kept::Requested, Kept::Reserved, Kept::DeviceFrees, Kept::Allocated].map(|it| row.get(it));
+    let all = [Counter::Requested, Counter::Reserved, Counter::DeviceFrees, Counter::Allocated].map(|it| row.get(it));
     assert_eq!(all, [Some(1), Some(0), Some(u64::MAX), None]);
 }
 

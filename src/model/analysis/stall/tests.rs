@@ -98,7 +98,7 @@ impl Player {
         // Read each ten seconds, in whole minutes.
         let asleep_us = shows.sleeps.map_or(0, |it| (self.now_s - self.paused_s) % it / 10 * 10 / 60 * 60_000_000);
         let (may_wait, usual_us) = (self.may_wait, self.usual_us);
-        let seen = Seen { load, is_excused, may_wait, asleep_us: Some(asleep_us), others: Stamp(0), usual_us };
+        let seen = StallReading { load, is_excused, may_wait, asleep_us: Some(asleep_us), others: Stamp(0), usual_us };
         self.now_s += 1;
         self.stall.second(&seen, Stamp(self.now_s * 1_000_000));
     }

@@ -20,22 +20,22 @@ fn well() -> Counters {
 }
 
 /// The problems raised in this many steps.
-fn raised_in(steps: u64, at: impl Fn(u64) -> Seen) -> Vec<(&'static str, Spell)> {
-    let seen = (1..=steps).map(|it| Seen { step: it, at: Stamp(it * 1000), ..at(it) });
+fn raised_in(steps: u64, at: impl Fn(u64) -> StrainReading) -> Vec<(&'static str, LatchPeriod)> {
+    let seen = (1..=steps).map(|it| StrainReading { step: it, at: Stamp(it * 1000), ..at(it) });
     let state = seen.fold(Strain::default(), |state, it| step(state, &it));
     state.spells().map(|(cause, it)| (cause.id(), *it)).collect()
 }
 
-fn with(change: impl Fn(u64, &mut Counters)) -> impl Fn(u64) -> Seen {
+fn with(change: impl Fn(u64, &mut Counters)) -> impl Fn(u64) -> StrainReading {
     move |step| {
         let mut counters = well();
         change(step, &mut counters);
-        Seen { counters, others: Some(50 * GIB), ..Seen::default() }
+        StrainReading { counters, others: Some(50 * GIB), ..StrainReading::default() }
     }
 }
 
 /// The only one: its cause, where it was raised, and where it ended.
-fn one(raised_in: &[(&'static str, Spell)]) -> (&'static str, u64, Option<u64>) {
+fn one(raised_in: &[(&'static str, LatchPeriod)]) -> (&'static str, u64, Option<u64>) {
     let [(cause, it)] = raised_in else { panic!("{raised_in:?}") };
     (cause, it.first_alert_step, it.resolved.map(|it| it.0))
 }
@@ -43,7 +43,7 @@ fn one(raised_in: &[(&'static str, Spell)]) -> (&'static str, u64, Option<u64>) 
 #[test]
 fn a_healthy_or_silent_job_has_no_problems() {
     assert_eq!(raised_in(5000, with(|_, _| {})), []);
-    assert_eq!(raised_in(5000, |_| Seen::default()), []);
+    assert_eq!(raised_in(5000, |_| StrainReading::default()), []);
 }
 
 #[test]
@@ -72,15 +72,15 @@ fn stuck_memory_is_raised_while_it_lasts_and_matters() {
     // Half of a small cache hurts no job, and expandable segments cannot be measured.
     let small = |_, it: &mut Counters| (it.active, it.inactive_split) = (Some(GIB), Some(2 * GIB));
     assert_eq!(raised_in(5000, with(small)), []);
-    assert_eq!(raised_in(5000, |step| Seen { expandable: true, ..with(stuck)(step) }), []);
+    assert_eq!(raised_in(5000, |step| StrainReading { expandable: true, ..with(stuck)(step) }), []);
 }
 
 #[test]
 fn a_device_that_is_full_and_does_not_fill_is_under_pressure() {
     let full = |_, it: &mut Counters| it.allocated_peak = Some(78 * GIB);
-    let others = |seen: Seen| Seen { others: None, ..seen };
+    let others = |seen: StrainReading| StrainReading { others: None, ..seen };
     assert_eq!(one(&raised_in(5000, |it| others(with(full)(it)))), ("pressure", 50, None));
-    assert_eq!(raised_in(5000, |it| Seen { grows: true, ..others(with(full)(it)) }), [], "growth explains it");
+    assert_eq!(raised_in(5000, |it| StrainReading { grows: true, ..others(with(full)(it)) }), [], "growth explains it");
     // A neighbour leaves less.
     let with_neighbour = |_, it: &mut Counters| it.device_free = Some(17 * GIB);
     assert_eq!(one(&raised_in(5000, with(with_neighbour))), ("pressure", 50, None));
@@ -98,8 +98,9 @@ fn retries_are_raised_when_they_recur_and_end_when_they_stop() {
     let rare = |step: u64, it: &mut Counters| it.retries = Some(step / 150);
     assert_eq!(raised_in(5000, with(rare)), []);
     // A thinned stream has one sample of eight steps, and 100 of its samples are 800 steps.
-    let thinned = (1..2000).map(|it| Seen { step: it * 8, at: Stamp(it), ..with(|_, _| ())(it) });
-    let retried = |it: Seen| Seen { counters: Counters { retries: Some(it.step / 200), ..it.counters }, ..it };
+    let thinned = (1..2000).map(|it| StrainReading { step: it * 8, at: Stamp(it), ..with(|_, _| ())(it) });
+    let retried =
+        |it: StrainReading| StrainReading { counters: Counters { retries: Some(it.step / 200), ..it.counters }, ..it };
     let state = thinned.map(retried).fold(Strain::default(), |state, it| step(state, &it));
     assert_eq!(state.spells().count(), 0);
 }
@@ -118,12 +119,15 @@ fn a_cache_that_is_emptied_in_every_step_is_churn() {
     assert_eq!(raised_in(5000, with(captures)), []);
     assert_eq!(raised_in(5000, with(evaluations)), []);
     // A history of one sample in 64 has the same information about each step.
-    let strided = (1..200).map(|it| Seen {
+    let strided = (1..200).map(|it| StrainReading {
         step: it * 64,
         at: Stamp(it),
         ..with(|_, counters| counters.device_frees = None)(it)
     });
-    let freed = |it: Seen| Seen { counters: Counters { device_frees: Some(it.step / 64 * 9), ..it.counters }, ..it };
+    let freed = |it: StrainReading| StrainReading {
+        counters: Counters { device_frees: Some(it.step / 64 * 9), ..it.counters },
+        ..it
+    };
     let state = strided.map(freed).fold(Strain::default(), |state, it| step(state, &it));
     assert_eq!(state.spells().count(), 0);
 }
@@ -142,15 +146,18 @@ fn a_rank_that_wants_much_more_than_the_others_is_raised() {
     assert!((found[0].1.worst - 1.4).abs() < 1e-9);
     let tiny = |step| {
         let counters = Counters { allocated_peak: Some(2 * GIB), allocated: Some(GIB), ..well() };
-        Seen { counters, others: Some(GIB), ..with(|_, _| {})(step) }
+        StrainReading { counters, others: Some(GIB), ..with(|_, _| {})(step) }
     };
     assert_eq!(raised_in(5000, tiny), [], "twice of little");
 }
 
 #[test]
 fn a_restart_resolves_everything_and_a_repeated_step_changes_nothing() {
-    let seen =
-        |step: u64, at: u64| Seen { step, at: Stamp(at), ..with(|step, it| it.device_frees = Some(step * 9))(step) };
+    let seen = |step: u64, at: u64| StrainReading {
+        step,
+        at: Stamp(at),
+        ..with(|step, it| it.device_frees = Some(step * 9))(step)
+    };
     let mut state = (1..=100).map(|it| seen(it, it)).fold(Strain::default(), |state, it| step(state, &it));
     assert_eq!(step(state.clone(), &seen(100, 500)), state);
     state = step(state, &seen(1, 200));
@@ -166,13 +173,13 @@ fn hostile_counters_break_nothing() {
         let pick = |salt: usize| values[(it * 31 + salt * 17 + it / 7) % values.len()];
         let all: Vec<_> = (0..Counters::NAMES.len()).map(pick).collect();
         let steps = [it as u64, u64::MAX, 0];
-        let seen = Seen {
+        let seen = StrainReading {
             step: steps[it % 5 % 3],
             at: Stamp(it as u64),
             counters: Counters::from_values(&all.try_into().unwrap()),
             others: pick(99),
             total: pick(98),
-            ..Seen::default()
+            ..StrainReading::default()
         };
         state = step(state, &seen);
     }

@@ -5,7 +5,7 @@ use crate::facts::units::{self, Bytes};
 
 /// One figure of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct RankFigureRow {
     /// The figure.
     pub figure: RankFigure,
     /// Its name in flags and documents.
@@ -56,7 +56,7 @@ macro_rules! figures {
 
         impl RankFigure {
             /// Every figure, in the order of the enum and of the key.
-            pub const TABLE: &'static [Row] = &[$(Row {
+            pub const TABLE: &'static [RankFigureRow] = &[$(RankFigureRow {
                 figure: Self::$figure,
                 name: $name,
                 meaning: concat!($($doc),+).trim_ascii(),
@@ -100,7 +100,7 @@ impl Default for RankFigure {
 
 impl RankFigure {
     /// Returns what the table says of it: name, unit, and which end is bad.
-    pub fn row(self) -> &'static Row {
+    pub fn row(self) -> &'static RankFigureRow {
         let [first, ..] = Self::TABLE else { unreachable!("the table has rows") };
         // The table is in the order of the enum, so there always is a row; a test checks that.
         Self::TABLE.get(self as usize).unwrap_or(first)

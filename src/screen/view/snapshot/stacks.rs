@@ -4,7 +4,7 @@ use crate::{
     facts::units::{Bytes, counted},
     model::{
         analysis::ladder::Gap,
-        trace::{Call, Origin, Share, Tree},
+        trace::{Call, Origin, StackShare, Tree},
     },
     screen::{
         theme::Role,
@@ -36,7 +36,7 @@ const NARROW: u16 = 60;
 
 /// Draws as many shares as fit, from one of them on; what is left is summed up in the last row. Shares with the same
 /// line are one row.
-pub(super) fn draw(buffer: &mut Buffer, area: Rect, shares: &[Share], whole: u64, from: usize, scene: &Scene) {
+pub(super) fn draw(buffer: &mut Buffer, area: Rect, shares: &[StackShare], whole: u64, from: usize, scene: &Scene) {
     let shares = &scene.snapshot.trace.stacks.merged(shares);
     let rows = usize::from(area.height);
     let from = from.min(most(shares, rows));
@@ -57,11 +57,11 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, shares: &[Share], whole: u64
 }
 
 /// Returns how far a list can be scrolled.
-pub(super) fn scrolls(shares: &[Share], rows: usize, scene: &Scene) -> usize {
+pub(super) fn scrolls(shares: &[StackShare], rows: usize, scene: &Scene) -> usize {
     most(&scene.snapshot.trace.stacks.merged(shares), rows)
 }
 
-fn most(shares: &[Share], rows: usize) -> usize {
+fn most(shares: &[StackShare], rows: usize) -> usize {
     shares.len().saturating_sub(rows)
 }
 

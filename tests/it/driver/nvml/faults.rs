@@ -7,7 +7,7 @@ use crate::helpers::terminal::{PATIENCE, until};
 use ::simgpu::Fault;
 use gpuwatch::{
     facts::{
-        event::{DriverState, Event, Fact, Trouble},
+        event::{DriverState, Event, Fact, ReadError},
         units::Stamp,
     },
     sources,
@@ -109,11 +109,11 @@ fn is_well(fact: &Fact, id: &str) -> bool {
     matches!(fact, Fact::Memory { device, reading: Ok(it) } if device.0 == id && it.reserved.is_some())
 }
 
-fn refuses_memory(fact: &Fact, trouble: &Trouble) -> bool {
+fn refuses_memory(fact: &Fact, trouble: &ReadError) -> bool {
     matches!(fact, Fact::Memory { reading: Err(it), .. } if it == trouble)
 }
 
-fn refuses_processes(fact: &Fact, trouble: &Trouble) -> bool {
+fn refuses_processes(fact: &Fact, trouble: &ReadError) -> bool {
     matches!(fact, Fact::Processes { reading: Err(it), .. } if it == trouble)
 }
 
@@ -127,11 +127,13 @@ type AlertOutputs = fn(&Fact) -> bool;
 fn fault_events() -> Vec<(Fault, AlertOutputs)> {
     let line = |it: &str| Fault::Line(it.into());
     vec![
-        (line("lost * 0"), |it| refuses_memory(it, &Trouble::Lost)),
-        (line("no-permission nvmlDeviceGetMemoryInfo_v2"), |it| refuses_memory(it, &Trouble::NoPermission)),
-        (line("no-function nvmlDeviceGetMemoryInfo*"), |it| refuses_memory(it, &Trouble::NotSupported)),
+        (line("lost * 0"), |it| refuses_memory(it, &ReadError::Lost)),
+        (line("no-permission nvmlDeviceGetMemoryInfo_v2"), |it| refuses_memory(it, &ReadError::NoPermission)),
+        (line("no-function nvmlDeviceGetMemoryInfo*"), |it| refuses_memory(it, &ReadError::NotSupported)),
         (Fault::NoMemoryV2, |it| matches!(it, Fact::Memory { reading: Ok(it), .. } if it.reserved.is_none())),
-        (line("no-function nvmlDeviceGetComputeRunningProcesses*"), |it| refuses_processes(it, &Trouble::NotSupported)),
+        (line("no-function nvmlDeviceGetComputeRunningProcesses*"), |it| {
+            refuses_processes(it, &ReadError::NotSupported)
+        }),
         (
             Fault::NoProcessMemory,
             |it| matches!(it, Fact::Processes { reading: Ok(it), .. } if it.iter().any(|process| process.used.is_none())),

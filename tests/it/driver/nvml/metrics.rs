@@ -7,7 +7,7 @@ use ::simgpu::Fault;
 use gpuwatch::{
     facts::{
         event::Fact,
-        metrics::{Every, Metric, Row},
+        metrics::{Every, Metric, MetricRow},
     },
     sources::nvml::call,
 };
@@ -170,7 +170,8 @@ fn each_call_is_made_as_often_as_the_table_allows_and_only_changes_are_recorded(
     }
     let fields = |id: u32| counts.contains_key(format!("nvmlDeviceGetFieldValues:{id} 0").as_str());
     assert!(fields(142) && !fields(138) && !fields(139), "throughput of NVLink is read for the screen: {counts:?}");
-    let shares = |row: &Row| Metric::TABLE.iter().any(|it| call(it.metric) == call(row.metric) && it.every < row.every);
+    let shares =
+        |row: &MetricRow| Metric::TABLE.iter().any(|it| call(it.metric) == call(row.metric) && it.every < row.every);
     for row in Metric::TABLE.iter().filter(|it| it.every != Every::Watched || !shares(it)) {
         // A call with several arguments counts for each of them, and the list of devices has the mode of MIG too.
         let of_it = counts.iter().filter(|(line, _)| {

@@ -14,9 +14,9 @@ use gpuwatch::{
         units::Stamp,
     },
     model::{
-        alerts::{ClusterNews, Message, Name, Policy},
+        alerts::{Message, Name, NewClusterAlerts, Policy},
         analysis::{cause::Cause, severity::Severity},
-        cluster::{Cluster, Link, News, Node, What, findings::Found, overview::Overview},
+        cluster::{Cluster, HostUpdate, Link, Node, What, findings::ClusterFindings, overview::Overview},
         findings::{Finding, Findings, Kind},
     },
 };
@@ -24,13 +24,13 @@ use gpuwatch::{
 const SECOND: u64 = 1_000_000;
 
 /// The alerts that are new at an instant.
-fn at(news: &mut ClusterNews, cluster: &mut Cluster, second: u64, policy: &Policy) -> Vec<Message> {
-    cluster.apply(News { node: 0, at: Stamp(second * SECOND), what: What::Second });
+fn at(news: &mut NewClusterAlerts, cluster: &mut Cluster, second: u64, policy: &Policy) -> Vec<Message> {
+    cluster.apply(HostUpdate { node: 0, at: Stamp(second * SECOND), what: What::Second });
     news.at(cluster, &policy.found(cluster))
 }
 
 /// The same without a policy.
-fn lines(news: &mut ClusterNews, cluster: &mut Cluster, second: u64) -> Vec<String> {
+fn lines(news: &mut NewClusterAlerts, cluster: &mut Cluster, second: u64) -> Vec<String> {
     at(news, cluster, second, &Policy::default()).into_iter().map(|it| it.line).collect()
 }
 
@@ -40,7 +40,7 @@ fn leaking(ranks: &'static [u32]) -> Cluster {
 
 #[test]
 fn a_leak_of_several_ranks_is_one_alert_whenever_each_is_found() {
-    let mut news = ClusterNews::default();
+    let mut news = NewClusterAlerts::default();
     let all = at(&mut news, &mut leaking(&[1]), 100, &Policy::default());
     assert_eq!(all.len(), 1, "{all:#?}");
     let [first] = &all[..] else { unreachable!() };
@@ -65,7 +65,7 @@ fn a_rank_that_ends_first_is_an_alert_only_while_others_go_on() {
         story.line(local, Line::Bye(Bye { at_us: story.now, reason: "exit".to_owned(), ..Bye::default() }));
         super::cluster::add(cluster, machine, &story);
     };
-    let mut news = ClusterNews::default();
+    let mut news = NewClusterAlerts::default();
     end(&mut cluster, 1, 1);
     for second in 10..20 {
         assert_eq!(lines(&mut news, &mut cluster, second), [""; 0]);
@@ -79,13 +79,13 @@ fn a_rank_that_ends_first_is_an_alert_only_while_others_go_on() {
 }
 
 /// The findings of each machine, with those that a leak on rank 1 is replaced by.
-fn replaced(cluster: &Cluster, by: impl Fn(&Finding) -> Vec<Finding>) -> Found {
+fn replaced(cluster: &Cluster, by: impl Fn(&Finding) -> Vec<Finding>) -> ClusterFindings {
     let of = |node: &Node| {
         let found = Policy::default().findings(&node.session);
         let leaks = found.all.iter().filter(|it| it.kind == Kind::Growth && it.rank == Some(1));
         Findings { all: leaks.flat_map(&by).collect(), ..found }
     };
-    Found { machines: cluster.nodes.iter().map(of).collect(), ..Found::default() }
+    ClusterFindings { machines: cluster.nodes.iter().map(of).collect(), ..ClusterFindings::default() }
 }
 
 #[test]
@@ -102,9 +102,9 @@ fn a_finding_without_a_probe_is_one_alert_of_its_job_or_of_its_machine() {
             }]
         }
     };
-    let mut news = ClusterNews::default();
-    let mut at = |cluster: &mut Cluster, second: u64, found: &Found| {
-        cluster.apply(News { node: 0, at: Stamp(second * SECOND), what: What::Second });
+    let mut news = NewClusterAlerts::default();
+    let mut at = |cluster: &mut Cluster, second: u64, found: &ClusterFindings| {
+        cluster.apply(HostUpdate { node: 0, at: Stamp(second * SECOND), what: What::Second });
         let all = news.at(cluster, found);
         all.into_iter().map(|it| it.line).collect::<Vec<_>>()
     };
@@ -119,7 +119,7 @@ fn a_finding_without_a_probe_is_one_alert_of_its_job_or_of_its_machine() {
     let lines = at(&mut cluster, 101, &found);
     assert!(lines.len() == 1 && lines[0].starts_with("node0: warning: "), "{lines:?}");
     // Another stream of the machine shows the same, found at another time.
-    assert_eq!(at(&mut cluster, 102, &Found::default()), [""; 0]);
+    assert_eq!(at(&mut cluster, 102, &ClusterFindings::default()), [""; 0]);
     let later = |it: &Finding| {
         let again = idle(|_| Some(4_000_000))(it).remove(0);
         vec![Finding { first_alert_at: Stamp(200 * SECOND), first_alert_step: 7, ..again }]
@@ -137,9 +137,9 @@ fn an_error_of_another_rank_is_reported_again() {
             if rank == 1 { vec![found] } else { vec![found.clone(), Finding { probe: Some(ProbeId(0)), ..found }] }
         }
     };
-    let mut news = ClusterNews::default();
+    let mut news = NewClusterAlerts::default();
     let counts = [(100, 1), (101, 1), (130, 0), (161, 0), (162, 0), (230, 0)].map(|(second, rank)| {
-        cluster.apply(News { node: 0, at: Stamp(second * SECOND), what: What::Second });
+        cluster.apply(HostUpdate { node: 0, at: Stamp(second * SECOND), what: What::Second });
         news.at(&cluster, &replaced(&cluster, error(rank))).len()
     });
     assert_eq!(counts, [1, 0, 0, 1, 0, 0], "a minute later at the soonest");
@@ -152,8 +152,8 @@ fn the_object_of_a_job_is_short_whatever_its_processes_report() {
         hello.world_size = Some(u64::MAX);
     };
     let mut cluster = cluster(2, 60, hostile, STEADY);
-    cluster.apply(News { node: 1, at: Stamp(9 * SECOND), what: What::Link(Link::Silent { why: "9 s".into() }) });
-    let mut news = ClusterNews::default();
+    cluster.apply(HostUpdate { node: 1, at: Stamp(9 * SECOND), what: What::Link(Link::Silent { why: "9 s".into() }) });
+    let mut news = NewClusterAlerts::default();
     let all: Vec<Message> = (10..25).flat_map(|it| at(&mut news, &mut cluster, it, &Policy::default())).collect();
     let [only] = &all[..] else { panic!("{all:#?}") };
     let object = serde_json::from_str(&only.object).unwrap();
@@ -166,7 +166,7 @@ fn the_object_of_a_job_is_short_whatever_its_processes_report() {
 fn silenced_and_expected_findings_are_no_alerts_and_the_screen_shows_the_silenced() {
     let uneven = |rank: u32, _: u64| Some(if rank == 5 { 80 * GIB } else { 40 * GIB });
     let last = |policy: &Policy, mut cluster: Cluster| {
-        let mut news = ClusterNews::default();
+        let mut news = NewClusterAlerts::default();
         (30..=45).flat_map(|second| at(&mut news, &mut cluster, second, policy)).count()
     };
     let name = |it: &str| vec![Name::read(it).unwrap()];
@@ -175,7 +175,7 @@ fn silenced_and_expected_findings_are_no_alerts_and_the_screen_shows_the_silence
         hello.world_size = Some(9);
     };
     let mut away = cluster(4, 60, absent, STEADY);
-    away.apply(News { node: 1, at: Stamp(9 * SECOND), what: What::Link(Link::Silent { why: "9 s".into() }) });
+    away.apply(HostUpdate { node: 1, at: Stamp(9 * SECOND), what: What::Link(Link::Silent { why: "9 s".into() }) });
     let all = [("imbalance", cluster(4, 60, run, uneven)), ("growth", leaking(&[1])), ("rank-missing", away)];
     for (kind, cluster) in all {
         assert_eq!(last(&Policy::default(), cluster.clone()), 1, "{kind}");
@@ -191,7 +191,7 @@ fn silenced_and_expected_findings_are_no_alerts_and_the_screen_shows_the_silence
 fn text_from_machines_is_escaped() {
     let hostile = |hello: &mut Hello| hello.run = Some("\u{1b}]0;owned\u{7}".to_owned());
     let mut cluster = cluster(2, 600, hostile, |_, step| Some(20 * GIB + step * MIB));
-    let all = at(&mut ClusterNews::default(), &mut cluster, 100, &Policy::default());
+    let all = at(&mut NewClusterAlerts::default(), &mut cluster, 100, &Policy::default());
     assert_eq!(all.len(), 1, "{all:#?}");
     assert!(all.iter().all(|it| !it.line.chars().any(char::is_control) && !it.object.contains('\u{1b}')), "{all:#?}");
 }

@@ -13,7 +13,7 @@ use gpuwatch::{
         alerts::Policy,
         analysis::severity::Severity,
         cluster::{
-            Cluster, Link, News, What,
+            Cluster, HostUpdate, Link, What,
             findings::{JobFinding, Subject, findings as of_job},
             jobs::{Job, jobs},
             overview::{Overview, figure::RankFigure},
@@ -61,7 +61,7 @@ pub(super) fn cluster(
 pub(super) fn add(cluster: &mut Cluster, machine: u32, story: &Story) {
     for event in &story.events {
         let (node, at) = (machine as usize, event.at);
-        cluster.apply(News { node, at, what: What::Event(event.clone()) });
+        cluster.apply(HostUpdate { node, at, what: What::Event(event.clone()) });
     }
 }
 
@@ -180,7 +180,7 @@ fn ranks_that_no_machine_reports_are_found_with_the_machine_that_does_not_answer
     // The list has a third machine, which refuses.
     let third = Cluster::new(["node2".to_owned()], Stamp(0)).nodes.remove(0);
     cluster.nodes.push(third);
-    cluster.apply(News { node: 2, at: Stamp(1), what: What::Link(Link::refused("no".to_owned())) });
+    cluster.apply(HostUpdate { node: 2, at: Stamp(1), what: What::Link(Link::refused("no".to_owned())) });
     let all = found(&cluster);
     assert_eq!(all[0].severity, Severity::Warning);
     assert_eq!(all[0].sentence, "2 of 6 ranks are not seen: 4, 5; node2 is refused");
@@ -190,7 +190,7 @@ fn ranks_that_no_machine_reports_are_found_with_the_machine_that_does_not_answer
 fn the_overview_has_a_row_for_each_machine_job_and_rank_with_its_figures() {
     let leak = |rank: u32, step: u64| Some(20 * GIB + if rank == 5 { step * MIB } else { 0 });
     let mut cluster = cluster(4, 600, run, leak);
-    cluster.apply(News { node: 1, at: Stamp(1), what: What::Link(Link::refused("no route".to_owned())) });
+    cluster.apply(HostUpdate { node: 1, at: Stamp(1), what: What::Link(Link::refused("no route".to_owned())) });
     let all = Overview::of(&cluster, &Policy::default().found(&cluster));
     assert_eq!(all.node_order(), [1, 2, 0, 3], "a refused machine, then the one of the leak");
     let node = &all.nodes[2];

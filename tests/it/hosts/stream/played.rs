@@ -11,7 +11,7 @@ use crate::{
 use gpuwatch::{
     facts::units::Stamp,
     model::{
-        cluster::{Cluster, Greeting, Link, News, What},
+        cluster::{Cluster, Greeting, HostUpdate, Link, What},
         session::Session,
     },
     storage::{
@@ -32,7 +32,7 @@ const SECOND: u64 = 1_000_000;
 fn write(directory: &Path) {
     let mut nodes = begun(directory, |rank, step| 20 * GIB + if rank == 2 { step * MIB } else { 0 });
     let mut link = |second: u64, link| {
-        nodes.take(News { node: 1, at: Stamp(second * SECOND), what: What::Link(link) });
+        nodes.take(HostUpdate { node: 1, at: Stamp(second * SECOND), what: What::Link(link) });
     };
     link(40, Link::refused("no \u{1b}[31mroute".to_owned()));
     link(50, Link::Up);
@@ -150,7 +150,7 @@ fn add(nodes: &mut Nodes, node: usize, steps: RangeInclusive<u64>) {
     }
     let first = [What::Greeting(greeting), What::Beat { there: at, unix_there: 0, unix_here: 0 }];
     for what in first.into_iter().chain(story.events.into_iter().map(What::Event)) {
-        nodes.take(News { node, at, what });
+        nodes.take(HostUpdate { node, at, what });
     }
 }
 
@@ -164,7 +164,7 @@ fn a_link_that_fails_before_the_first_event_or_after_the_last_is_a_moment() {
     let mut nodes = created(folder.path(), 1);
     let failure = |second: u64, why: &str| {
         let link = Link::refused(why.to_owned());
-        News { node: 0, at: Stamp(second * SECOND), what: What::Link(link) }
+        HostUpdate { node: 0, at: Stamp(second * SECOND), what: What::Link(link) }
     };
     nodes.take(failure(110, "no route"));
     add(&mut nodes, 0, 120..=140);

@@ -15,7 +15,7 @@ use gpuwatch::{
         event::{Fact, Line},
         units::Stamp,
     },
-    model::cluster::{Greeting, Link, News, What},
+    model::cluster::{Greeting, HostUpdate, Link, What},
     storage::{
         host_index,
         recording::{FORMAT, Header},
@@ -152,7 +152,7 @@ pub(super) fn begun(directory: &Path, held: impl Fn(u32, u64) -> u64) -> Nodes {
     let mut nodes = Nodes::create(directory, &hosts, about("here")).unwrap();
     for machine in 0..2_u32 {
         let ahead_us = u64::from(machine) * 1_000_000_000;
-        let mut news = |at: Stamp, what| nodes.take(News { node: machine as usize, at, what });
+        let mut news = |at: Stamp, what| nodes.take(HostUpdate { node: machine as usize, at, what });
         news(
             Stamp(0),
             What::Greeting(Greeting {
@@ -237,11 +237,11 @@ fn a_machine_that_rebooted_has_another_recording() {
             started_unix_us: 1_700_000_000_000_000,
             monotonic_us,
         });
-        nodes.take(News { node, at: Stamp(1), what });
+        nodes.take(HostUpdate { node, at: Stamp(1), what });
         let mut story = Story { now: monotonic_us, ..Story::default() };
         story.device(0, GIB, &[]);
         for event in story.events {
-            nodes.take(News { node, at: Stamp(2), what: What::Event(event) });
+            nodes.take(HostUpdate { node, at: Stamp(2), what: What::Event(event) });
         }
     };
     greet(0, 900_000_000);

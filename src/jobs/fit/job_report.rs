@@ -10,7 +10,7 @@ use std::{
 /// One process's account.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Account {
+pub(super) struct JobReport {
     pub(super) torch: String,
     /// Optimizer steps.
     pub(super) steps: u64,
@@ -118,7 +118,7 @@ pub(super) struct Learnt {
     pub(super) blas: BTreeMap<u32, u64>,
 }
 
-impl Account {
+impl JobReport {
     /// Reads the accounts of a folder; skips unreadable files.
     pub(super) fn all(folder: &Path) -> Vec<Self> {
         let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path());

@@ -10,7 +10,7 @@
 
 use super::{
     Session,
-    device::{Before, Device, Room},
+    device::{Device, FreeMemory, StateBefore},
     process::Process,
 };
 use crate::facts::{
@@ -55,7 +55,7 @@ impl Session {
             }
         }
         if let Some(free) = sample.counters.device_free {
-            Room::note(&mut device.room, at, free);
+            FreeMemory::note(&mut device.room, at, free);
         }
     }
 
@@ -63,7 +63,7 @@ impl Session {
     pub(super) fn room_at(&mut self, probe: ProbeId, oom: &Oom) {
         let Some(free) = oom.device_free else { return };
         let Some(id) = self.device_of(probe, oom.device) else { return };
-        self.with_device(&id, |it| Room::note(&mut it.room, Stamp(oom.at_us), free));
+        self.with_device(&id, |it| FreeMemory::note(&mut it.room, Stamp(oom.at_us), free));
     }
 
     /// A process ends: keeps the state of its devices, unless another one ended since their last sample.
@@ -72,7 +72,7 @@ impl Session {
         for on in process.devices.iter().filter(|it| it.first.is_some()) {
             if let Some(device) = self.devices.iter_mut().find(|it| it.id == on.device && it.before.is_none()) {
                 let Device { memory, processes, room, .. } = device.clone();
-                device.before = Some(Box::new(Before { at, memory, processes, room }));
+                device.before = Some(Box::new(StateBefore { at, memory, processes, room }));
             }
         }
     }

@@ -38,9 +38,9 @@ impl Over {
 pub(super) fn sentence(it: &Culprit, group: &Group, over: Over) -> String {
     let Over { steps, unit } = over;
     let leads = it.kept.as_ref().filter(|kept| *kept == it.leading());
-    let lead = leads.map_or_else(
+    let leading = leads.map_or_else(
         || lead(&it.allocated),
-        |kept| std::iter::once(kept).chain(&it.kept_or).map(self::lead).collect::<Vec<_>>().join(" or "),
+        |kept| std::iter::once(kept).chain(&it.kept_or).map(lead).collect::<Vec<_>>().join(" or "),
     );
     let bytes = Bytes(units::whole(it.bytes_per_step));
     let (_, blocks) = group.own();
@@ -49,14 +49,14 @@ pub(super) fn sentence(it: &Culprit, group: &Group, over: Over) -> String {
     let path = it.holders.join(", held by ");
     if all == 0 {
         let path = if path.is_empty() { path } else { format!(", in {path}") };
-        return format!("{lead} replaces a tensor by one that is {bytes} larger each {unit}{path}");
+        return format!("{leading} replaces a tensor by one that is {bytes} larger each {unit}{path}");
     }
     let out = match (leads, &it.kept) {
-        (Some(_), _) => format!("{lead} keeps {}", amount(all, over, bytes)),
+        (Some(_), _) => format!("{leading} keeps {}", amount(all, over, bytes)),
         (None, Some(kept)) => {
-            format!("{lead} allocates {} that stay, kept by {}", amount(all, over, bytes), self::lead(kept))
+            format!("{leading} allocates {} that stay, kept by {}", amount(all, over, bytes), lead(kept))
         }
-        (None, None) => format!("{lead} allocates {} that stay", amount(all, over, bytes)),
+        (None, None) => format!("{leading} allocates {} that stay", amount(all, over, bytes)),
     };
     let inside = it.library.as_ref().filter(|_| leads.is_none()).filter(|it| kept_place(group) != Some(it.place()));
     let out = out + &inside.map_or_else(String::new, |it| format!(", inside of {}", it.call()));

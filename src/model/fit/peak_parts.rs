@@ -9,7 +9,7 @@ const WORKSPACE: u64 = 8_519_680;
 /// What a live block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
-pub enum Kind {
+pub enum PeakPart {
     /// Parameters and buffers of modules.
     Weights,
     /// Gradients of parameters.
@@ -26,7 +26,7 @@ pub enum Kind {
     Workspaces,
 }
 
-impl Kind {
+impl PeakPart {
     /// Every kind with its words, from what stays longest to what goes first.
     pub const WORDS: [(Self, &'static str); 7] = [
         (Self::Weights, "weights and buffers"),
@@ -46,7 +46,7 @@ impl Kind {
 
 /// Addresses of what a job keeps on a device.
 #[derive(Clone, Debug, Default)]
-pub struct Kept {
+pub struct KeptAddresses {
     /// Of parameters and buffers.
     pub weights: BTreeSet<u64>,
     /// Of gradients, at any step.
@@ -63,27 +63,27 @@ pub struct Kept {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// Bytes by kind, asked for and live.
-    pub kinds: BTreeMap<Kind, u64>,
+    pub kinds: BTreeMap<PeakPart, u64>,
     /// The job's own line whose request made it, as `train.py:41`.
     pub line: Option<String>,
 }
 
 /// Returns what a device's peak consists of; `None` where the trace has none.
-pub fn consists(trace: &Trace, device: u32, kept: &Kept) -> Option<Peak> {
+pub fn consists(trace: &Trace, device: u32, kept: &KeptAddresses) -> Option<Peak> {
     let moment = trace.peak(device)?;
     let mut kinds = BTreeMap::new();
     for (address, bytes, stack) in trace.live_after(device, moment.event) {
-        let kind = if bytes == WORKSPACE { Kind::Workspaces } else { kind(&trace.stacks, kept, address, stack) };
+        let kind = if bytes == WORKSPACE { PeakPart::Workspaces } else { kind(&trace.stacks, kept, address, stack) };
         *kinds.entry(kind).or_insert(0_u64) += bytes;
     }
     // Where they are as large as any tensor, only their sum is known: one was made in forward, one in backward.
-    let mut rest = kept.workspaces.saturating_sub(kinds.get(&Kind::Workspaces).copied().unwrap_or(0));
-    for kind in [Kind::Activations, Kind::Backward] {
+    let mut rest = kept.workspaces.saturating_sub(kinds.get(&PeakPart::Workspaces).copied().unwrap_or(0));
+    for kind in [PeakPart::Activations, PeakPart::Backward] {
         let Some(all) = kinds.get_mut(&kind) else { continue };
         let taken = rest.min(*all);
         *all -= taken;
         rest -= taken;
-        *kinds.entry(Kind::Workspaces).or_insert(0) += taken;
+        *kinds.entry(PeakPart::Workspaces).or_insert(0) += taken;
     }
     kinds.retain(|_, bytes| *bytes > 0);
     let range = trace.devices.get(device as usize)?;
@@ -117,23 +117,23 @@ pub fn keeps(trace: &Trace, device: u32, ends: &[u64]) -> Option<String> {
     lines.into_iter().max_by_key(|it| it.1).map(|it| it.0)
 }
 
-fn kind(stacks: &Stacks, kept: &Kept, address: u64, stack: StackId) -> Kind {
+fn kind(stacks: &Stacks, kept: &KeptAddresses, address: u64, stack: StackId) -> PeakPart {
     let is_in = |part: &str| stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part));
     if kept.weights.contains(&address) {
-        return Kind::Weights;
+        return PeakPart::Weights;
     }
     if kept.optimizer.contains(&address) {
-        return Kind::Optimizer;
+        return PeakPart::Optimizer;
     }
     // PyTorch's own threads run backward, and have no Python frames but those of the probe's operations.
     let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
     let has_none = stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file)));
     let is_backward = has_none || is_in("torch/autograd/");
     match is_backward {
-        true if kept.gradients.contains(&address) => Kind::Gradients,
-        true => Kind::Backward,
-        false if is_in("torch/optim/") => Kind::Step,
-        false => Kind::Activations,
+        true if kept.gradients.contains(&address) => PeakPart::Gradients,
+        true => PeakPart::Backward,
+        false if is_in("torch/optim/") => PeakPart::Step,
+        false => PeakPart::Activations,
     }
 }
 
@@ -187,7 +187,7 @@ mod tests {
         }
         trace.devices.push(0..6);
         let set = |it: u64| BTreeSet::from([it]);
-        let kept = Kept {
+        let kept = KeptAddresses {
             weights: set(1),
             gradients: set(5),
             optimizer: set(2),
@@ -197,13 +197,13 @@ mod tests {
         let found = consists(&trace, 0, &kept).unwrap();
         let all: Vec<_> = found.kinds.into_iter().collect();
         let expected = [
-            (Kind::Weights, 10),
-            (Kind::Gradients, 7),
-            (Kind::Optimizer, 20),
-            (Kind::Activations, 32),
-            (Kind::Backward, 3),
-            (Kind::Step, 5),
-            (Kind::Workspaces, 8),
+            (PeakPart::Weights, 10),
+            (PeakPart::Gradients, 7),
+            (PeakPart::Optimizer, 20),
+            (PeakPart::Activations, 32),
+            (PeakPart::Backward, 3),
+            (PeakPart::Step, 5),
+            (PeakPart::Workspaces, 8),
         ];
         assert_eq!((all.as_slice(), found.line.as_deref()), (expected.as_slice(), Some("train.py:50")));
         assert_eq!(trace.stacks.own_line(own).as_deref(), Some("train.py:41"));

@@ -1,8 +1,7 @@
 //! What a job needs beside what its allocator reserves on a simulated GPU: a table of ranges with their sources.
 
 use super::{Device, Facts, Link};
-use crate::facts::units::Bytes;
-use crate::model::statistics::median;
+use crate::{facts::units::Bytes, model::statistics::median};
 use serde::Deserialize;
 use std::fmt::Write as _;
 
@@ -10,7 +9,7 @@ const MIB: u64 = 1 << 20;
 
 /// One thing outside, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Outside {
+pub struct Overhead {
     /// What it is.
     pub name: &'static str,
     /// What it takes at least.
@@ -28,7 +27,7 @@ pub struct Outside {
 }
 
 /// One row: its name, low, usual and high as functions of the facts, the rule in words, the source.
-struct Row {
+struct OverheadRow {
     name: &'static str,
     bytes: fn(&Facts) -> [u64; 3],
     /// The same of a table that was measured; `None` where it has nothing for it.
@@ -38,8 +37,8 @@ struct Row {
     source: &'static str,
 }
 
-const TABLE: [Row; 6] = [
-    Row {
+const TABLE: [OverheadRow; 6] = [
+    OverheadRow {
         name: "CUDA context",
         bytes: |it| {
             let (least, most) = it.multiprocessors;
@@ -53,7 +52,7 @@ const TABLE: [Row; 6] = [
                  (invoke-ai/InvokeAI#9413, driver 610); RTX 4090: 382 MiB (PyTorch's error messages); RTX 6000 Ada: 426 MiB \
                  (unslothai/unsloth-zoo#1053, CUDA 13.0); H200: 518 MiB (driver 580); all with lazily loaded modules",
     },
-    Row {
+    OverheadRow {
         name: "lazily loaded kernels",
         bytes: |it| {
             let mib = if it.capability < 9 { [0, 8, 35] } else { [0, 225, 280] };
@@ -66,7 +65,7 @@ const TABLE: [Row; 6] = [
                  (PyTorch 2.11, CUDA 13.0, driver 580): 224 to 240 MiB for transformers, 242 to 244 MiB for CNNs; the same is assumed for \
                  other cards from 9.0 on",
     },
-    Row {
+    OverheadRow {
         name: "cuDNN workspaces",
         bytes: |it| {
             let high = if it.uses_cudnn { it.reserved / 100 * 21 } else { 0 };
@@ -77,7 +76,7 @@ const TABLE: [Row; 6] = [
         rule: "where cuDNN is used: 0 to 21 % of the reserved peak",
         source: "difference between the measured and the simulated peak of 28 CNNs (docs/accuracy.md), which is largest for 3 by 3 convolutions; the simulated cuDNN asks for what pointwise ones need. Where a workspace does not fit, PyTorch takes an algorithm that needs less (`try_plans` in Conv_v8.cpp)",
     },
-    Row {
+    OverheadRow {
         name: "cuDNN's trials (benchmark)",
         bytes: |it| if it.is_benchmarking && it.uses_cudnn { [0, 256 * MIB, 2048 * MIB] } else { [0; 3] },
         measured: Table::trials,
@@ -85,7 +84,7 @@ const TABLE: [Row; 6] = [
         rule: "with torch.backends.cudnn.benchmark: 0 to 2 GiB",
         source: "estimated: an algorithm's workspace, asked for while others are tried",
     },
-    Row {
+    OverheadRow {
         name: "NCCL buffers",
         bytes: |it| {
             let (least, best) = (it.links.0.bytes(), it.links.1.bytes());
@@ -98,7 +97,7 @@ const TABLE: [Row; 6] = [
                  a connection allocates in transport/p2p.cc, nvls.cc; printed by NCCL as 10485760 and 2097152 bytes for each \
                  connection (NVIDIA/nccl#1685)",
     },
-    Row {
+    OverheadRow {
         name: "compiled kernels",
         bytes: |it| if it.is_compiled { [0, 16 * MIB, 256 * MIB] } else { [0; 3] },
         measured: |_, _| None,
@@ -109,13 +108,13 @@ const TABLE: [Row; 6] = [
 ];
 
 /// Returns what lies outside, as far as the job has it; from a measured table where there is one.
-pub fn outside(facts: &Facts, table: Option<&Table>) -> Vec<Outside> {
-    let of = |row: &Row| {
+pub fn outside(facts: &Facts, table: Option<&Table>) -> Vec<Overhead> {
+    let of = |row: &OverheadRow| {
         let measured = table.and_then(|it| Some(((row.measured)(it, facts)?, it.source())));
         let is_measured = measured.is_some();
         let ([low, usual, high], source) = measured.unwrap_or_else(|| ((row.bytes)(facts), row.source.to_owned()));
         let usual = usual.clamp(low, high);
-        Outside { name: row.name, low, usual, high, is_optional: row.is_optional, source, is_measured }
+        Overhead { name: row.name, low, usual, high, is_optional: row.is_optional, source, is_measured }
     };
     TABLE.iter().map(of).filter(|it| it.high > 0).collect()
 }

@@ -9,7 +9,7 @@ use crate::facts::{
 
 /// What a user sees who starts gpuwatch on such a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Contact {
+pub struct FirstContact {
     /// What was found.
     pub there: Vec<String>,
     /// What is missing, and why that matters.
@@ -42,44 +42,44 @@ const OF_WINDOWS: &str = "sudo ldconfig /usr/lib/wsl/lib";
 const DEMO: &str = "gpuwatch demo";
 
 /// Returns what to show; `None` where a device is known, or the driver has not answered yet.
-pub fn contact(session: &Session) -> Option<Contact> {
+pub fn contact(session: &Session) -> Option<FirstContact> {
     if !session.devices.is_empty() {
         return None;
     }
     let around = session.surroundings.as_deref();
     let contact = match &session.driver {
         None | Some(DriverState::Stalled { .. }) => return None,
-        Some(DriverState::Off) => Contact {
+        Some(DriverState::Off) => FirstContact {
             missing: "the driver: GPUWATCH_NO_NVML or --no-nvml switches it off".to_owned(),
             next: "env -u GPUWATCH_NO_NVML gpuwatch".to_owned(),
             does: "asks the driver too",
-            ..Contact::default()
+            ..FirstContact::default()
         },
         Some(DriverState::Up { .. }) => without_devices(around),
         Some(DriverState::Absent { why }) => without_driver(around, why),
     };
-    Some(Contact { there: there(session, around), ..contact })
+    Some(FirstContact { there: there(session, around), ..contact })
 }
 
 /// The driver answers, and lists no device.
-fn without_devices(around: Option<&Surroundings>) -> Contact {
+fn without_devices(around: Option<&Surroundings>) -> FirstContact {
     match around.and_then(|it| it.container.as_ref()) {
         Some(container) => in_container(container),
-        None => Contact {
+        None => FirstContact {
             missing: "a device: the driver answers, and lists none".to_owned(),
             next: "nvidia-smi -L".to_owned(),
             does: "shows which devices the driver has; `sudo dmesg | grep NVRM` shows why it left one out",
-            ..Contact::default()
+            ..FirstContact::default()
         },
     }
 }
 
-fn without_driver(around: Option<&Surroundings>, why: &Foreign) -> Contact {
-    let of = |missing: &str, next: &str, does| Contact {
+fn without_driver(around: Option<&Surroundings>, why: &Foreign) -> FirstContact {
+    let of = |missing: &str, next: &str, does| FirstContact {
         missing: missing.to_owned(),
         next: next.to_owned(),
         does,
-        ..Contact::default()
+        ..FirstContact::default()
     };
     let Some(it) = around else { return of(&why.to_string(), "gpuwatch doctor", "checks everything, one line each") };
     let has_library = it.has_library.unwrap_or(true);
@@ -128,9 +128,9 @@ fn without_driver(around: Option<&Surroundings>, why: &Foreign) -> Contact {
     }
 }
 
-fn in_container(container: &Foreign) -> Contact {
+fn in_container(container: &Foreign) -> FirstContact {
     let by = FLAGS.iter().find(|it| it.0 == container.raw()).unwrap_or(&FLAGS[0]);
-    Contact {
+    FirstContact {
         missing: "the devices: this container has no /dev/nvidia*".to_owned(),
         next: by.1.to_owned(),
         does: if by.0 == "kubernetes" {
@@ -138,7 +138,7 @@ fn in_container(container: &Foreign) -> Contact {
         } else {
             "starts it with all devices"
         },
-        ..Contact::default()
+        ..FirstContact::default()
     }
 }
 

@@ -5,7 +5,7 @@
 
 use super::{
     Point,
-    climb::{Block, Climb, Fading},
+    new_highs::{Block, Climb, Fading},
 };
 use serde::{Deserialize, Serialize};
 
