@@ -38,7 +38,6 @@ mod job;
 mod maps;
 mod place;
 pub mod plan;
-mod remote;
 mod script;
 #[cfg(target_arch = "x86_64")]
 mod trace;
@@ -245,7 +244,7 @@ fn send(target: &Target, plan: &Plan, place: &mut Place, order: &Order) -> io::R
     match plan.transport {
         Transport::RemoteScript => {
             let path = place.write_script(&script::text(order, 0))?;
-            remote::run(memory, target.at.runtime.ok_or_else(missing)?, path.as_os_str().as_bytes())?;
+            script::run(memory, target.at.runtime.ok_or_else(missing)?, path.as_os_str().as_bytes())?;
             Ok(None)
         }
         Transport::PendingCall => queue(target, memory, order).map(Some),

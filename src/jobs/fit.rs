@@ -13,8 +13,6 @@ pub mod stop;
 
 /// Measures on a real GPU.
 mod calibrate;
-/// Why a job failed.
-mod failure;
 /// Reads the account of a process.
 mod job_report;
 /// Writes JSON.
@@ -23,8 +21,6 @@ mod json;
 mod judge;
 /// The peak of a run.
 mod peak;
-/// Writes text.
-mod text;
 /// Runs the job on a simulated machine.
 mod trial;
 /// Errors.
@@ -33,6 +29,8 @@ mod trouble;
 mod values;
 /// Searches the largest value that fits.
 mod vary;
+/// Writes text.
+mod verdict_text;
 
 pub use calibrate::calibrate;
 pub use trouble::Trouble;
@@ -115,7 +113,7 @@ impl Answer {
 
     /// Returns the answer in words.
     pub fn text(&self) -> String {
-        text::answer(self)
+        verdict_text::answer(self)
     }
 
     /// Returns the answer as JSON, schema 1.

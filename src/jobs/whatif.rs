@@ -23,28 +23,22 @@
 //! (on the requested device, without a limit, then smaller ones by bisection); `whatif::runner` keeps as many running
 //! as there are processors.
 
-/// The replay as recorded.
-mod as_recorded;
+/// As JSON.
+mod answer_json;
+/// The answer as text.
+mod answer_text;
 /// Replays for the findings of a traced job.
 pub mod background;
 /// One setting's replays.
 mod candidate;
-/// Which settings are worth using.
-mod choice;
-/// As JSON.
-mod json;
 /// The operations of a replay.
 mod operations;
 /// Converts a trace to operations.
 mod plan;
-/// The job's Python.
-mod python;
 /// The recorded run.
 mod recorded;
 /// Runs replays in processes.
 mod runner;
-/// Finds the smallest device.
-mod search;
 /// A Python process that replays.
 mod server;
 /// Settings worth trying.
@@ -53,17 +47,10 @@ mod settings;
 mod source;
 /// The state before a trace.
 mod start;
-/// The steps of a recorded run.
-mod steps;
-/// The answer as text.
-mod text;
 /// Errors.
 mod trouble;
 
-pub use trouble::Trouble;
-
 use self::{
-    as_recorded::{faithful, too_far},
     candidate::{CONTEXT, Candidate},
     plan::{Plan, plan},
     recorded::Recorded,
@@ -74,7 +61,9 @@ use crate::{
     model::trace,
     storage::{pickle, traces::Window},
 };
+use recorded::{faithful, too_far};
 use std::{fs, path::PathBuf};
+pub use trouble::Trouble;
 
 /// If the replay as recorded is less accurate than this, it supports no advice.
 const TRUSTED: f64 = 0.02;
@@ -334,12 +323,12 @@ impl Answer {
 
     /// Returns the answer as text.
     pub fn text(&self) -> String {
-        text::answer(self)
+        answer_text::answer(self)
     }
 
     /// Returns the answer as JSON, schema 1.
     pub fn json(&self) -> String {
-        json::answer(self)
+        answer_json::answer(self)
     }
 }
 

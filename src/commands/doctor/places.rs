@@ -3,7 +3,7 @@
 use super::Check;
 use crate::{
     config,
-    jobs::launch::{assets::Assets, sockets::unusable},
+    jobs::launch::{assets::Assets, unusable},
     storage::sink::store::Store,
 };
 use gpuwatch_probe::socket::{Reason, check, directories};

@@ -6,7 +6,7 @@ use super::{
     images::Loaded,
     maps::{self, Maps, by_name},
     plan::{Facts, Python},
-    remote,
+    script,
 };
 use crate::sources::{
     proc::{Status, children_of_first_thread},
@@ -166,7 +166,7 @@ fn inspect_python(loaded: &Loaded, maps: &Maps, memory: &File, at: &mut Found) -
     };
     python.is_current = loaded.image.is_some() && functions.into_iter().all(is_same);
     (at.add_pending, at.run_string, at.runtime) = (here(ADD_PENDING), here(RUN_STRING), here(RUNTIME));
-    python.takes_scripts = at.runtime.and_then(|it| remote::takes_scripts(memory, it));
+    python.takes_scripts = at.runtime.and_then(|it| script::takes_scripts(memory, it));
     Some(python)
 }
 

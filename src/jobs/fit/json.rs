@@ -13,7 +13,7 @@ pub(super) fn answer(it: &Answer) -> String {
         }
     }
     if it.is_after_reads {
-        unknown.insert(0, super::text::AFTER_READS.to_owned());
+        unknown.insert(0, super::verdict_text::AFTER_READS.to_owned());
     }
     unknown.splice(0..0, it.why.clone());
     let mut peak = it.peak.as_ref().map(peak);

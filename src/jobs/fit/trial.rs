@@ -1,6 +1,10 @@
 //! One run of the job on a simulated machine.
 
-use super::{Question, Trouble, failure, job_report::JobReport, stop};
+use super::{
+    Question, Trouble,
+    job_report::{self, JobReport},
+    stop,
+};
 use crate::{
     jobs::simulated::{self, Scratch},
     model::fit::{Device, Need},
@@ -255,5 +259,5 @@ fn outcome(status: ExitStatus, accounts: &[JobReport], log: &Path) -> Outcome {
     }
     let output = fs::read(log).unwrap_or_default();
     let how = status.code().map_or_else(|| status.to_string(), |it| format!("exit code {it}"));
-    Outcome::Failed(failure::why(&how, accounts, &String::from_utf8_lossy(&output)))
+    Outcome::Failed(job_report::why(&how, accounts, &String::from_utf8_lossy(&output)))
 }

@@ -4,8 +4,7 @@
 use super::{
     Answer, Device, Failure, Question, Row, Trouble, answered,
     runner::Runner,
-    source::{self, Source},
-    steps::{self, Steps},
+    source::{self, Source, Steps},
 };
 use crate::{
     facts::{
@@ -89,7 +88,7 @@ impl Answer {
 
 /// Replays each process once for all of its findings.
 pub fn respond(request: &Request) -> Vec<Replayed> {
-    let mut steps = steps::read(&request.recording);
+    let mut steps = source::read(&request.recording);
     let mut processes: BTreeMap<u32, Vec<&Wanted>> = BTreeMap::new();
     for it in &request.findings {
         processes.entry(it.pid).or_default().push(it);

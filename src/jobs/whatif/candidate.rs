@@ -1,6 +1,7 @@
 //! One setting: the replays it needs, and their results.
 
-use super::{search::Search, server::Outcome};
+use super::{Device, Row, server::Outcome, settings};
+use crate::facts::event::replayed::WINDOW_SAVES_PERCENT;
 
 /// Memory of a context on a device, in addition to the allocator's.
 pub(super) const CONTEXT: u64 = 512 << 20;
@@ -80,9 +81,88 @@ impl Candidate {
     }
 }
 
+/// Device sizes are multiples of this.
+const GRANULE: u64 = 2 << 20;
+/// The result is exact to this part of it, or to a granule.
+const PART: u64 = 256;
+
+/// A search between a size that is too small and one that is large enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Search {
+    too_small: u64,
+    enough: u64,
+}
+
+impl Search {
+    /// Creates a search from the live memory at the peak to a size on which the run fits.
+    pub(super) fn new(live: u64, enough: u64) -> Self {
+        Self { too_small: live.saturating_sub(1), enough }
+    }
+
+    /// Returns the size to try next; `None` once it is found.
+    pub(super) fn next(&self) -> Option<u64> {
+        let gap = self.enough.saturating_sub(self.too_small);
+        if gap <= GRANULE.max(self.enough / PART) {
+            return None;
+        }
+        let middle = (self.too_small + gap / 2).next_multiple_of(GRANULE);
+        Some(middle).filter(|it| *it > self.too_small && *it < self.enough)
+    }
+
+    /// Adds whether the run fits on a device of this size.
+    pub(super) fn note(&mut self, size: u64, fits: bool) {
+        if fits {
+            self.enough = self.enough.min(size);
+        } else {
+            self.too_small = self.too_small.max(size);
+        }
+    }
+
+    /// Returns the smallest size on which the run is known to fit.
+    pub(super) fn smallest(&self) -> u64 {
+        self.enough
+    }
+}
+
+/// How much settings must save in the replay of a whole run to be better, in percent.
+const SAVES_PERCENT: u64 = 1;
+
+impl Device {
+    /// Returns the result under the recorded settings, if they were replayed.
+    pub(super) fn own(&self) -> Option<&Row> {
+        let recorded = self.settings.as_deref().unwrap_or_default();
+        self.candidates.iter().find(|it| it.settings == recorded)
+    }
+
+    /// Returns the result under the best settings, if they are better than the recorded ones. The driver's own pool is
+    /// simulated, so that no advice rests on it.
+    pub(super) fn better(&self) -> Option<&Row> {
+        let own = self.own()?;
+        let is_better = |best: &Row| match (&own.fails_at, self.is_window()) {
+            (Some(_), false) => true,
+            // How far a window gets on a full device depends on where it begins.
+            (Some(_), true) => {
+                own.smallest.zip(best.smallest).is_some_and(|(own, best)| saves(own, best, WINDOW_SAVES_PERCENT))
+            }
+            (None, true) => saves(own.peak_reserved, best.peak_reserved, WINDOW_SAVES_PERCENT),
+            (None, false) => saves(own.peak_reserved, best.peak_reserved, SAVES_PERCENT),
+        };
+        self.candidates
+            .first()
+            .filter(|best| best.fails_at.is_none() && !settings::is_estimated(&best.settings) && is_better(best))
+    }
+}
+
+/// Whether at least this part of some bytes is saved.
+fn saves(own: u64, best: u64, percent: u64) -> bool {
+    own > 0 && u128::from(own.saturating_sub(best)) * 100 >= u128::from(own) * u128::from(percent)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::jobs::whatif::Failure;
+    use proptest::prelude::*;
 
     fn outcome(failed: Option<usize>) -> Outcome {
         Outcome { failed, peak_allocated: 60 << 20, peak_reserved: 90 << 20, ..Outcome::default() }
@@ -109,5 +189,56 @@ mod tests {
         assert!(it.next().is_some_and(|it| it < 90 << 20) && it.main == Some(outcome(Some(3))));
         it.refuse("no".to_owned());
         assert_eq!(it.next(), None);
+    }
+
+    proptest! {
+        #[test]
+        fn it_ends_near_the_smallest_that_is_enough(live in 0_u64..1 << 40, more in 0_u64..1 << 40, share in 0.0..1.0_f64) {
+            let enough = live + more;
+            let truth = live + crate::facts::units::whole(more as f64 * share);
+            let mut search = Search::new(live, enough);
+            let mut tries = 0;
+            while let Some(size) = search.next() {
+                search.note(size, size >= truth);
+                tries += 1;
+            }
+            let found = search.smallest();
+            prop_assert!(tries <= 40 && found >= truth, "{tries} tries, {found} for {truth}");
+            prop_assert!(found - truth <= GRANULE.max(found / PART), "{found} for {truth}");
+        }
+    }
+
+    fn device(best_mib: u64, is_late: bool) -> Device {
+        let row = |settings: &str, mib: u64| Row {
+            settings: settings.to_owned(),
+            peak_reserved: mib << 20,
+            smallest: Some(mib << 20),
+            ..Row::default()
+        };
+        let candidates = vec![row("expandable_segments:True", best_mib), row("", 1000)];
+        Device { is_late, candidates, ..Device::default() }
+    }
+
+    #[test]
+    fn a_window_advises_only_settings_that_save_a_tenth() {
+        for (mib, is_late, is_advised) in [
+            (900, true, true),
+            (901, true, false),
+            (990, false, true),
+            (991, false, false),
+            (1000, false, false),
+            (1001, true, false),
+        ] {
+            assert_eq!(device(mib, is_late).better().is_some(), is_advised, "{mib} {is_late}");
+        }
+    }
+
+    #[test]
+    fn settings_that_run_out_of_memory_in_a_window_need_a_tenth_more() {
+        for (mib, is_late, is_advised) in [(900, true, true), (950, true, false), (950, false, true)] {
+            let mut it = device(mib, is_late);
+            it.candidates.last_mut().unwrap().fails_at = Some(Failure::default());
+            assert_eq!(it.better().is_some(), is_advised, "{mib} {is_late}");
+        }
     }
 }

@@ -4,8 +4,7 @@ use super::{
     Trouble,
     candidate::{CONTEXT, Candidate},
     operations::Operations,
-    python::Python,
-    server::{Message, Outcome, Request, Server},
+    server::{Message, Outcome, Python, Request, Server},
     settings,
 };
 use crate::jobs::simulated::Scratch;

@@ -1,13 +1,16 @@
 //! A Python process for replays: it imports PyTorch once, and forks a child for each request.
 
-use super::{Trouble, python, python::Python, settings};
+use super::{Trouble, settings};
+use crate::jobs::simulated;
 use serde::{Deserialize, Serialize};
 use std::{
     collections::BTreeMap,
+    env,
+    ffi::OsStr,
     fs,
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, ChildStdin, Stdio},
+    process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc::Sender,
     thread,
 };
@@ -99,7 +102,7 @@ impl Server {
         let errors = fs::File::create(folder.join(format!("errors-{number}")))?;
         // The machine must exist when PyTorch is loaded; each request has its own.
         let machine = simgpu::Machine::new("GPU:1GiB", &folder.join("machine"))?;
-        let mut command = python::clean(&python.program);
+        let mut command = clean(&python.program);
         command.args(["-c", PROGRAM]).arg(folder).arg(limit.to_string()).current_dir(folder);
         command.envs(machine.environment(&python.libraries)).env(settings::VARIABLE, format!("backend:{backend}"));
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn();
@@ -162,6 +165,69 @@ fn parsed(line: &str) -> Option<Message> {
         return Some(Message::Died(how));
     }
     it.outcome.map(|it| Message::Replayed(id, it))
+}
+
+/// Prints the folder of the package `torch`, without importing it.
+const FIND: &str = "import importlib.util as u; it = u.find_spec('torch'); \
+                    print(it.submodule_search_locations[0] if it and it.submodule_search_locations else '')";
+
+/// A Python with a usable PyTorch.
+#[derive(Clone, Debug)]
+pub(super) struct Python {
+    pub(super) program: PathBuf,
+    /// The folder of the simulated driver's libraries.
+    pub(super) libraries: PathBuf,
+}
+
+impl Python {
+    /// Finds PyTorch in a Python, or in the first one on the path, and prepares the libraries on first use.
+    ///
+    /// # Errors
+    /// Fails if there is no PyTorch, or if it is built without CUDA.
+    pub(super) fn find(named: Option<&Path>) -> Result<Self, Trouble> {
+        let program = match named {
+            // The replay has another working directory.
+            Some(it) if it.components().count() > 1 => std::path::absolute(it)?,
+            Some(it) => it.to_owned(),
+            None => on_path().ok_or(Trouble::NoPython)?,
+        };
+        let torch = torch_of(&program)?;
+        let libraries = simulated::libraries(&torch)?;
+        Ok(Self { program, libraries })
+    }
+}
+
+fn on_path() -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    let is_there = |name: &str| env::split_paths(&path).any(|it| it.join(name).is_file());
+    ["python", "python3"].into_iter().find(|it| is_there(it)).map(PathBuf::from)
+}
+
+fn torch_of(program: &Path) -> Result<PathBuf, Trouble> {
+    let mut command = clean(program);
+    command.args(["-c", FIND]).stdin(Stdio::null());
+    let done = command.output().map_err(|e| Trouble::Unstarted { program: program.to_owned(), why: e })?;
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let folder = text.lines().last().unwrap_or_default().trim();
+    if !done.status.success() || folder.is_empty() {
+        return Err(Trouble::NoTorch { program: program.to_owned() });
+    }
+    Ok(PathBuf::from(folder))
+}
+
+/// Returns a Python command without a probe and without the user's settings of allocators and devices.
+pub(super) fn clean(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new(program);
+    command.env("GPUWATCH", "off");
+    let names = env::vars_os().map(|it| it.0);
+    let is_foreign = |name: &std::ffi::OsString| {
+        let name = name.to_string_lossy();
+        name.starts_with("PYTORCH_") || name.starts_with("SIMGPU_") || name.starts_with("CUDA_")
+    };
+    for it in names.filter(is_foreign) {
+        command.env_remove(it);
+    }
+    command
 }
 
 #[cfg(test)]
