@@ -27,6 +27,8 @@
 mod answer_json;
 /// The answer as text.
 mod answer_text;
+/// The replay as recorded.
+mod as_recorded;
 /// Replays for the findings of a traced job.
 pub mod background;
 /// One setting's replays.
@@ -51,6 +53,7 @@ mod start;
 mod trouble;
 
 use self::{
+    as_recorded::{faithful, too_far},
     candidate::{CONTEXT, Candidate},
     plan::{Plan, plan},
     recorded::Recorded,
@@ -61,7 +64,6 @@ use crate::{
     model::trace,
     storage::{pickle, traces::Window},
 };
-use recorded::{faithful, too_far};
 use std::{fs, path::PathBuf};
 pub use trouble::Trouble;
 

@@ -39,34 +39,9 @@ pub(crate) const BESIDE: &[&str] = &[
 /// The machine that tests use by default.
 pub(crate) const H200: &str = "NVIDIA H200:143771MiB:615MiB";
 
-/// The Python with PyTorch. In an environment of the suite's own, jobs are spared an import that takes longer than that
-/// of PyTorch itself, except in the full tier: see `without_dynamo.py`.
+/// The Python with PyTorch.
 pub(crate) fn python() -> PathBuf {
-    static PREPARED: OnceLock<()> = OnceLock::new();
-    let python = TORCH.python();
-    PREPARED.get_or_init(|| {
-        if python.starts_with(target()) {
-            let packages = site_packages(python);
-            let files = [
-                ("gpuwatch_tests.py", include_str!("torch/without_dynamo.py")),
-                ("gpuwatch_tests.pth", "import gpuwatch_tests\n"),
-            ];
-            for (name, text) in files {
-                replace(&packages.join(name), text);
-            }
-        }
-    });
-    python.to_owned()
-}
-
-/// Writes a file that other processes may be reading, unless it has this text already.
-fn replace(path: &Path, text: &str) {
-    if fs::read_to_string(path).is_ok_and(|before| before == text) {
-        return;
-    }
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    fs::write(&new, text).unwrap();
-    fs::rename(new, path).unwrap();
+    TORCH.python().to_owned()
 }
 
 /// The directory of an environment's packages.

@@ -1,6 +1,6 @@
 //! Three tiers of tests, each with those before it, and one summary of those that were skipped.
 //!
-//! - quick, `cargo test --workspace`: at most six minutes on two cores, with one PyTorch.
+//! - quick, `cargo test --workspace`: a few minutes on two cores, with one PyTorch.
 //! - change, `GPUWATCH_TESTS=change`, which `.ci/run` runs for each change: whatever takes longer than 20 seconds, and
 //!   further cases of what a quick test proves.
 //! - full, `GPUWATCH_TESTS=full`, which `.ci/nightly` runs: other PyTorch releases, frameworks, emulators, browsers,
