@@ -46,7 +46,8 @@ fn other_machines_get_the_figures_with_the_token_and_over_tls_alone() {
 
     // Without TLS there is no answer, only TLS's alert.
     let mut plain = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    write!(plain, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{KEY}\r\n").unwrap();
+    // The server may close it before the request is written.
+    let _ = write!(plain, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n{KEY}\r\n");
     let mut got = Vec::new();
     let _ = plain.read_to_end(&mut got);
     assert!(got.len() < 16 && !got.starts_with(b"HTTP"), "{got:?}");
