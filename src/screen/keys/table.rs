@@ -252,6 +252,23 @@ const LISTS: &[View] = &[View::Host, View::Snapshot, View::Cluster];
 const ALL: &[View] = &[View::Host, View::Snapshot, View::Cluster, View::Past];
 
 impl Binding {
+    /// A key of this host's screens that always works.
+    const fn new(
+        place: KeyContext,
+        group: Group,
+        command: Command,
+        keys: &'static str,
+        help: &'static str,
+        codes: Codes,
+    ) -> Self {
+        Self { place, group, command, opposite: None, keys, help, codes, views: HOST, missing: nothing }
+    }
+
+    /// The same with a second key, which does the opposite.
+    const fn and(self, opposite: Command) -> Self {
+        Self { opposite: Some(opposite), ..self }
+    }
+
     /// The same for these views.
     const fn of(self, views: &'static [View]) -> Self {
         Self { views, ..self }
@@ -273,231 +290,50 @@ fn nothing(_: &Ui) -> Option<&'static str> {
 
 type Codes = &'static [(KeyModifiers, KeyCode)];
 
-const fn screens(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Anywhere,
-        group: Group::Screens,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
+/// A row of the table for each place and group.
+macro_rules! rows {
+    ($($name:ident: $place:ident, $group:ident;)+) => {
+        $(const fn $name(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
+            Binding::new(KeyContext::$place, Group::$group, command, keys, help, codes)
+        })+
+    };
 }
 
-const fn moving(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Anywhere,
-        group: Group::Moving,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn processes(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Anywhere,
-        group: Group::Processes,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn alerts(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Anywhere,
-        group: Group::Alerts,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn display(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Anywhere,
-        group: Group::Display,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn timeline(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Timeline,
-        group: Group::Timeline,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn filter(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Filter,
-        group: Group::Asking,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn signal(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Signal,
-        group: Group::Asking,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn allow(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Allow,
-        group: Group::Asking,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn start(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Start,
-        group: Group::Asking,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
+rows! {
+    screens: Anywhere, Screens;
+    moving: Anywhere, Moving;
+    processes: Anywhere, Processes;
+    alerts: Anywhere, Alerts;
+    display: Anywhere, Display;
+    timeline: Timeline, Timeline;
+    filter: Filter, Asking;
+    signal: Signal, Asking;
+    allow: Allow, Asking;
+    start: Start, Asking;
+    snapshot: Snapshot, Snapshot;
 }
 
 const fn replay(pair: [Replay; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = [Command::Replay(pair[0]), Command::Replay(pair[1])];
-    Binding {
-        place: KeyContext::Replay,
-        group: Group::Replay,
-        command,
-        opposite: Some(opposite),
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
-}
-
-const fn snapshot(command: Command, keys: &'static str, help: &'static str, codes: Codes) -> Binding {
-    Binding {
-        place: KeyContext::Snapshot,
-        group: Group::Snapshot,
-        command,
-        opposite: None,
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
+    Binding::new(KeyContext::Replay, Group::Replay, command, keys, help, codes).and(opposite)
 }
 
 const fn snapshot_pair(pair: [SnapshotCommand; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = [Command::Snapshot(pair[0]), Command::Snapshot(pair[1])];
-    Binding {
-        place: KeyContext::Snapshot,
-        group: Group::Snapshot,
-        command,
-        opposite: Some(opposite),
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
+    Binding::new(KeyContext::Snapshot, Group::Snapshot, command, keys, help, codes).and(opposite)
 }
 
 const fn cluster(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = pair;
-    Binding {
-        place: KeyContext::Cluster,
-        group: Group::Cluster,
-        command,
-        opposite: Some(opposite),
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
+    Binding::new(KeyContext::Cluster, Group::Cluster, command, keys, help, codes).and(opposite)
 }
 
 const fn recordings(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = pair;
-    Binding {
-        place: KeyContext::Recordings,
-        group: Group::Recordings,
-        command,
-        opposite: Some(opposite),
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
+    Binding::new(KeyContext::Recordings, Group::Recordings, command, keys, help, codes).and(opposite)
 }
 
 const fn past(pair: [Command; 2], keys: &'static str, help: &'static str, codes: Codes) -> Binding {
     let [command, opposite] = pair;
-    Binding {
-        place: KeyContext::Past,
-        group: Group::Past,
-        command,
-        opposite: Some(opposite),
-        keys,
-        help,
-        codes,
-        views: HOST,
-        missing: nothing,
-    }
+    Binding::new(KeyContext::Past, Group::Past, command, keys, help, codes).and(opposite)
 }

@@ -275,7 +275,8 @@ fn a_suspended_job_is_shown_as_suspended() {
         .collect();
     let environment: Vec<(&str, &str)> = environment.iter().map(|(name, value)| (&**name, &**value)).collect();
     let terminal = Terminal::start(&[], &environment);
-    // Where the checkout has a long path, the list shows no more of the command.
+    // The list cuts off the command where the path of the checkout is long.
+    terminal.shows(&format!("{} ", job.pid()));
     terminal.shows("python3 ");
     let pid = Pid::from_raw(i32::try_from(job.pid()).unwrap()).unwrap();
     let phrase = format!("rank 0 (pid {}) is suspended", job.pid());
