@@ -38,6 +38,10 @@ pub(super) struct FitArgs {
     /// Optimizer steps to run [default: 3, or more while the peak still rises].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     steps: Option<u32>,
+    /// Let the job continue by itself for a while, a tenth of --time-limit and at most 90 seconds, before it is led out
+    /// of its training loop to what follows; and let what follows take its time.
+    #[arg(long)]
+    whole: bool,
     /// Seconds that one run of the job takes at most; gpuwatch ends one that takes longer, and names the line where it
     /// was.
     #[arg(long, value_name = "SECONDS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(1..=864_000))]
@@ -52,7 +56,7 @@ pub(super) struct FitArgs {
     tables: Vec<Table>,
     /// Measure this machine's GPU instead, and write a table for --table into this file, which must not exist yet; CMD
     /// is then the job's Python [default: python3].
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "steps", "vary", "tables", "output"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "steps", "whole", "vary", "tables", "output"])]
     calibrate: Option<PathBuf>,
     /// The file to record the job into, which must not exist yet; by default a new one among the recordings.
     #[arg(short, long, value_name = "FILE")]
@@ -85,8 +89,8 @@ impl Subcommand for FitArgs {
 
 impl FitArgs {
     fn question(self) -> Question {
-        let Self { devices, steps, time_limit: seconds, vary, tables, output, command, .. } = self;
-        Question { devices, steps, seconds, vary, tables, command, recording: output }
+        let Self { devices, steps, whole: is_whole, time_limit: seconds, vary, tables, output, command, .. } = self;
+        Question { devices, steps, is_whole, seconds, vary, tables, command, recording: output }
     }
 }
 

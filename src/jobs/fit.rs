@@ -21,6 +21,8 @@ mod json;
 mod judge;
 /// The peak of a run.
 mod peak;
+/// What the job does from start to end, and the peak of each part.
+mod phases;
 /// Runs the job on a simulated machine.
 mod trial;
 /// Errors.
@@ -36,7 +38,7 @@ pub use calibrate::calibrate;
 pub use trouble::Trouble;
 pub use vary::Vary;
 
-use self::{judge::Judged, peak::Peak, trial::Bench};
+use self::{judge::Judged, peak::Peak, phases::Phases, trial::Bench};
 use crate::model::fit::{Device, Fits, Table};
 use std::{ffi::OsString, path::PathBuf};
 
@@ -47,6 +49,8 @@ pub struct Question {
     pub devices: Vec<Device>,
     /// Steps to run; `None` runs until the peak is steady.
     pub steps: Option<u32>,
+    /// Whether the job continues by itself for a while before it is led out of its training loop.
+    pub is_whole: bool,
     /// Seconds that one run of the job takes at most.
     pub seconds: u64,
     /// What was measured on real GPUs.
@@ -67,6 +71,8 @@ pub struct Answer {
     devices: Vec<Judged>,
     /// The peak, of the first device's architecture.
     peak: Option<Peak>,
+    /// What the job does from start to end.
+    phases: Phases,
     /// Unknowns, in words.
     unknown: Vec<String>,
     /// Why there is no verdict at all, in words.

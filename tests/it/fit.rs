@@ -10,6 +10,8 @@ mod growth;
 mod measured;
 /// What jobs need and do not get.
 mod missing;
+/// What comes after training.
+mod phases;
 /// What depends on values.
 mod values;
 
@@ -122,7 +124,7 @@ fn the_text_shows_what_the_peak_consists_of_and_the_job_is_recorded() {
         "outside the allocator as on RTX 4090",
         "fits with ",
         "smallest known card that is enough: ",
-        "in step 2 of 3 that ran",
+        "in step 2 of 4 that ran",
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
@@ -132,7 +134,7 @@ fn the_text_shows_what_the_peak_consists_of_and_the_job_is_recorded() {
     let mut check = std::process::Command::new(PROGRAM);
     let checked = check.args(["check", "--json"]).arg(&file).envs(asked.home.variables()).output().unwrap();
     let checked: Value = serde_json::from_slice(&checked.stdout).unwrap();
-    assert_eq!(checked["steps"], 3, "{checked:#}");
+    assert_eq!(checked["steps"], 4, "{checked:#}");
 }
 
 /// The reported value runs on a device of that size, with all that lies outside the allocator; the next one does not.

@@ -1,9 +1,11 @@
 """Measures for `gpuwatch fit` inside of the job: the peaks of each step, and facts that a simulated GPU cannot know.
 
-`GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the
-process ends (without it: the third, or a later one as long as the peak still rises). With `GPUWATCH_FIT_TRACE` the
-allocator records its events, for a snapshot beside the file. `GPUWATCH_FIT_SECONDS` is the time after which the process
-ends in any case, `GPUWATCH_FIT_VALUES` how reads of values are answered (`_fit_values.py`).
+`GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the peak
+of training counts as known (without it: the third, or a later one as long as the peak still rises). From there, the job
+is led out of its training loop (`_fit_course.py`), through what follows. With `GPUWATCH_FIT_WHOLE` it first continues by
+itself for a while. With `GPUWATCH_FIT_TRACE` the allocator records its events, for a snapshot beside the file.
+`GPUWATCH_FIT_SECONDS` is the time after which the process ends in any case, `GPUWATCH_FIT_VALUES` how reads of values
+are answered (`_fit_values.py`).
 """
 
 import atexit
@@ -15,6 +17,10 @@ import threading
 import time
 import weakref
 
+from ._fit_ahead import ahead
+from ._fit_batches import Batches
+from ._fit_course import Course, Trees
+from ._fit_phases import Phases, is_compiled
 from ._fit_unknowns import Unknowns
 from ._loops import Places
 from ._process import at_end_of_multiprocessing_child, is_data_worker
@@ -25,6 +31,11 @@ _EVENTS = 4_000_000
 _STEPS = 1000
 # Seconds to wait for the other ranks of this machine, whose collectives may need this process.
 _PATIENCE = 30.0
+# Steps and seconds for which a job is led on.
+_STEPS_AFTER, _SECONDS_AFTER = 400, 10.0
+# How long the whole run continues by itself: a part of its time limit, at most so many seconds, with several ranks so
+# many steps; and allocations, of which a trace keeps a limited number.
+_PART, _SECONDS, _STEPS_OF_RANKS, _ALLOCATIONS = 0.1, 90.0, 50, 700_000
 
 
 class Fit:
@@ -35,9 +46,20 @@ class Fit:
         self._file = os.path.join(folder, "%d.json" % os.getpid())
         self._folder = folder
         self._steps = int(os.environ.get("GPUWATCH_FIT_STEPS") or 0)
+        self._is_whole = bool(os.environ.get("GPUWATCH_FIT_WHOLE"))
+        self._seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
         self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self._unknowns = Unknowns(torch)
         self._optimizers = weakref.WeakSet()
+        self._phases = None
+        trees = self._trees = Trees()
+        self._batches = Batches(torch, self._unknowns, trees, self._memory)
+        self._course = Course(self._unknowns, trees, self._batches, self._allocations)
+        # The step after which the peak of training is known, and the one from which on the job is led.
+        self._steady = self._led = None
+        self._begun = time.monotonic()
+        # Blocks by what the job keeps in them.
+        self._kept = {}
         self._gradients = {}
         self._backward = []
         # When steps ended, in µs since 1970.
@@ -60,9 +82,10 @@ class Fit:
         self._listen_to_errors()
         atexit.register(self.finish, "exit")
         self._count_without_cuda()
-        seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
-        if seconds and not is_data_worker():
-            threading.Thread(target=self._end_after, args=(seconds,), daemon=True).start()
+        if not is_data_worker():
+            self._batches.install()
+        if self._seconds and not is_data_worker():
+            threading.Thread(target=self._end_after, args=(self._seconds, "time"), daemon=True).start()
         cuda = self._torch.cuda
         if cuda.is_initialized():
             self._on_cuda()
@@ -88,15 +111,19 @@ class Fit:
         stepped._torchdynamo_disable = True
         register_optimizer_step_post_hook(stepped)
 
-    def _end_after(self, seconds):
-        threading.Event().wait(seconds)
+    def _end_after(self, seconds, how):
+        event = threading.Event()
+        # A loader that still gives batches shortly before ends, so that what follows it is seen.
+        event.wait(seconds * 0.7)
+        self._batches.is_over = self._led is not None
+        event.wait(seconds * 0.3)
         if not self._is_on or self._is_over:
             return
         try:
             self._line = self._unknowns.line(sys._current_frames().get(threading.main_thread().ident))
         except Exception:
             pass
-        self.finish("time")
+        self.finish(how)
         self._leave()
 
     def _forked(self):
@@ -109,6 +136,8 @@ class Fit:
         self._is_on = True
         self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self._unknowns.watch()
+        self._phases = Phases(self._torch, self._unknowns, self._optimizers)
+        self._phases.install()
         self._hook()
         if os.environ.get("GPUWATCH_FIT_TRACE"):
             record = self._torch.cuda.memory._record_memory_history
@@ -136,7 +165,7 @@ class Fit:
         def ended(optimizer):
             group = next((it for it in optimizer.param_groups if it["params"]), None)
             if steps.event((id(optimizer), id(group and group["params"][0]))):
-                self.step(steps.number)
+                self.step(steps.number, sys._getframe(1))
 
         outer, post = hooks(true_depth, ended, None, lambda error: True)
 
@@ -159,6 +188,7 @@ class Fit:
 
         @functools.wraps(function)
         def timed(*arguments, **named):
+            self._phases.backward()
             begun = time.time_ns() // 1000
             line = self._unknowns.line(sys._getframe(1))
             try:
@@ -179,44 +209,81 @@ class Fit:
                 if grad is not None:
                     self._note(self._gradients, grad)
 
-    def step(self, number):
-        """An optimizer step has ended; the process ends here if it was the last requested one."""
+    def step(self, number, frame):
+        """An optimizer step has ended; once the peak is known, the process is led on from here, or ends."""
         if not self._is_on or self._is_over or number <= self._number:
             return
         self._number = number
+        self._phases.step(number, self._led is not None)
         self._unknowns.values.step()
         if len(self._ends) < _STEPS:
             self._ends.append(time.time_ns() // 1000)
         rises = self._measure()
-        # With several optimizers, a step that has begun is over when the next one begins.
-        done = number - (len(self._optimizers) > 1)
-        if self._steps:
-            is_last = done >= self._steps
-        elif self._ranks > 1:
-            # Ranks must agree, and each has only its own figures.
-            is_last = done >= _LEAST
-        else:
-            is_last = done >= _MOST or (done >= _LEAST and not rises)
-        if not is_last:
+        uses_loader = self._batches.step()
+        if number == 1:
+            self._keep()
+        if self._steady is None and self._is_known(number, rises):
+            self._steady = number
+            self._keep()
+        if self._steady is None or (self._led is None and self._continues(number)):
+            self._write(None)
+            return
+        if self._led is None:
+            self._led = number
+            self._phases.step(number, True)
+            if not self._is_whole:
+                threading.Thread(target=self._end_after, args=(_SECONDS_AFTER, "later"), daemon=True).start()
+        leads = self._course.step(number, frame, uses_loader)
+        if leads and self._batches.is_repeating():
+            # More rounds only serve to come to what follows them.
+            leads = bool(self._ahead())
+        if leads and (self._is_whole or number < self._led + _STEPS_AFTER):
             self._write(None)
             return
         self.finish("steps")
         self._wait_for_others()
         self._leave()
 
+    def _is_known(self, number, rises):
+        """Whether the peak of training is known after so many steps."""
+        # With several optimizers, a step that has begun is over when the next one begins.
+        done = number - (len(self._optimizers) > 1)
+        if self._steps:
+            return done >= self._steps
+        if self._ranks > 1:
+            # Ranks must agree, and each has only its own figures.
+            return done >= _LEAST
+        return done >= _MOST or (done >= _LEAST and not rises)
+
+    def _continues(self, number):
+        """Whether a whole run continues by itself."""
+        if not self._is_whole:
+            return False
+        if self._ranks > 1:
+            return number < _STEPS_OF_RANKS
+        seconds = min(_SECONDS, self._seconds * _PART) if self._seconds else _SECONDS
+        return time.monotonic() - self._begun < seconds and self._allocations() < _ALLOCATIONS
+
+    def _allocations(self):
+        """Returns how often the allocator was asked for memory."""
+        stats = self._torch._C._cuda_memoryStats
+        return sum(stats(it)["allocation"]["all"]["allocated"] for it in self._peaks)
+
+    def _memory(self):
+        """Returns the allocated bytes now, and the highest reserved ones."""
+        stats = [self._torch._C._cuda_memoryStats(it) for it in self._peaks]
+        now = sum(it["allocated_bytes"]["all"]["current"] for it in stats)
+        return now, sum(it["reserved_bytes"]["all"]["peak"] for it in stats)
+
     def _measure(self):
         """Notes the peaks so far; true if the reserved one has risen."""
         cuda, rises = self._torch.cuda, False
-        stats = self._torch._C._cuda_memoryStats
         for device in range(cuda.device_count()):
             if not self._torch._C._cuda_hasPrimaryContext(device):
                 continue
-            it = stats(device)
-            allocated, reserved = (it[key]["all"]["peak"] for key in ("allocated_bytes", "reserved_bytes"))
+            now = self._phases.peak(device)
             all_steps = self._peaks.setdefault(device, [])
             before = all_steps[-1] if all_steps else (0, 0)
-            # Jobs may reset the allocator's peaks.
-            now = max(allocated, before[0]), max(reserved, before[1])
             rises |= now[1] > before[1] or now[0] > before[0]
             if len(all_steps) < _STEPS:
                 all_steps.append(now)
@@ -240,7 +307,8 @@ class Fit:
                 frames.reverse()
                 own = next((it for it in frames if self._unknowns.is_own(it[0])), frames[0] if frames else None)
                 line = own and "%s:%d" % (os.path.basename(own[0]), own[1])
-                self._error = {"kind": kind.__name__, "text": str(error)[:2000], "line": line}
+                phase = self._phases.now() if self._phases is not None else None
+                self._error = {"kind": kind.__name__, "text": str(error)[:2000], "line": line, "phase": phase}
             except Exception:
                 pass
             hook(kind, error, trace)
@@ -255,26 +323,35 @@ class Fit:
             return
         self._is_over = self._unknowns.is_over = True
         try:
+            self._phases.finish(how == "exit")
             self._measure()
             self._facts.update(self._learnt())
         except Exception:
             pass
         tensors = snapshot = None
         # What a job holds that was ended by its time is of no use.
-        if os.environ.get("GPUWATCH_FIT_TRACE") and how != "time":
+        if os.environ.get("GPUWATCH_FIT_TRACE") and (how != "time" or self._steady is not None):
             try:
-                tensors = self._tensors()
+                self._keep()
+                tensors = {kind: {at: sorted(all_) for at, all_ in it.items()} for kind, it in self._kept.items()}
                 snapshot = self._file[:-5] + ".pickle"
                 self._torch.cuda.memory._dump_snapshot(snapshot)
             except Exception:
                 snapshot = None
-        self._write(how, tensors=tensors, snapshot=snapshot)
+        self._write(how, tensors=tensors, snapshot=snapshot, ahead=self._ahead() if how != "exit" else [])
+
+    def _ahead(self):
+        """Returns what the job's own lines would still do."""
+        try:
+            frame = sys._current_frames().get(threading.main_thread().ident)
+            return ahead(self._unknowns, self._trees, self._phases.lines, frame)
+        except Exception:
+            return []
 
     def _learnt(self):
         torch, facts = self._torch, {}
         facts["benchmark"] = bool(torch.backends.cudnn.benchmark)
-        dynamo = sys.modules.get("torch._dynamo.utils")
-        facts["compiled"] = bool(dynamo is not None and dynamo.counters["frames"].get("ok"))
+        facts["compiled"] = is_compiled("ok")
         facts["groups"] = self._groups
         clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
         if clear is not None and not os.environ.get("GPUWATCH_FIT_TRACE"):
@@ -288,10 +365,13 @@ class Fit:
             facts["blas"] = {it: was - allocated(it) for it, was in zip(devices, before)}
         return facts
 
-    def _tensors(self):
-        """Returns blocks by what the job keeps in them: {kind: {device: {address}}}."""
+    def _keep(self):
+        """Notes blocks by what the job keeps in them: {kind: {device: {address}}}."""
+        if not os.environ.get("GPUWATCH_FIT_TRACE"):
+            return
         torch = self._torch
-        weights, optimizer = {}, {}
+        weights, optimizer = (self._kept.setdefault(it, {}) for it in ("weights", "optimizer"))
+        self._kept["gradients"] = self._gradients
         for it in gc.get_objects():
             if issubclass(type(it), torch.nn.Module):
                 try:
@@ -304,8 +384,6 @@ class Fit:
                 for it in group["params"]:
                     self._note(weights, it)
             self._walk(optimizer, one.state, 4)
-        kinds = {"weights": weights, "gradients": self._gradients, "optimizer": optimizer}
-        return {kind: {device: sorted(all_) for device, all_ in it.items()} for kind, it in kinds.items()}
 
     def _walk(self, into, it, depth):
         if issubclass(type(it), self._torch.Tensor):
@@ -343,6 +421,10 @@ class Fit:
             "pid": os.getpid(),
             "torch": self._torch.__version__,
             "steps": self._number,
+            "steady": self._steady or 0,
+            "phases": self._phases.list() if self._phases is not None else [],
+            "entered": list(self._course.entered.items()),
+            "unfinished": self._batches.unfinished,
             "ended": ended,
             "error": self._error,
             "line": self._line,

@@ -14,9 +14,19 @@ pub(super) struct JobReport {
     pub(super) torch: String,
     /// Optimizer steps.
     pub(super) steps: u64,
-    /// How it ended: `steps`, `time` (the limit) and `cpu` (it trained without a device) where the account ended the
-    /// process, `exit` where it ended by itself, nothing where it was killed.
+    /// The step after which the peak of training was known; 0 if it never was.
+    pub(super) steady: u64,
+    /// How it ended: `steps`, `later` (what follows took long), `time` (the limit) and `cpu` (it trained without a
+    /// device) where the account ended the process, `exit` where it ended by itself, nothing where it was killed.
     pub(super) ended: Option<String>,
+    /// In the order in which they began.
+    pub(super) phases: Vec<Phase>,
+    /// Tests that a later step would enter, and that were entered for that: line and source.
+    pub(super) entered: Vec<(String, String)>,
+    /// Loaders that ended while memory still rose: line, bytes of a batch, batches, batches of the whole loader.
+    pub(super) unfinished: Vec<(String, u64, u64, u64)>,
+    /// What did not run: phase and line.
+    pub(super) ahead: Vec<(String, String)>,
     pub(super) error: Option<Failure>,
     /// Where the job was when it was ended early.
     pub(super) line: Option<String>,
@@ -41,6 +51,38 @@ pub(super) struct Failure {
     pub(super) kind: String,
     pub(super) text: String,
     pub(super) line: Option<String>,
+    /// Name and line of the phase that it ended.
+    pub(super) phase: Option<(String, Option<String>)>,
+}
+
+impl Failure {
+    pub(super) fn is_out_of_memory(&self) -> bool {
+        self.kind.contains("OutOfMemory") || self.text.contains("CUDA out of memory")
+    }
+}
+
+/// The phase of an optimizer step, with the forward and the backward before it.
+pub(super) const TRAINING: &str = "training";
+
+/// What a job does for a while, such as evaluation (`_fit_phases.py`).
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Phase {
+    pub(super) name: String,
+    /// Where it began.
+    pub(super) line: Option<String>,
+    pub(super) count: u64,
+    /// The optimizer steps before its peak.
+    pub(super) step: Option<u64>,
+    /// Device, the highest allocated bytes there, and the highest reserved ones if these were more than ever before.
+    pub(super) peaks: Vec<(u32, u64, u64)>,
+}
+
+impl Phase {
+    /// Returns the highest allocated bytes of a device, and the reserved ones where they were more than ever before.
+    pub(super) fn peak(&self, ordinal: u32) -> Option<(u64, Option<u64>)> {
+        self.peaks.iter().find(|it| it.0 == ordinal).map(|it| (it.1, (it.2 > 0).then_some(it.2)))
+    }
 }
 
 /// What a process had on one device.
@@ -132,6 +174,20 @@ impl JobReport {
         !self.devices.is_empty() || self.error.is_some() || self.ended.as_deref() == Some("cpu")
     }
 
+    /// Returns the steps after which the peak of training was known; all of them where it never was.
+    pub(super) fn steps_of_training(&self) -> u64 {
+        if self.steady > 0 { self.steady } else { self.steps }
+    }
+
+    /// Whether this process was ended after all that was asked of it, or would not have done more.
+    pub(super) fn is_complete(&self) -> bool {
+        match self.ended.as_deref() {
+            Some("steps" | "later") => true,
+            Some("time") => self.steady > 0,
+            _ => false,
+        }
+    }
+
     /// Returns the most steps of a process that uses a device so far; `None` while none does.
     pub(super) fn steps_so_far(folder: &Path) -> Option<u64> {
         let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path());
@@ -190,7 +246,7 @@ fn printed(output: &str) -> Option<Failure> {
         line = own_line(text).or(line);
     };
     let (kind, text) = last.split_once(": ").unwrap_or((last, ""));
-    Some(Failure { kind: kind.to_owned(), text: text.to_owned(), line })
+    Some(Failure { kind: kind.to_owned(), text: text.to_owned(), line, phase: None })
 }
 
 /// `train.py:3` of `  File "/home/me/train.py", line 3, in <module>`; nothing of a package's file.

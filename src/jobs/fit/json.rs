@@ -1,7 +1,13 @@
 //! The answer as JSON, schema 1.
 
-use super::{Answer, judge::Judged, peak::Peak, vary::Tried};
-use crate::model::fit::Need;
+use super::{
+    Answer,
+    judge::Judged,
+    peak::Peak,
+    phases::{PhaseRow, Phases},
+    vary::Tried,
+};
+use crate::model::fit::{Fits, Need};
 use serde_json::{Map, Value, json};
 
 pub(super) fn answer(it: &Answer) -> String {
@@ -20,8 +26,10 @@ pub(super) fn answer(it: &Answer) -> String {
     if let ([one], true, Some(peak)) = (it.devices.as_slice(), it.is_named, &mut peak) {
         peak.insert("device_low".to_owned(), json!(one.low()));
     }
-    let mut out =
-        json!({ "schema": 1, "fits": it.fits().name(), "devices": devices, "peak": peak, "unknown": unknown });
+    let phases = phases(&it.phases);
+    let mut out = json!({
+        "schema": 1, "fits": it.fits().name(), "devices": devices, "peak": peak, "phases": phases, "unknown": unknown,
+    });
     if let (Some(varied), Some(object)) = (&it.varied, out.as_object_mut()) {
         let largest = varied.largest.map(|at| varied.values.get(at));
         let tried = |it: &Tried| json!({ "value": it.value, "runs": it.runs, "wanted": it.wanted });
@@ -29,6 +37,23 @@ pub(super) fn answer(it: &Answer) -> String {
         object.insert("vary".to_owned(), json!({ "name": varied.name, "largest": largest, "tried": tried }));
     }
     format!("{out}\n")
+}
+
+fn phases(it: &Phases) -> Value {
+    let row = |it: &PhaseRow| {
+        json!({
+            "name": it.name,
+            "line": it.line,
+            "count": it.count,
+            "step": it.step,
+            "allocated": it.allocated,
+            "reserved": it.reserved,
+            "fits": it.fits.map(Fits::name),
+        })
+    };
+    let ran: Vec<Value> = it.rows.iter().map(row).collect();
+    let ahead: Vec<Value> = it.ahead.iter().map(|(name, line)| json!({ "name": name, "line": line })).collect();
+    json!({ "ran": ran, "not_run": ahead, "is_whole": it.is_whole })
 }
 
 fn device(it: &Judged) -> Value {

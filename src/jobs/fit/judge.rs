@@ -4,6 +4,7 @@ use super::{
     Answer, Question, Trouble,
     job_report::{JobReport, OnDevice},
     peak::{self, Peak},
+    phases::{self, Phases},
     trial::{Bench, Limit, Outcome, Setup, Trial},
     values::{self, NAMED},
 };
@@ -74,6 +75,7 @@ impl Bench {
             is_named,
             devices: Vec::new(),
             peak: None,
+            phases: Phases::default(),
             unknown: Vec::new(),
             why: None,
             smallest: None,
@@ -126,6 +128,10 @@ impl Bench {
             [one] if is_named => one.peak().and_then(|it| Peak::of(&first.trial, it)),
             all => all.first().and_then(|it| Peak::of(&first.trial, it.need.as_ref()?)),
         };
+        answer.phases = phases(&first.trial);
+        if let ([one], true) = (answer.devices.as_mut_slice(), is_named) {
+            judge_phases(&mut answer.phases, one);
+        }
         let parts = answer.peak.as_ref().map(|it| peak::unknown(&it.need)).unwrap_or_default();
         answer.unknown.splice(0..0, parts);
         Ok(answer)
@@ -331,10 +337,27 @@ impl Peak {
     }
 }
 
+/// The phases of the process that takes the most, on the busiest device.
+fn phases(trial: &Trial) -> Phases {
+    let uuid = busiest(trial);
+    let most = on(trial, &uuid).max_by_key(|it| it.1.peak().1);
+    most.map(|(account, device)| Phases::of(account, device)).unwrap_or_default()
+}
+
+/// Judges each phase on the only device asked for, and names one that does not fit although training does.
+fn judge_phases(phases: &mut Phases, judged: &mut Judged) {
+    if let Some(need) = &judged.need {
+        phases.judge(need, judged.device.capacity(), judged.there.is_some());
+    }
+    if judged.fits != Fits::Yes && judged.doubt.is_none() {
+        judged.note = phases.culprit().or_else(|| judged.note.take());
+    }
+}
+
 /// Returns how a job that fits grows in each step until the device is full.
 fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<String> {
     let (account, device, bytes) = growing(trial)?;
-    let step = full_after(account.steps, capacity.saturating_sub(need.must()), bytes)?;
+    let step = full_after(account.steps_of_training(), capacity.saturating_sub(need.must()), bytes)?;
     let line = peak::keeps(account, device).map_or_else(String::new, |it| format!("; {it} allocates what it keeps"));
     Some(format!("grows {} a step: full after about {}{line}", Bytes(bytes), counted(step, "step")))
 }
@@ -343,7 +366,7 @@ fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<String> {
 fn growing(trial: &Trial) -> Option<(&JobReport, &OnDevice, u64)> {
     let all = trial.accounts.iter().flat_map(|it| it.devices.iter().map(move |on| (it, on)));
     all.into_iter().find_map(|(account, device)| {
-        let steps = usize::try_from(account.steps).ok()?;
+        let steps = usize::try_from(account.steps_of_training()).ok()?;
         let peaks: Vec<u64> = device.peaks.iter().take(steps).map(|it| it.0).collect();
         Some((account, device, fit::growth(&peaks)?))
     })
@@ -353,6 +376,9 @@ fn growing(trial: &Trial) -> Option<(&JobReport, &OnDevice, u64)> {
 fn doubt(trial: &Trial, asked: Option<u32>) -> Option<String> {
     if let Some(why) = values::incomplete(trial, asked) {
         return Some(format!("fits as far as it ran, but {why}"));
+    }
+    if let Some(why) = phases::unfinished(trial) {
+        return Some(why);
     }
     values::is_unbounded(trial).then(|| "fits, unless sizes that depend on values are larger".to_owned())
 }
@@ -364,6 +390,7 @@ fn unknown(trial: &Trial) -> Vec<String> {
         let at = it.line.as_ref().map_or_else(String::new, |it| format!(" ({it})"));
         all.push(format!("{}{at} is not simulated; the job went on without it", it.name));
     }
+    all.extend(phases::unknown(trial));
     let modules: BTreeSet<&String> = trial.accounts.iter().flat_map(|it| &it.modules).collect();
     let of_module = |it: &&String| format!("{it}: loads kernels of its own, which compute nothing here");
     all.extend(modules.iter().take(NAMED).map(of_module));
@@ -375,8 +402,8 @@ fn unknown(trial: &Trial) -> Vec<String> {
 
 /// Whether the peak rose in the last step that ran.
 fn rises(it: &JobReport) -> bool {
-    let at = usize::try_from(it.steps).unwrap_or(0);
-    it.ended.as_deref() == Some("steps")
+    let at = usize::try_from(it.steps_of_training()).unwrap_or(0);
+    it.steady > 0
         && it
             .devices
             .iter()

@@ -62,7 +62,9 @@ fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
 
 /// Returns the job's line that allocates what one step makes and the next one does not free.
 pub(super) fn keeps(account: &JobReport, device: &OnDevice) -> Option<String> {
-    peak_parts::keeps(&pickle::open(account.snapshot.as_deref()?).ok()?.trace, device.ordinal, &account.ends)
+    let steps = usize::try_from(account.steps_of_training()).ok()?;
+    let ends = account.ends.get(..steps.min(account.ends.len()))?;
+    peak_parts::keeps(&pickle::open(account.snapshot.as_deref()?).ok()?.trace, device.ordinal, ends)
 }
 
 /// What is uncertain beside the allocator, in words.

@@ -2,7 +2,7 @@
 
 use super::{
     Question, Trouble,
-    job_report::{self, JobReport},
+    job_report::{self, JobReport, TRAINING},
     stop,
 };
 use crate::{
@@ -42,6 +42,7 @@ pub(super) struct Bench {
     /// A variable of the environment, and its placeholder in the command.
     set: Option<(String, String)>,
     steps: Option<u32>,
+    is_whole: bool,
     seconds: u64,
     recording: Option<PathBuf>,
     runs: u32,
@@ -84,7 +85,7 @@ impl Limit {
 pub(super) enum Outcome {
     /// It made its steps, or came to its end.
     Finished,
-    /// Memory ran out, at this line of the job.
+    /// Memory ran out, at this line of the job, with the phase where that is not training.
     Full(Option<String>),
     /// It failed after a call that is not simulated: the call, and the job's line.
     Refused(String, Option<String>),
@@ -118,6 +119,7 @@ impl Bench {
             command: question.command.clone(),
             set: None,
             steps: question.steps,
+            is_whole: question.is_whole,
             seconds: question.seconds,
             recording: question.recording.clone(),
             runs: 0,
@@ -164,6 +166,7 @@ impl Bench {
             command.env("SIMGPU_NCCL_MB", limit.communicator.div_ceil(MIB).to_string());
         }
         command.envs(self.steps.map(|it| ("GPUWATCH_FIT_STEPS", it.to_string())));
+        command.envs(self.is_whole.then_some(("GPUWATCH_FIT_WHOLE", "1")));
         command.env("GPUWATCH_FIT_SECONDS", self.seconds.to_string());
         command.envs(setup.is_least.then_some(("GPUWATCH_FIT_VALUES", "least")));
         command.envs(is_main.then_some(("GPUWATCH_FIT_TRACE", "1")));
@@ -227,7 +230,8 @@ fn is_foreign(name: &OsString) -> bool {
 /// Whether a job was ended because of its time.
 fn late(accounts: &[JobReport], is_late: bool, seconds: u64, steps: Option<u64>) -> Option<Outcome> {
     let ended = accounts.iter().find(|it| it.ended.as_deref() == Some("time"));
-    if ended.is_none() && !is_late {
+    // What the question is about had been seen before.
+    if ended.is_none() && !is_late || accounts.iter().any(|it| it.steady > 0) {
         return None;
     }
     let steps = ended.map(|it| it.steps).or(steps);
@@ -239,14 +243,22 @@ fn outcome(status: ExitStatus, accounts: &[JobReport], log: &Path) -> Outcome {
     if let Some(it) = accounts.iter().find(|it| !is_on_device && it.ended.as_deref() == Some("cpu")) {
         return Outcome::Processor(it.line.clone());
     }
-    let mut trained = accounts.iter().filter(|it| it.steps > 0).peekable();
-    let is_ended = trained.peek().is_some() && trained.all(|it| it.ended.as_deref() == Some("steps"));
-    if !accounts.is_empty() && (is_ended || status.success()) {
+    let of_all = |is: fn(&JobReport) -> bool| {
+        let mut trained = accounts.iter().filter(|it| it.steps > 0).peekable();
+        trained.peek().is_some() && trained.all(is)
+    };
+    if !accounts.is_empty() && (of_all(JobReport::is_complete) || status.success()) {
         return Outcome::Finished;
     }
     let errors = || accounts.iter().filter_map(|it| it.error.as_ref());
-    if let Some(it) = errors().find(|it| it.kind.contains("OutOfMemory") || it.text.contains("CUDA out of memory")) {
-        return Outcome::Full(it.line.clone());
+    if let Some(it) = errors().find(|it| it.is_out_of_memory()) {
+        let phase = it.phase.as_ref().filter(|it| it.0 != TRAINING);
+        let line = it.line.clone().unwrap_or_else(|| "an unknown line".to_owned());
+        return Outcome::Full(Some(phase.map_or_else(|| line.clone(), |it| format!("{line}, in {}", it.0))));
+    }
+    // What failed later says nothing about training.
+    if of_all(|it| it.steady > 0) {
+        return Outcome::Finished;
     }
     if let Some(it) = accounts.iter().flat_map(|it| &it.refused).next_back() {
         return Outcome::Refused(it.name.clone(), it.line.clone());

@@ -75,7 +75,7 @@ fn has(trial: &Trial, kinds: &[&str]) -> bool {
 /// Returns why a run is too short for a yes: fewer optimizer steps than asked for.
 pub(super) fn incomplete(trial: &Trial, asked: Option<u32>) -> Option<String> {
     let on_device = || trial.accounts.iter().filter(|it| !it.devices.is_empty());
-    if on_device().any(|it| it.ended.as_deref() == Some("steps")) {
+    if on_device().any(|it| it.steady > 0) {
         return None;
     }
     let steps = on_device().map(|it| it.steps).max().unwrap_or(0);

@@ -1,6 +1,12 @@
 //! The answer in words.
 
-use super::{Answer, judge::Judged, peak::Peak};
+use super::{
+    Answer,
+    job_report::TRAINING,
+    judge::Judged,
+    peak::Peak,
+    phases::{PhaseRow, Phases},
+};
 use crate::{
     facts::{
         text::Foreign,
@@ -41,7 +47,8 @@ pub(super) fn answer(it: &Answer) -> String {
     if let Some(found) = &it.peak {
         // What lies outside the allocator differs between cards.
         let whose = it.devices.first().filter(|_| it.devices.len() > 1).map(|it| it.device.name.as_str());
-        peak(&mut out, found, whose);
+        peak(&mut out, found, it.phases.highest(), whose);
+        phases(&mut out, &it.phases);
     }
     if !it.unknown.is_empty() {
         out.push_str("\nnot known:\n");
@@ -107,8 +114,12 @@ fn device(out: &mut String, it: &Judged) {
     out.push('\n');
 }
 
-fn peak(out: &mut String, it: &Peak, whose: Option<&str>) {
+fn peak(out: &mut String, it: &Peak, phase: Option<&PhaseRow>, whose: Option<&str>) {
     let step = it.step.map_or_else(String::new, |step| format!(", in step {step} of {} that ran", it.steps));
+    let is_training = |it: &&PhaseRow| it.name == TRAINING;
+    let when = phase.filter(|it| !is_training(it)).map(|it| format!(", in {}", it.name));
+    let after = phase.and_then(PhaseRow::when).map_or_else(String::new, |it| format!(" {it}"));
+    let step = when.map_or(step, |it| format!("{it}{after}"));
     let line = it.line.as_ref().map_or_else(String::new, |line| format!(", at {}", Foreign::new(line.as_str())));
     let version = Foreign::new(it.torch.as_str());
     let whose = whose.map_or_else(String::new, |it| format!(", outside the allocator as on {}", Foreign::new(it)));
@@ -133,7 +144,39 @@ fn peak(out: &mut String, it: &Peak, whose: Option<&str>) {
     }
     if it.steps == 0 {
         out.push_str("  no optimizer step ran\n");
-    } else if it.step.is_some() {
-        let _ = writeln!(out, "  what comes after {} did not run (evaluation, checkpoints)", counted(it.steps, "step"));
+    }
+}
+
+fn phases(out: &mut String, it: &Phases) {
+    if it.rows.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\n{:34}{:>12}{:>12}", "phases:", "allocated", "reserved");
+    for row in &it.rows {
+        let when = match row.when() {
+            _ if row.name == TRAINING => Some(counted(it.steps, "step")),
+            when => when,
+        };
+        let name = when.map_or_else(|| row.name.clone(), |when| format!("{}, {when}", row.name));
+        let (allocated, reserved) =
+            (Bytes(row.allocated).to_string(), row.reserved.map_or_else(|| "–".to_owned(), |it| Bytes(it).to_string()));
+        let _ = write!(out, "  {:32}{allocated:>12}{reserved:>12}", Foreign::new(name).to_string());
+        if let Some(line) = &row.line {
+            let _ = write!(out, "  {}", Foreign::new(line.as_str()));
+        }
+        match row.fits {
+            Some(Fits::No) => out.push_str("  does not fit"),
+            Some(Fits::Unknown) => out.push_str("  too close to call"),
+            _ => {}
+        }
+        out.push('\n');
+    }
+    for (phase, line) in &it.ahead {
+        let _ = writeln!(out, "  did not run: {} at {}", Foreign::new(phase.as_str()), Foreign::new(line.as_str()));
+    }
+    if it.is_whole {
+        out.push_str("  the job came to its end\n");
+    } else if it.ahead.is_empty() {
+        let _ = writeln!(out, "  ended after {}", counted(it.steps, "step"));
     }
 }

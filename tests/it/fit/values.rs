@@ -27,7 +27,7 @@ fn json(flags: &[&str], case: &str) -> (Value, i32) {
 fn a_healthy_program_passes_its_own_checks() {
     let (text, code, output) = fit(&["--gpu", "T4"], "healthy");
     assert_eq!(code, Some(0), "{output:?}");
-    assert!(text.contains("in step ") && text.contains(" of 3 that ran"), "{text}");
+    assert!(text.contains("in step ") && text.contains(" that ran"), "{text}");
     assert!(
         text.contains("`assert torch.isfinite(loss)` decides by a value; true here, as in a healthy run"),
         "{text}"

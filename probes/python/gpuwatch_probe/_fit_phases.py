@@ -1,0 +1,522 @@
+"""What a job does under `gpuwatch fit`, from start to end, and the peak of each of these phases.
+
+The allocator's peaks are read and reset wherever a phase begins or ends; the job still sees its own. A phase is known
+by what happens in it, not by the names of the job's functions:
+
+start       what comes before the first call of a module that is to be trained
+training    what comes around a backward, up to the end of the optimizer's step
+evaluation  calls of modules without gradients, or between `eval()` and `train()` without a backward
+generation  the same inside of a method `generate`
+loading     reading a checkpoint and giving it to a module
+saving      from taking a module's state to writing it
+end         what comes after the last optimizer step
+"""
+
+import functools
+import os
+import sys
+import threading
+
+# Phases that are told apart by their lines at most.
+_MOST = 100
+# Steps of which a phase remembers that it ran in them, and lines from which phases began.
+_STEPS, _LINES = 50, 1000
+# Steps after which new optimizers are no longer looked for.
+_EARLY = 100
+
+START, TRAINING, EVALUATION, GENERATION, LOADING, SAVING, END = (
+    "start",
+    "training",
+    "evaluation",
+    "generation",
+    "loading",
+    "saving",
+    "end",
+)
+
+
+class Phases:
+    """The phases of one process so far."""
+
+    def __init__(self, torch, unknowns, optimizers):
+        self._torch = torch
+        self._unknowns = unknowns
+        self._optimizers = optimizers
+        # Parameters by optimizer, whose functions may end before the job does.
+        self._trained = {}
+        self._counters = _Counters(torch, self._flush)
+        self._thread = threading.get_ident()
+        self._found = {}
+        # Steps that have ended, and the one from which on the job is led on (`_fit_course.py`).
+        self._number = 0
+        self._led = None
+        # What runs now, from the outermost; the first is not known until a backward, a step or the end comes.
+        self._open = [_Phase(None, None)]
+        self._is_started = False
+        # Open `no_grad` and `inference_mode`, and the line that set evaluation mode.
+        self._depth = 0
+        self._evaluates = None
+        self._hook = None
+        self._is_in_mode = False
+        # Phase and line in which an error passed.
+        self.failed = None
+        # Lines of the job from which phases began.
+        self.lines = set()
+
+    def install(self):
+        """Follows the job from now on."""
+        torch = self._torch
+        for cls in (torch.no_grad, torch.inference_mode):
+            self._wrap_context(cls)
+        module, optimizer = torch.nn.Module, torch.optim.Optimizer
+        self._wrap_mode(module)
+        for owner, name, phase in (
+            (torch, "load", LOADING),
+            (module, "load_state_dict", LOADING),
+            (optimizer, "load_state_dict", LOADING),
+            (torch, "save", SAVING),
+        ):
+            setattr(owner, name, self._within(phase, getattr(owner, name)))
+        for owner in (module, optimizer):
+            owner.state_dict = self._before_saving(owner.state_dict)
+        self._arm()
+
+    # What happens
+
+    def backward(self):
+        """A backward begins: what was open is training, but for evaluations that have ended."""
+        if not self._is_here():
+            return
+        self._flush()
+        self._evaluates = None
+        self._collapse()
+        if not self._is_started:
+            self._is_started = True
+            self._record(START)
+        self._settle(TRAINING)
+
+    def step(self, number, is_led):
+        """An optimizer step has ended."""
+        self._flush()
+        self._collapse()
+        self._is_started = True
+        self._settle(TRAINING)
+        self._number = number
+        if number <= _EARLY:
+            for it in list(self._optimizers):
+                self._trained[id(it)] = [id(one) for group in it.param_groups for one in group["params"]]
+        if is_led and self._led is None:
+            self._led = number
+
+    def finish(self, is_end):
+        """Nothing of the job follows, at its end or because it is ended."""
+        self._flush()
+        while len(self._open) > 1:
+            self._close()
+        self._settle(END if self._number and is_end else TRAINING if self._is_started else START)
+
+    def peak(self, device):
+        """Returns the highest allocated and reserved bytes of a device so far."""
+        self._flush()
+        return self._counters.highest.get(device, (0, 0))
+
+    def now(self):
+        """Returns the name and the line of the phase that runs, or in which an error passed."""
+        if self.failed is not None:
+            return self.failed
+        top = self._open[-1]
+        if top.name is not None:
+            return top.name, top.line
+        return (TRAINING if self._is_started else START), None
+
+    def list(self):
+        """Returns the phases in the order in which they began."""
+        merged = {}
+        for it in self._found.values():
+            if self._is_of_each_step(it):
+                it = _Phase(TRAINING, None, it)
+            key = it.name, it.line
+            if key in merged:
+                merged[key].join(it)
+            else:
+                merged[key] = _Phase(it.name, it.line, it)
+        if TRAINING in (name for name, _ in merged):
+            merged[TRAINING, None].count = self._number
+        return [it.report() for it in sorted(merged.values(), key=lambda it: it.order)]
+
+    def _is_of_each_step(self, it):
+        """Whether a phase belongs to training: as a teacher's forward, it runs between all steps."""
+        if it.name not in (EVALUATION, GENERATION):
+            return False
+        limit = self._led if self._led is not None else self._number + 1
+        own = sorted(step for step in it.steps if 0 < step < limit)
+        return any(b - a == 1 for a, b in zip(own, own[1:]))
+
+    # Phases that begin and end
+
+    def _begin(self, name, line):
+        self._flush()
+        self._end_tail()
+        self._note_lines(sys._getframe(2))
+        self._open.append(_Phase(name, line))
+
+    def _close(self):
+        """Ends the innermost open phase."""
+        self._flush()
+        it = self._open.pop()
+        if it.name is None:
+            self._open[-1].join(it)
+        else:
+            self._record(it.name, it)
+
+    def _conclude(self):
+        """Ends an evaluation. What follows belongs to it until a module is called with gradients, or another phase
+        begins: its results are put together."""
+        it = self._open[-1]
+        self._close()
+        tail = _Phase(it.name, it.line)
+        tail.is_tail = True
+        self._open.append(tail)
+        self._arm()
+
+    def _end_tail(self):
+        # What it holds at its end is not noted as a peak of what is around it.
+        if self._open[-1].is_tail:
+            it = self._open.pop()
+            self._record(it.name, it)
+
+    def _collapse(self):
+        """What is still open turns out to be a part of what is around it."""
+        while len(self._open) > 1:
+            inner = self._open.pop()
+            self._open[-1].join(inner)
+
+    def _settle(self, name):
+        """Gives a name to what is not known yet."""
+        self._record(name)
+
+    def _record(self, name, it=None):
+        it = it or self._open[0]
+        if it.is_empty():
+            return
+        if it is self._open[0]:
+            self._open[0] = _Phase(None, None)
+        key = name, it.line
+        found = self._found.get(key)
+        if found is None:
+            if len(self._found) >= _MOST:
+                key = name, None
+            order = 0 if name == START else len(self._found) + 1
+            found = self._found.setdefault(key, _Phase(name, key[1], order=order))
+        found.count += 1
+        found.add(it, self._number)
+        if len(found.steps) < _STEPS:
+            found.steps.add(self._number)
+
+    def _flush(self):
+        """Gives the peaks since the last call to what is open now."""
+        self._counters.take(self._open[-1])
+
+    def _is_free(self):
+        """Whether an evaluation may begin: it is not within another phase."""
+        return self._open[-1].name is None or self._open[-1].is_tail
+
+    def _is_here(self):
+        return threading.get_ident() == self._thread
+
+    def _line(self, depth=2):
+        return self._unknowns.line(sys._getframe(depth))
+
+    def _note_lines(self, frame):
+        while frame is not None and len(self.lines) < _LINES:
+            file = frame.f_code.co_filename
+            if self._unknowns.is_own(file):
+                self.lines.add("%s:%d" % (os.path.basename(file), frame.f_lineno))
+            frame = frame.f_back
+
+    # Calls of modules
+
+    def _arm(self):
+        """Notices the next call of a module. Compiled functions must not see a hook."""
+        if self._hook is None and not is_compiled():
+            from torch.nn.modules.module import register_module_forward_pre_hook
+
+            self._hook = register_module_forward_pre_hook(self._called)
+
+    def _disarm(self):
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _called(self, module, arguments):
+        try:
+            if not self._is_here():
+                return
+            self._disarm()
+            frame = sys._getframe(1)
+            if not self._depth and self._open[-1].is_tail:
+                self._flush()
+                self._end_tail()
+            if self._depth and self._is_free():
+                self._begin(*self._evaluation(frame))
+                self._open[-1].is_without_gradients = True
+            elif not self._depth and self._evaluates is not None and self._is_free():
+                self._begin(self._evaluation(frame)[0], self._evaluates)
+            elif not self._is_started and not self._depth:
+                self._flush()
+                self._record(START)
+                self._is_started = True
+        except Exception:
+            pass
+
+    def _evaluation(self, frame):
+        """Returns name and line of an evaluation that this call begins."""
+        line, at = self._unknowns.line(frame), frame
+        while at is not None:
+            if at.f_code.co_name == "generate" and "self" in at.f_code.co_varnames:
+                return GENERATION, line
+            at = at.f_back
+        return EVALUATION, line
+
+    def _wrap_context(self, cls):
+        enter, leave = cls.__enter__, cls.__exit__
+
+        @functools.wraps(enter)
+        def entered(context):
+            result = enter(context)
+            if self._is_here():
+                self._entered()
+            return result
+
+        @functools.wraps(leave)
+        def left(context, kind, error, trace):
+            if self._is_here():
+                self._left(kind)
+            return leave(context, kind, error, trace)
+
+        cls.__enter__, cls.__exit__ = entered, left
+
+    def _entered(self):
+        self._depth += 1
+        if self._depth > 1:
+            return
+        if not is_compiled():
+            self._arm()
+        elif self._number and self._is_free():
+            frame = sys._getframe(3)
+            if self._unknowns.is_own(frame.f_code.co_filename):
+                self._begin(*self._evaluation(frame))
+                self._open[-1].is_without_gradients = True
+
+    def _left(self, kind):
+        self._depth = max(self._depth - 1, 0)
+        if self._depth:
+            return
+        top = self._open[-1]
+        if top.name is not None and top.is_without_gradients:
+            self._note_failure(kind)
+            self._conclude()
+        elif self._is_started and self._evaluates is None and not top.is_tail:
+            self._disarm()
+        else:
+            self._arm()
+
+    def _wrap_mode(self, module):
+        train = module.train
+
+        @functools.wraps(train)
+        def changed(this, mode=True):
+            if self._is_in_mode or not self._is_here():
+                return train(this, mode)
+            self._is_in_mode = True
+            try:
+                result = train(this, mode)
+            finally:
+                self._is_in_mode = False
+            try:
+                self._mode(this, mode)
+            except Exception:
+                pass
+            return result
+
+        module.train = changed
+
+    def _mode(self, module, is_training):
+        if not is_training:
+            self._note_lines(sys._getframe(2))
+        if not self._number or not self._is_trained(module):
+            return
+        if not is_training:
+            # The caller of `eval`, or of `train(False)`.
+            self._evaluates = self._line(3)
+            if not self._depth:
+                self._arm()
+            return
+        self._evaluates = None
+        top = self._open[-1]
+        if top.name in (EVALUATION, GENERATION) and not top.is_without_gradients and not top.is_tail:
+            self._conclude()
+        elif self._is_started and not self._depth and not top.is_tail:
+            self._disarm()
+
+    def _is_trained(self, module):
+        """Whether a module has half of the parameters of an optimizer."""
+        parameters = {id(it) for it in module.parameters()}
+        return any(own and sum(it in parameters for it in own) * 2 >= len(own) for own in self._trained.values())
+
+    # Checkpoints
+
+    def _within(self, name, function):
+        """Makes the calls of a function that do not come from another one a phase."""
+
+        @functools.wraps(function)
+        def within(*arguments, **named):
+            if not self._is_here() or self._open[-1].name in (LOADING, SAVING):
+                return function(*arguments, **named)
+            line, begun = self._line(), self._open[-1]
+            if name == SAVING and begun.is_state:
+                # What was done with the state since it was taken is a part of it.
+                begun.name = SAVING
+            else:
+                self._begin(name, line)
+            kind = None
+            try:
+                return function(*arguments, **named)
+            except BaseException as error:
+                kind = type(error)
+                raise
+            finally:
+                self._note_failure(kind)
+                if self._open[-1].name == name:
+                    self._close()
+
+        return within
+
+    def _before_saving(self, function):
+        @functools.wraps(function)
+        def taken(*arguments, **named):
+            if self._is_here() and (len(self._open) == 1 or self._open[-1].is_tail):
+                self._flush()
+                self._end_tail()
+                it = _Phase(None, self._line())
+                it.is_state = True
+                self._open.append(it)
+            return function(*arguments, **named)
+
+        return taken
+
+    def _note_failure(self, kind):
+        if kind is not None and self.failed is None and issubclass(kind, Exception):
+            self.failed = self._open[-1].name, self._open[-1].line
+
+
+class _Phase:
+    """What one phase took, the step of the peak, and how often it ran.
+
+    `peaks` has allocated and reserved bytes by device. The allocator keeps what it has reserved, so that reserved bytes
+    count only where they were more than ever before; otherwise they are 0.
+    """
+
+    __slots__ = ("name", "line", "peaks", "count", "step", "steps", "order", "is_without_gradients", "is_state", "is_tail")
+
+    def __init__(self, name, line, other=None, order=0):
+        self.name, self.line, self.order = name, line, order
+        self.peaks, self.count, self.step, self.steps = {}, 0, None, set()
+        self.is_without_gradients = self.is_state = self.is_tail = False
+        if other is not None:
+            self.order = other.order
+            self.join(other)
+
+    def is_empty(self):
+        return not self.peaks
+
+    def note(self, device, allocated, reserved):
+        """Adds peaks; returns whether they are higher."""
+        before = self.peaks.get(device, (0, 0))
+        self.peaks[device] = max(before[0], allocated), max(before[1], reserved)
+        return self.peaks[device] != before
+
+    def add(self, other, step):
+        """Adds what another one took after so many steps."""
+        if any([self.note(device, *peaks) for device, peaks in other.peaks.items()]):
+            self.step = step
+
+    def join(self, other):
+        """Takes another one in."""
+        if any([self.note(device, *peaks) for device, peaks in other.peaks.items()]):
+            self.step = other.step
+        self.count += other.count
+        self.order = min(self.order, other.order)
+        self.steps |= other.steps
+
+    def report(self):
+        return {
+            "name": self.name,
+            "line": self.line,
+            "count": self.count,
+            "step": self.step,
+            "peaks": [[device, *peaks] for device, peaks in sorted(self.peaks.items())],
+        }
+
+
+class _Counters:
+    """The allocator's peaks, reset at each reading without the job noticing."""
+
+    def __init__(self, torch, before_reset):
+        self._c = torch._C
+        self._count = torch.cuda.device_count
+        self._stats, self._reset = torch._C._cuda_memoryStats, torch._C._cuda_resetPeakMemoryStats
+        # Peaks since the job's own reset: {device: {(group, pool): bytes}}.
+        self._kept = {}
+        self._before_reset = before_reset
+        # {device: (allocated, reserved)} of the whole run.
+        self.highest = {}
+        torch._C._cuda_memoryStats = self._shown
+        torch._C._cuda_resetPeakMemoryStats = self._asked
+
+    def take(self, phase):
+        """Gives the peaks since the last reading to a phase."""
+        for device in range(self._count()):
+            if not self._c._cuda_hasPrimaryContext(device):
+                continue
+            stats = self._stats(device)
+            kept = self._kept.setdefault(device, {})
+            for key, figures in _peaks(stats):
+                kept[key] = max(kept.get(key, 0), figures["peak"])
+            self._reset(device)
+            allocated, reserved = (stats[key]["all"]["peak"] for key in ("allocated_bytes", "reserved_bytes"))
+            before = self.highest.get(device, (0, 0))
+            self.highest[device] = max(before[0], allocated), max(before[1], reserved)
+            if reserved:
+                phase.note(device, allocated, reserved if reserved > before[1] else 0)
+
+    def _shown(self, device):
+        stats = self._stats(device)
+        kept = self._kept.get(device, {})
+        for key, figures in _peaks(stats):
+            figures["peak"] = max(figures["peak"], kept.get(key, 0))
+        return stats
+
+    def _asked(self, device):
+        self._before_reset()
+        self._kept.pop(device, None)
+        return self._reset(device)
+
+
+def _peaks(stats):
+    """Yields what has a peak in the allocator's nested figures."""
+    for group, pools in stats.items():
+        if not isinstance(pools, dict):
+            continue
+        if "peak" in pools:
+            yield (group, None), pools
+            continue
+        for pool, figures in pools.items():
+            if isinstance(figures, dict) and "peak" in figures:
+                yield (group, pool), figures
+
+
+def is_compiled(which="total"):
+    """Whether the job compiles functions, or has compiled one (`ok`)."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(dynamo is not None and dynamo.counters["frames"].get(which))

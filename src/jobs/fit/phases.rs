@@ -1,0 +1,130 @@
+//! What the job does from start to end: the peak of each phase, which of them fit, and what did not run.
+
+use super::{
+    job_report::{Failure, JobReport, OnDevice, Phase, TRAINING},
+    trial::Trial,
+};
+use crate::{
+    facts::units::Bytes,
+    model::fit::{Fits, Need},
+};
+
+/// The phases of a run.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Phases {
+    pub(super) rows: Vec<PhaseRow>,
+    /// What did not run, as far as the job's own lines show it: phase and line.
+    pub(super) ahead: Vec<(String, String)>,
+    /// Whether the job came to its end.
+    pub(super) is_whole: bool,
+    /// Optimizer steps that ran.
+    pub(super) steps: u64,
+}
+
+/// One phase on the busiest device.
+#[derive(Clone, Debug)]
+pub(super) struct PhaseRow {
+    pub(super) name: String,
+    /// Where it began.
+    pub(super) line: Option<String>,
+    /// How often it ran.
+    pub(super) count: u64,
+    /// Optimizer steps before its peak.
+    pub(super) step: Option<u64>,
+    /// Bytes.
+    pub(super) allocated: u64,
+    /// Bytes, where they were more than ever before: an allocator keeps what it has reserved.
+    pub(super) reserved: Option<u64>,
+    /// Whether it fits on the device, where one is named.
+    pub(super) fits: Option<Fits>,
+}
+
+impl Phases {
+    /// Reads the phases of a process on a device.
+    pub(super) fn of(account: &JobReport, device: &OnDevice) -> Self {
+        let row = |phase: &Phase| {
+            let (allocated, reserved) = phase.peak(device.ordinal)?;
+            let (name, line, count, step) = (phase.name.clone(), phase.line.clone(), phase.count, phase.step);
+            // Later, it also used what others had reserved.
+            let reserved = reserved.filter(|it| *it >= allocated);
+            Some(PhaseRow { name, line, count, step, allocated, reserved, fits: None })
+        };
+        Self {
+            rows: account.phases.iter().filter_map(row).collect(),
+            ahead: account.ahead.clone(),
+            is_whole: account.ended.as_deref() == Some("exit") && account.error.is_none(),
+            steps: account.steps,
+        }
+    }
+
+    /// Judges each phase on a device of so many bytes. `ran_there` is whether the job ran on one of that size.
+    pub(super) fn judge(&mut self, need: &Need, capacity: u64, ran_there: bool) {
+        for row in &mut self.rows {
+            // What was cached before can be given back.
+            let (allocated, reserved) = (row.allocated, row.reserved.unwrap_or(row.allocated));
+            let own = Need { allocated, reserved, outside: need.outside.clone(), capacity: None };
+            row.fits = Some(if ran_there { Fits::Yes } else { own.fits(capacity) });
+        }
+    }
+
+    /// Returns the phase that takes the most.
+    pub(super) fn highest(&self) -> Option<&PhaseRow> {
+        self.rows.iter().rev().max_by_key(|it| it.allocated)
+    }
+
+    /// Returns which phase does not fit although training does, as text.
+    pub(super) fn culprit(&self) -> Option<String> {
+        let is = |it: &PhaseRow, fits: Fits| it.fits == Some(fits);
+        let training = self.rows.iter().find(|it| it.name == TRAINING).filter(|it| is(it, Fits::Yes))?;
+        let worst = self.rows.iter().find(|it| is(it, Fits::No)).or_else(|| {
+            let mut doubtful = self.rows.iter().filter(|it| is(it, Fits::Unknown));
+            doubtful.next()
+        })?;
+        let words = if is(worst, Fits::No) { "does not fit" } else { "may not fit" };
+        let training = Bytes(training.reserved.unwrap_or(training.allocated));
+        Some(format!("{} {words}, training alone does ({training})", worst.place()))
+    }
+}
+
+impl PhaseRow {
+    /// Returns the phase with when and where it ran, as `evaluation after step 3 at train.py:41`.
+    pub(super) fn place(&self) -> String {
+        let when = self.when().map_or_else(String::new, |it| format!(" {it}"));
+        let at = self.line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
+        format!("{}{when}{at}", self.name)
+    }
+
+    /// Returns when it ran, as text; `None` before the first step.
+    pub(super) fn when(&self) -> Option<String> {
+        let step = self.step.filter(|it| *it > 0 && self.name != TRAINING)?;
+        Some(format!("after step {step}"))
+    }
+}
+
+/// Returns what led to phases that a healthy run enters later, what failed in them and what was not seen, as text.
+pub(super) fn unknown(trial: &Trial) -> Vec<String> {
+    let accounts = || trial.accounts.iter().filter(|it| it.steady > 0);
+    let mut all = Vec::new();
+    for (line, text) in accounts().flat_map(|it| &it.entered) {
+        all.push(format!("{line}: `{text}` was entered once, as a later step would"));
+    }
+    for it in accounts().filter_map(|it| it.error.as_ref()).filter(|it| !it.is_out_of_memory()) {
+        all.push(failed(it));
+    }
+    all.dedup();
+    all
+}
+
+fn failed(it: &Failure) -> String {
+    let phase = it.phase.as_ref().map_or("what follows training", |it| it.0.as_str());
+    let at = it.line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
+    let text = it.text.lines().next().unwrap_or_default();
+    format!("{phase} failed here{at}, and what comes after it did not run: {} {text}", it.kind)
+}
+
+/// Returns why a phase may need more than was seen, as text.
+pub(super) fn unfinished(trial: &Trial) -> Option<String> {
+    let (line, bytes, ran, of) = trial.accounts.iter().flat_map(|it| &it.unfinished).max_by_key(|it| it.1)?;
+    let bytes = Bytes(*bytes);
+    Some(format!("fits as far as it ran, but at {line} memory still rose by {bytes} a batch, at batch {ran} of {of}"))
+}

@@ -1,0 +1,104 @@
+//! What comes after training: each later phase has its own peak, and a job is led there in seconds.
+
+use super::Asked;
+use serde_json::Value;
+
+const JOB: &str = include_str!("../python/phases.py");
+
+/// The line of the job that has this mark.
+fn marked(mark: &str) -> String {
+    let at = JOB.lines().position(|it| it.ends_with(&format!("# {mark}"))).unwrap();
+    format!("train.py:{}", at + 1)
+}
+
+/// Runs one case on a device on which training fits; returns the answer, its exit code and its text.
+fn fit(case: &str, twin: &str) -> (Value, i32) {
+    let asked = Asked::new(JOB);
+    let file = asked.home.0.path().join("checkpoint.pt");
+    asked.json(&["--gpu", "600MiB"], &[case, twin, file.to_str().unwrap()])
+}
+
+fn names(answer: &Value) -> Vec<&str> {
+    answer["phases"]["ran"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect()
+}
+
+/// Planted: what runs out of memory only later, with its phase and the line of its peak. The healthy twin fits.
+#[test]
+fn later_phases_that_do_not_fit_are_predicted() {
+    let cases = [
+        ("epochs", "evaluation", "together"),
+        ("intervals", "evaluation", "together"),
+        ("at_a_step", "training", "late"),
+        ("saves", "saving", "copy"),
+        ("resumes", "loading", "load"),
+        ("generates", "generation", "generate"),
+        ("lengths", "training", ""),
+        ("modes", "evaluation", ""),
+    ];
+    for (case, phase, line) in test_tiers::vary!(cases, "other later phases, and their healthy twins") {
+        let (bad, code) = fit(case, "bad");
+        assert_eq!((bad["fits"].as_str(), code), (Some("no"), 1), "{case}: {bad:#}");
+        let rows = bad["phases"]["ran"].as_array().unwrap();
+        // The start contains what is loaded in it.
+        let first = rows.iter().find(|it| it["fits"] == "no" && it["name"] != "start");
+        assert_eq!(first.map(|it| &it["name"]), Some(&phase.into()), "{case}: {bad:#}");
+        if !line.is_empty() {
+            let lines = [&bad["peak"]["line"], &first.unwrap()["line"]];
+            assert!(lines.contains(&&marked(line).into()), "{case}: {bad:#}");
+        }
+        let (good, code) = fit(case, "good");
+        assert_eq!((good["fits"].as_str(), code), (Some("yes"), 0), "{case}: {good:#}");
+    }
+}
+
+/// Both the tests that later steps would enter and the loops are led; what no step enters is not.
+#[test]
+fn what_no_step_enters_is_not_entered() {
+    let (answer, code) = fit("never", "good");
+    assert_eq!(code, 0, "{answer:#}");
+    assert_eq!(names(&answer), ["start", "training"], "{answer:#}");
+    assert_eq!(answer["phases"]["not_run"].as_array().map(Vec::len), Some(0), "{answer:#}");
+}
+
+#[test]
+fn a_failure_after_training_leaves_its_answer() {
+    let (answer, code) = fit("fails", "good");
+    assert_eq!((answer["fits"].as_str(), code), (Some("yes"), 0), "{answer:#}");
+    let unknown = answer["unknown"].to_string();
+    let phrase =
+        format!("failed here at {}, and what comes after it did not run: ValueError no place", marked("fails"));
+    assert!(unknown.contains(&phrase), "{phrase}: {unknown}");
+}
+
+/// A phase that does not fit is named beside what training takes, and lines that did not run are listed.
+#[test]
+fn the_text_has_a_row_for_each_phase() {
+    let asked = Asked::new(JOB);
+    let output = asked.fit(&["--gpu", "600MiB"], &["epochs", "bad"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let place = "evaluation after step ";
+    for part in [place, " does not fit, training alone does (", "\nphases: ", "  training, ", "  ended after "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    // One step, and what follows it, is all that is asked for here.
+    let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
+                  def train():\n    while True:\n        net(torch.randn(8, 64, device='cuda')).sum().backward()\n        \
+                  o.step()\ntrain()\nnet.eval()\ntorch.save(net, 'x')\n";
+    let output = Asked::new(script).fit(&["--gpu", "T4"], &[]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["did not run: evaluation at train.py:9", "did not run: saving at train.py:10"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+/// The whole run continues by itself before it is led on: a staircase is seen that no test in the source shows.
+#[test]
+fn a_whole_run_sees_what_comes_by_itself() {
+    let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
+                  kept = []\nfor step in range(400):\n    net(torch.randn(8, 64, device='cuda')).sum().backward()\n    \
+                  o.step()\n    kept += [torch.zeros(400 << 18, device='cuda')] if step == 300 else []\n";
+    for (flags, expected) in [(&["--gpu", "400MiB"][..], 0), (&["--whole", "--gpu", "400MiB"], 1)] {
+        let (answer, code) = Asked::new(script).json(flags, &[]);
+        assert_eq!(code, expected, "{flags:?}: {answer:#}");
+    }
+}
