@@ -102,6 +102,14 @@ pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
     if !stubs.contains_key("libcudart") {
         return Err(Error::other(format!("{} imports no CUDA runtime: not PyTorch with CUDA", torch.display())));
     }
+    for library in table::public(table::PUBLIC_NAMES) {
+        let Some(soname) =
+            stubs.get(&library.stem).map(|it| it.soname.clone()).or(library.soname(wheel.runtime / 1000))
+        else {
+            continue;
+        };
+        stubs.entry(library.stem).or_insert_with(|| Stubs::new(&soname)).names.extend(library.names);
+    }
     let driver = driver(stubs.remove(DRIVER_STEM));
     stubs.insert(DRIVER_STEM.into(), driver);
     prepare_nvml(out)?;
@@ -131,7 +139,8 @@ pub fn prepare(torch: &Path, out: &Path) -> io::Result<()> {
 pub fn prepared(torch: &Path, parent: &Path) -> io::Result<PathBuf> {
     let mut hasher = DefaultHasher::new();
     let version = fs::read_to_string(torch.join("version.py")).unwrap_or_default();
-    (DEVICE, ALL_FILE, table::LIBRARIES, table::DRIVER_NAMES, table::NVML_NAMES, torch, version).hash(&mut hasher);
+    let tables = [table::LIBRARIES, table::DRIVER_NAMES, table::PUBLIC_NAMES, table::NVML_NAMES];
+    (DEVICE, ALL_FILE, tables, torch, version).hash(&mut hasher);
     let out = parent.join(format!("simgpu-{:016x}", hasher.finish()));
     if !out.exists() {
         let new = parent.join(format!("simgpu-new-{}", std::process::id()));

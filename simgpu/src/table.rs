@@ -6,6 +6,8 @@ use std::io::{self, Error};
 pub(crate) const LIBRARIES: &str = include_str!("../tables/libraries.txt");
 /// Public names of the driver API that no program here links with, but that some resolve at run time.
 pub(crate) const DRIVER_NAMES: &str = include_str!("../tables/driver.txt");
+/// Public names of the other libraries: what PyTorch does not import, other packages may.
+pub(crate) const PUBLIC_NAMES: &str = include_str!("../tables/public.txt");
 /// Public names of NVML.
 pub(crate) const NVML_NAMES: &str = include_str!("../tables/nvml.txt");
 
@@ -73,6 +75,38 @@ impl Library {
     pub(crate) fn claims(&self, name: &str) -> bool {
         self.prefixes.iter().any(|it| name.starts_with(it.as_str()))
     }
+}
+
+/// The public names of one library.
+#[derive(Debug)]
+pub(crate) struct Public {
+    /// The soname's stem, such as `libcublas`.
+    pub(crate) stem: String,
+    /// The soname, for wheels that do not import the library.
+    soname: Option<String>,
+    pub(crate) names: Vec<String>,
+}
+
+impl Public {
+    /// Returns the soname beside a CUDA of that major version; `None` where only a wheel names it.
+    pub(crate) fn soname(&self, cuda: i32) -> Option<String> {
+        self.soname.as_ref().map(|it| it.replace("{cuda}", &cuda.to_string()))
+    }
+}
+
+/// Reads the table of public names: `[stem soname]`, and names below it.
+pub(crate) fn public(text: &str) -> Vec<Public> {
+    let mut all: Vec<Public> = Vec::new();
+    for line in text.lines().filter(|it| !it.starts_with('#')) {
+        if let Some(head) = line.strip_prefix('[') {
+            let mut words = head.trim_end_matches(']').split(' ').map(str::to_owned);
+            let stem = words.next().unwrap_or_default();
+            all.push(Public { stem, soname: words.next(), names: Vec::new() });
+        } else if let Some(last) = all.last_mut() {
+            last.names.extend(line.split_whitespace().map(str::to_owned));
+        }
+    }
+    all
 }
 
 /// Reads the table.

@@ -10,6 +10,8 @@ mod growth;
 mod measured;
 /// What jobs need and do not get.
 mod missing;
+/// Packages that people train with.
+mod packages;
 /// What comes after training.
 mod phases;
 /// What depends on values.

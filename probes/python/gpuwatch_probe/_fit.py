@@ -400,6 +400,12 @@ class Fit:
         tensor = getattr(tensor, "_local_tensor", tensor)
         if tensor is None or not tensor.is_cuda:
             return
+        # One that consists of others, such as a quantized one.
+        parts = getattr(tensor, "__tensor_flatten__", None)
+        if parts is not None:
+            for name in parts()[0]:
+                self._note(into, getattr(tensor, name))
+            return
         into.setdefault(tensor.device.index, set()).add(tensor.untyped_storage().data_ptr())
 
     def _write(self, ended, **more):

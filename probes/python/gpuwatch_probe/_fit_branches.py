@@ -208,7 +208,18 @@ def _goal(statement):
 
 def _leaves(body):
     """Whether statements end by leaving, or leave the program."""
-    return bool(body) and (isinstance(body[-1], _LEAVES) or _calls(body, ("exit", "_exit")))
+    return bool(body) and (isinstance(body[-1], _LEAVES) or _refuses(body[-1]) or _calls(body, ("exit", "_exit")))
+
+
+def _refuses(statement):
+    """Whether a statement asserts what is never true."""
+    if isinstance(statement, ast.Assert):
+        return isinstance(statement.test, ast.Constant) and not statement.test.value
+    call = getattr(statement, "value", None)
+    if not isinstance(call, ast.Call) or not call.args:
+        return False
+    name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+    return "assert" in name and isinstance(call.args[0], ast.Constant) and not call.args[0].value
 
 
 def _calls(body, names):

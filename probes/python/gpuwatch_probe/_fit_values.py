@@ -86,11 +86,29 @@ class Values:
         use("fill_.Scalar", self._fill)
         use("nonzero", self._nonzero)
         use("_local_scalar_dense", self._read)
+        if hasattr(aten._to_copy.default, "_op_dk"):
+            use("_to_copy", self._copy)
         self._sized("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
 
     def step(self):
         """An optimizer step has ended."""
         self._counts.clear()
+
+    def _copy(self, tensor, **named):
+        """Copies; what is copied to the host is there what it is known to be, and of truth values that are not known,
+        all are true: a mask selects the most."""
+        torch = self._torch
+        kernel = torch.ops.aten._to_copy.default._op_dk
+        copied = kernel(torch._C.DispatchKey.CompositeExplicitAutograd, tensor, **named)
+        if tensor.is_cuda and copied.device.type == "cpu" and copied.numel():
+            value = self._value(tensor)
+            if isinstance(value, _Count):
+                value = None
+            if value is None and tensor.dtype is torch.bool and tensor.numel() > 1:
+                value = True
+            if value is not None:
+                copied.fill_(value)
+        return copied
 
     # What is known
 

@@ -26,6 +26,13 @@ _CELL = re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>$")
 OWN, LIBRARY, MACHINERY, NATIVE = range(4)
 
 
+def _is_made_by_library(file):
+    """Whether a library has made a file for a module of its own, as `torch_geometric.nn.conv.gcn_conv_propagate.py`."""
+    package, dot, _ = os.path.basename(file)[:-3].partition(".")
+    made_by = getattr(sys.modules.get(package), "__file__", None) if dot else None
+    return bool(made_by) and any(it in made_by for it in _LIBRARIES)
+
+
 class Stacks:
     """Distinguishes PyTorch's and Python's own frames, libraries' frames and the user's."""
 
@@ -51,6 +58,8 @@ class Stacks:
             return NATIVE
         if file.startswith(self.machinery) or _GENERATED in file:
             return MACHINERY
+        if _is_made_by_library(file):
+            return LIBRARY
         if file[:1] == "<":
             is_typed = file.startswith(_TYPED) or (file == "<string>" and sys.argv[:1] == ["-c"])
             return OWN if is_typed else MACHINERY

@@ -20,6 +20,9 @@ const APPLY: &str = "::apply(";
 const NO_FILE: &str = "??";
 const UNNAMED: &str = "(anonymous namespace)::";
 
+/// Parts of the paths of files that are not the job's own: of libraries, of the probe, and of what is compiled.
+const LIBRARIES: [&str; 5] = ["site-packages/", "dist-packages/", "/lib/python", "/gpuwatch_probe/", "/torchinductor_"];
+
 /// Frames per line.
 const SHOWN: usize = 3;
 
@@ -147,8 +150,12 @@ pub enum Origin {
 /// Whether a frame is Python code outside libraries.
 fn is_own(stacks: &Stacks, it: &Frame) -> bool {
     let file = stacks.texts.get(it.file);
-    is_python(stacks, it)
-        && !["site-packages/", "dist-packages/", "/lib/python", "/gpuwatch_probe/"].iter().any(|it| file.contains(it))
+    is_python(stacks, it) && !LIBRARIES.iter().any(|it| file.contains(it)) && !is_generated(&file)
+}
+
+/// Whether a library has made a file for one of its modules, as `torch_geometric.nn.conv.gcn_conv_propagate.py`.
+fn is_generated(file: &str) -> bool {
+    Path::new(file).file_stem().is_some_and(|it| it.to_string_lossy().matches('.').count() > 1)
 }
 
 fn is_python(stacks: &Stacks, it: &Frame) -> bool {

@@ -67,7 +67,10 @@ impl Venv {
         if let Some(above) = above {
             let folder = "import sysconfig; print(sysconfig.get_path('purelib'))";
             let of = |python: &Path| done(Command::new(python).args(["-c", folder])).map(|it| it.trim().to_owned());
-            fs::write(Path::new(&of(&python)?).join("above.pth"), of(&above)?).unwrap();
+            let folder = of(&above)?;
+            // What is above that one is not found through it.
+            let further = fs::read_to_string(Path::new(&folder).join("above.pth")).unwrap_or_default();
+            fs::write(Path::new(&of(&python)?).join("above.pth"), format!("{folder}\n{further}")).unwrap();
         }
         let mut pip = Command::new(&python);
         // It is installed once: a copy in pip's cache would only take room.
