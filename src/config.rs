@@ -118,13 +118,20 @@ pub struct RetentionFlags {
     /// Record the names of programs without their arguments. By default, only what looks like a secret is left out.
     #[arg(long)]
     pub no_arguments: bool,
+    /// The job runs on a simulated device: its recording is kept apart, in the folder `fit` of the user's recordings.
+    #[arg(long, hide = true)]
+    pub simulated: bool,
 }
 
 impl RetentionFlags {
     /// Returns the user's store with these limits; `None` without a home directory.
     pub fn store(&self) -> Option<Store> {
         let files_max = usize::try_from(self.keep).unwrap_or(usize::MAX);
-        Some(Store { files_max, bytes_max: self.keep_bytes, ..Store::user()? })
+        let mut store = Store { files_max, bytes_max: self.keep_bytes, ..Store::user()? };
+        if self.simulated {
+            store.directory.push("fit");
+        }
+        Some(store)
     }
 }
 

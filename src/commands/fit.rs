@@ -58,7 +58,8 @@ pub(super) struct FitArgs {
     /// is then the job's Python [default: python3].
     #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "steps", "whole", "vary", "tables", "output"])]
     calibrate: Option<PathBuf>,
-    /// The file to record the job into, which must not exist yet; by default a new one among the recordings.
+    /// The file to record the job into, which must not exist yet; by default a new one in the folder `fit` of the
+    /// recordings.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The job and its arguments.

@@ -30,6 +30,9 @@ const OFTEN: u64 = 30;
 /// Seconds beyond the limit that a job has to end by itself: its account names the line where it was.
 const PATIENCE: u64 = 10;
 
+/// Recordings of simulated jobs that are kept, in a folder of their own.
+const KEPT: &str = "50";
+
 /// A device on which every job fits.
 const PLENTY: u64 = 512 << 30;
 
@@ -152,7 +155,7 @@ impl Bench {
         command.args(["run", "--summary", "never"]);
         match &self.recording {
             Some(file) if is_main => drop(command.arg("--output").arg(file)),
-            None if is_main => drop(command.args(["--name", "fit"])),
+            None if is_main => drop(command.args(["--simulated", "--keep", KEPT])),
             _ => drop(command.arg("--output").arg(folder.join("run.jsonl.zst"))),
         }
         command.arg("--").args(self.words());

@@ -34,7 +34,9 @@ pub(super) fn answer(it: &Answer) -> String {
         return out;
     }
     varied(&mut out, it);
+    let width = it.devices.iter().map(|it| name(it).chars().count()).max().unwrap_or(0);
     for judged in &it.devices {
+        let _ = write!(out, "{:width$} ", name(judged));
         device(&mut out, judged);
     }
     match &it.smallest {
@@ -77,10 +79,14 @@ fn varied(out: &mut String, it: &Answer) {
     }
 }
 
-/// `RTX 4090: 14.1 GiB (13.9 GiB–14.6 GiB): fits with 1.4 GiB to spare`.
-fn device(out: &mut String, it: &Judged) {
+/// `2 × RTX 4090:`.
+fn name(it: &Judged) -> String {
     let several = if it.device.count > 1 { format!("{} × ", it.device.count) } else { String::new() };
-    let _ = write!(out, "{several}{}: ", Foreign::new(it.device.name.as_str()));
+    format!("{several}{}:", Foreign::new(it.device.name.as_str()))
+}
+
+/// `14.1 GiB (13.9 GiB–14.6 GiB) of 23.65 GiB: fits with 1.4 GiB to spare`.
+fn device(out: &mut String, it: &Judged) {
     let capacity = it.device.capacity();
     let (Some(need), Some(peak)) = (&it.need, it.peak()) else {
         out.push_str("cannot tell\n");

@@ -1,7 +1,9 @@
 //! What comes after training: each later phase has its own peak, and a job is led there in seconds.
 
 use super::Asked;
+use crate::helpers::{terminal::PROGRAM, torch};
 use serde_json::Value;
+use std::path::Path;
 
 const JOB: &str = include_str!("../python/phases.py");
 
@@ -58,6 +60,23 @@ fn what_no_step_enters_is_not_entered() {
     assert_eq!(code, 0, "{answer:#}");
     assert_eq!(names(&answer), ["start", "training"], "{answer:#}");
     assert_eq!(answer["phases"]["not_run"].as_array().map(Vec::len), Some(0), "{answer:#}");
+}
+
+/// The newest recording is never one of a simulated job.
+#[test]
+fn recordings_of_simulated_jobs_are_kept_apart() {
+    let asked = Asked::new(JOB);
+    torch::stdout(&asked.fit(&["--gpu", "T4"], &["fails", "good"]));
+    let listed = |folder: &[&Path]| -> Value {
+        let mut list = std::process::Command::new(PROGRAM);
+        list.args(["recordings", "--json"]).args(folder).envs(asked.home.variables());
+        serde_json::from_str(&torch::stdout(&list.output().unwrap())).unwrap()
+    };
+    let all = listed(&[]);
+    assert_eq!(all["recordings"].as_array().map(Vec::len), Some(0), "{all:#}");
+    let folder = Path::new(all["directory"].as_str().unwrap()).join("fit");
+    let own = listed(&[&folder]);
+    assert_eq!(own["recordings"].as_array().map(Vec::len), Some(1), "{own:#}");
 }
 
 #[test]
