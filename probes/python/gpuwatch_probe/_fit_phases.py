@@ -35,6 +35,19 @@ START, TRAINING, EVALUATION, GENERATION, LOADING, SAVING, END = (
 )
 
 
+def _harmless(method):
+    """Makes a method that the job calls without knowing: no fault of it reaches the job."""
+
+    @functools.wraps(method)
+    def called(*arguments):
+        try:
+            method(*arguments)
+        except Exception:
+            pass
+
+    return called
+
+
 class Phases:
     """The phases of one process so far."""
 
@@ -83,6 +96,7 @@ class Phases:
 
     # What happens
 
+    @_harmless
     def backward(self):
         """A backward begins: what was open is training, but for evaluations that have ended."""
         if not self._is_here():
@@ -93,14 +107,14 @@ class Phases:
         if not self._is_started:
             self._is_started = True
             self._record(START)
-        self._settle(TRAINING)
+        self._record(TRAINING)
 
     def step(self, number, is_led):
         """An optimizer step has ended."""
         self._flush()
         self._collapse()
         self._is_started = True
-        self._settle(TRAINING)
+        self._record(TRAINING)
         self._number = number
         if number <= _EARLY:
             for it in list(self._optimizers):
@@ -113,7 +127,7 @@ class Phases:
         self._flush()
         while len(self._open) > 1:
             self._close()
-        self._settle(END if self._number and is_end else TRAINING if self._is_started else START)
+        self._record(END if self._number and is_end else TRAINING if self._is_started else START)
 
     def peak(self, device):
         """Returns the highest allocated and reserved bytes of a device so far."""
@@ -191,11 +205,8 @@ class Phases:
             inner = self._open.pop()
             self._open[-1].join(inner)
 
-    def _settle(self, name):
-        """Gives a name to what is not known yet."""
-        self._record(name)
-
     def _record(self, name, it=None):
+        """Adds a phase that has ended, or what is not known yet, to those of that name and line."""
         it = it or self._open[0]
         if it.is_empty():
             return
@@ -248,26 +259,24 @@ class Phases:
             self._hook.remove()
             self._hook = None
 
+    @_harmless
     def _called(self, module, arguments):
-        try:
-            if not self._is_here():
-                return
-            self._disarm()
-            frame = sys._getframe(1)
-            if not self._depth and self._open[-1].is_tail:
-                self._flush()
-                self._end_tail()
-            if self._depth and self._is_free():
-                self._begin(*self._evaluation(frame))
-                self._open[-1].is_without_gradients = True
-            elif not self._depth and self._evaluates is not None and self._is_free():
-                self._begin(self._evaluation(frame)[0], self._evaluates)
-            elif not self._is_started and not self._depth:
-                self._flush()
-                self._record(START)
-                self._is_started = True
-        except Exception:
-            pass
+        if not self._is_here():
+            return
+        self._disarm()
+        frame = sys._getframe(2)
+        if not self._depth and self._open[-1].is_tail:
+            self._flush()
+            self._end_tail()
+        if self._depth and self._is_free():
+            self._begin(*self._evaluation(frame))
+            self._open[-1].is_without_gradients = True
+        elif not self._depth and self._evaluates is not None and self._is_free():
+            self._begin(self._evaluation(frame)[0], self._evaluates)
+        elif not self._is_started and not self._depth:
+            self._flush()
+            self._record(START)
+            self._is_started = True
 
     def _evaluation(self, frame):
         """Returns name and line of an evaluation that this call begins."""
@@ -296,6 +305,7 @@ class Phases:
 
         cls.__enter__, cls.__exit__ = entered, left
 
+    @_harmless
     def _entered(self):
         self._depth += 1
         if self._depth > 1:
@@ -303,11 +313,12 @@ class Phases:
         if not is_compiled():
             self._arm()
         elif self._number and self._is_free():
-            frame = sys._getframe(3)
+            frame = sys._getframe(4)
             if self._unknowns.is_own(frame.f_code.co_filename):
                 self._begin(*self._evaluation(frame))
                 self._open[-1].is_without_gradients = True
 
+    @_harmless
     def _left(self, kind):
         self._depth = max(self._depth - 1, 0)
         if self._depth:
@@ -333,22 +344,20 @@ class Phases:
                 result = train(this, mode)
             finally:
                 self._is_in_mode = False
-            try:
-                self._mode(this, mode)
-            except Exception:
-                pass
+            self._mode(this, mode)
             return result
 
         module.train = changed
 
+    @_harmless
     def _mode(self, module, is_training):
         if not is_training:
-            self._note_lines(sys._getframe(2))
+            self._note_lines(sys._getframe(3))
         if not self._number or not self._is_trained(module):
             return
         if not is_training:
             # The caller of `eval`, or of `train(False)`.
-            self._evaluates = self._line(3)
+            self._evaluates = self._line(4)
             if not self._depth:
                 self._arm()
             return
@@ -373,12 +382,7 @@ class Phases:
         def within(*arguments, **named):
             if not self._is_here() or self._open[-1].name in (LOADING, SAVING):
                 return function(*arguments, **named)
-            line, begun = self._line(), self._open[-1]
-            if name == SAVING and begun.is_state:
-                # What was done with the state since it was taken is a part of it.
-                begun.name = SAVING
-            else:
-                self._begin(name, line)
+            self._open_file(name)
             kind = None
             try:
                 return function(*arguments, **named)
@@ -386,24 +390,40 @@ class Phases:
                 kind = type(error)
                 raise
             finally:
-                self._note_failure(kind)
-                if self._open[-1].name == name:
-                    self._close()
+                self._close_file(name, kind)
 
         return within
+
+    @_harmless
+    def _open_file(self, name):
+        if name == SAVING and self._open[-1].is_state:
+            # What was done with the state since it was taken is a part of it.
+            self._open[-1].name = SAVING
+        else:
+            self._begin(name, self._line(4))
+
+    @_harmless
+    def _close_file(self, name, kind):
+        self._note_failure(kind)
+        if self._open[-1].name == name:
+            self._close()
 
     def _before_saving(self, function):
         @functools.wraps(function)
         def taken(*arguments, **named):
-            if self._is_here() and (len(self._open) == 1 or self._open[-1].is_tail):
-                self._flush()
-                self._end_tail()
-                it = _Phase(None, self._line())
-                it.is_state = True
-                self._open.append(it)
+            self._take_state()
             return function(*arguments, **named)
 
         return taken
+
+    @_harmless
+    def _take_state(self):
+        if self._is_here() and (len(self._open) == 1 or self._open[-1].is_tail):
+            self._flush()
+            self._end_tail()
+            it = _Phase(None, self._line(4))
+            it.is_state = True
+            self._open.append(it)
 
     def _note_failure(self, kind):
         if kind is not None and self.failed is None and issubclass(kind, Exception):
@@ -471,8 +491,14 @@ class _Counters:
         self._before_reset = before_reset
         # {device: (allocated, reserved)} of the whole run.
         self.highest = {}
-        torch._C._cuda_memoryStats = self._shown
-        torch._C._cuda_resetPeakMemoryStats = self._asked
+        # PyTorch has two sets of functions for the same figures.
+        for stats, reset in (
+            ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats"),
+            ("_accelerator_getDeviceStats", "_accelerator_resetPeakStats"),
+        ):
+            if hasattr(torch._C, stats) and hasattr(torch._C, reset):
+                setattr(torch._C, stats, self._shown)
+                setattr(torch._C, reset, self._asked)
 
     def take(self, phase):
         """Gives the peaks since the last reading to a phase."""

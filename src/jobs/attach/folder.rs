@@ -57,6 +57,9 @@ pub(super) enum State {
     Answered(String),
 }
 
+/// How often a directory is made that other requests remove at the same time.
+const TRIES: usize = 1000;
+
 /// The directory.
 #[derive(Debug)]
 pub(super) struct Folder {
@@ -73,12 +76,18 @@ impl Folder {
     /// # Errors
     /// When something of another user's has its name, or it cannot be made.
     pub(super) fn open(above: OwnedFd, name: String) -> io::Result<Self> {
-        match mkdirat(&above, &name, Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
         let owner = rustix::process::geteuid().as_raw();
-        let directory = beneath(&above, &name, OFlags::DIRECTORY, Mode::empty())?;
+        let made = || {
+            match mkdirat(&above, &name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(error) => return Err(error.into()),
+            }
+            beneath(&above, &name, OFlags::DIRECTORY, Mode::empty())
+        };
+        // Another request for the same job may remove it between the two calls, as often as it ends.
+        let is_gone = |it: &io::Result<OwnedFd>| matches!(it, Err(why) if why.kind() == io::ErrorKind::NotFound);
+        let mut tries = std::iter::repeat_with(made).take(TRIES);
+        let directory = tries.find(|it| !is_gone(it)).unwrap_or_else(|| Err(Errno::NOENT.into()))?;
         let about = fstat(&directory)?;
         if about.st_uid != owner || about.st_mode & 0o077 != 0 {
             return Err(io::Error::other("another user has put something there"));

@@ -1,6 +1,6 @@
 //! What comes after training: each later phase has its own peak, and a job is led there in seconds.
 
-use super::Asked;
+use super::{Asked, bytes};
 use crate::helpers::{terminal::PROGRAM, torch};
 use serde_json::Value;
 use std::path::Path;
@@ -60,6 +60,24 @@ fn what_no_step_enters_is_not_entered() {
     assert_eq!(code, 0, "{answer:#}");
     assert_eq!(names(&answer), ["start", "training"], "{answer:#}");
     assert_eq!(answer["phases"]["not_run"].as_array().map(Vec::len), Some(0), "{answer:#}");
+}
+
+/// Phases are told apart by counters that are reset; the job sees those since its own reset.
+#[test]
+fn the_job_sees_its_own_peaks() {
+    let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
+                  big = 100 << 20\ntorch.empty(big, device='cuda', dtype=torch.uint8)\n\
+                  peaks = [torch.cuda.max_memory_allocated]\nif hasattr(torch, 'accelerator'):\n    \
+                  peaks += [torch.accelerator.max_memory_allocated]\n\
+                  for step in range(6):\n    net(torch.randn(8, 64, device='cuda')).sum().backward()\n    o.step()\n    \
+                  with torch.no_grad():\n        net(torch.randn(8, 64, device='cuda'))\n    \
+                  if step == 2:\n        assert all(it() > big for it in peaks)\n        \
+                  torch.cuda.reset_peak_memory_stats()\n    \
+                  if step > 2:\n        assert all(it() < big for it in peaks)\n";
+    let (answer, code) = Asked::new(script).json(&["--steps", "5", "--gpu", "T4"], &[]);
+    assert_eq!(code, 0, "{answer:#}");
+    assert!(!answer["unknown"].to_string().contains("failed"), "{answer:#}");
+    assert!(bytes(&answer["peak"], "allocated") > 100 << 20, "{answer:#}");
 }
 
 /// The newest recording is never one of a simulated job.

@@ -5,6 +5,8 @@ use std::{
     fs,
     os::unix::fs::{PermissionsExt, symlink},
     path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
 };
 use tempfile::TempDir;
 
@@ -49,6 +51,24 @@ fn a_request_stands_where_its_files_show() {
     fs::write(bench.path(assets::name()).join("gpuwatch_probe/__pycache__/a.pyc"), "").unwrap();
     bench.folder.clear();
     assert_eq!(fs::read_dir(bench.home.path()).unwrap().count(), 0, "nothing stays");
+}
+
+/// A request that ends removes the folder while another one opens it.
+#[test]
+fn a_folder_that_another_request_removes_is_made_again() {
+    let home = tempfile::tempdir().unwrap();
+    let open = || Folder::open(File::open(home.path()).unwrap().into(), "job".to_owned());
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                let _ = fs::remove_dir(home.path().join("job"));
+            }
+        });
+        let all: io::Result<()> = (0..5000).try_for_each(|_| open().map(drop));
+        is_over.store(true, Ordering::Relaxed);
+        assert!(all.is_ok(), "{:?}", all.err());
+    });
 }
 
 #[test]
