@@ -32,13 +32,17 @@ _FILES = 100
 
 def ahead(unknowns, trees, seen, frame):
     """Returns [phase, line] of what did not run; `seen` are lines that did, and the job is at `frame`."""
-    seen, now = set(seen), {}
+    seen, now, others = set(seen), {}, set()
     while frame is not None:
         if unknowns.is_own(frame.f_code.co_filename):
             loops = trees.around(frame, (ast.For, ast.While))
             name = frame.f_code.co_name
             here = now[frame.f_code.co_filename, None if name == "<module>" else name] = frame.f_lineno
             now[frame.f_code.co_filename, here] = loops[0].lineno if loops else here
+            for it in trees.around(frame, ast.If):
+                # The other branch of what the job is in.
+                branch = it.orelse if here < (it.orelse[0].lineno if it.orelse else here + 1) else it.body
+                others.update((frame.f_code.co_filename, line) for one in branch for line in _lines(one))
             seen.add("%s:%d" % (os.path.basename(frame.f_code.co_filename), here))
         frame = frame.f_back
     files = [it for it in _files() if unknowns.is_own(it)][:_FILES]
@@ -47,6 +51,8 @@ def ahead(unknowns, trees, seen, frame):
     functions = {it.name for _, it in nodes if isinstance(it, ast.FunctionDef)}
     def is_past(call):
         here = now.get((call.file, call.function))
+        if (call.file, call.number) in others:
+            return True
         return here is not None and call.number < now[call.file, here]
 
     found = {}
@@ -57,6 +63,10 @@ def ahead(unknowns, trees, seen, frame):
                 if outer.line not in seen and not is_past(outer):
                     found.setdefault((outer.file, outer.number), (phase, outer.line))
     return [list(found[it]) for it in sorted(found)[:_LINES]]
+
+
+def _lines(node):
+    return range(node.lineno, node.end_lineno + 1)
 
 
 def _files():

@@ -174,6 +174,19 @@ class Phases:
         self._note_lines(sys._getframe(2))
         self._open.append(_Phase(name, line))
 
+    def _begin_without_gradients(self, frame):
+        """Begins an evaluation, or learns that what is open is one."""
+        it = self._open[-1]
+        if it.is_without_gradients:
+            self._open.pop()
+            self._end_tail()
+            self._open.append(it)
+            self._note_lines(frame)
+            it.name, it.line = self._evaluation(frame)
+        else:
+            self._begin(*self._evaluation(frame))
+            self._open[-1].is_without_gradients = True
+
     def _close(self):
         """Ends the innermost open phase."""
         self._flush()
@@ -269,8 +282,7 @@ class Phases:
             self._flush()
             self._end_tail()
         if self._depth and self._is_free():
-            self._begin(*self._evaluation(frame))
-            self._open[-1].is_without_gradients = True
+            self._begin_without_gradients(frame)
         elif not self._depth and self._evaluates is not None and self._is_free():
             self._begin(self._evaluation(frame)[0], self._evaluates)
         elif not self._is_started and not self._depth:
@@ -310,13 +322,19 @@ class Phases:
         self._depth += 1
         if self._depth > 1:
             return
+        frame = sys._getframe(3)
+        # As a decorator, it is entered by a function of PyTorch's.
+        if os.path.basename(frame.f_code.co_filename) == "_contextlib.py":
+            frame = frame.f_back
         if not is_compiled():
             self._arm()
-        elif self._number and self._is_free():
-            frame = sys._getframe(4)
-            if self._unknowns.is_own(frame.f_code.co_filename):
-                self._begin(*self._evaluation(frame))
+            if self._number and self._is_free():
+                # If a module is called, what comes before that is a part of it.
+                self._flush()
+                self._open.append(_Phase(None, None))
                 self._open[-1].is_without_gradients = True
+        elif self._number and self._is_free() and self._unknowns.is_own(frame.f_code.co_filename):
+            self._begin_without_gradients(frame)
 
     @_harmless
     def _left(self, kind):
@@ -324,10 +342,14 @@ class Phases:
         if self._depth:
             return
         top = self._open[-1]
-        if top.name is not None and top.is_without_gradients:
+        if top.is_without_gradients:
             self._note_failure(kind)
-            self._conclude()
-        elif self._is_started and self._evaluates is None and not top.is_tail:
+            if top.name is not None:
+                self._conclude()
+                return
+            self._close()
+            top = self._open[-1]
+        if self._is_started and self._evaluates is None and not top.is_tail:
             self._disarm()
         else:
             self._arm()
@@ -426,7 +448,7 @@ class Phases:
             self._open.append(it)
 
     def _note_failure(self, kind):
-        if kind is not None and self.failed is None and issubclass(kind, Exception):
+        if self._open[-1].name is not None and kind is not None and self.failed is None and issubclass(kind, Exception):
             self.failed = self._open[-1].name, self._open[-1].line
 
 

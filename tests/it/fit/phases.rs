@@ -36,6 +36,8 @@ fn later_phases_that_do_not_fit_are_predicted() {
         ("generates", "generation", "generate"),
         ("lengths", "training", ""),
         ("modes", "evaluation", ""),
+        ("counts", "evaluation", ""),
+        ("longer", "training", ""),
     ];
     for (case, phase, line) in test_tiers::vary!(cases, "other later phases, and their healthy twins") {
         let (bad, code) = fit(case, "bad");

@@ -132,6 +132,38 @@ def modes(net, optimizer):
         total = total + (loss if IS_BAD else loss.detach())  # graph
 
 
+class Counts:
+    """A trainer of one's own, whose evaluation makes its buffers before it calls the module."""
+
+    def __init__(self):
+        self.steps = 0
+
+    def fit(self, net, optimizer):
+        for _ in range(1000):
+            for (x,) in data(64_000, 64):
+                step(net, optimizer, x)
+                self.steps += 1
+                if self.steps % 7000 == 0:
+                    self.evaluate(net)
+
+    @torch.inference_mode()
+    def evaluate(self, net):
+        buffers = torch.zeros(200 << 20 if IS_BAD else 1, device="cuda")
+        return net(torch.randn(4, 256, device="cuda")), buffers
+
+
+def counts(net, optimizer):
+    Counts().fit(net, optimizer)
+
+
+def longer(net, optimizer):
+    rows = 64
+    for number in range(10_000):
+        if number == 5000:
+            rows *= 256 if IS_BAD else 1
+        step(net, optimizer, torch.randn(rows, 256))
+
+
 def never(net, optimizer):
     """What no step enters is not entered."""
     debugs = False
@@ -151,6 +183,7 @@ def fails(net, optimizer):
     raise ValueError("no place to write to")  # fails
 
 
-JOBS = {it.__name__: it for it in (epochs, intervals, at_a_step, saves, resumes, generates, lengths, modes, never, fails)}
+ALL = epochs, intervals, at_a_step, saves, resumes, generates, lengths, modes, counts, longer, never, fails
+JOBS = {it.__name__: it for it in ALL}
 net = Net().cuda()
 JOBS[CASE](net, torch.optim.SGD(net.parameters(), 0.1))
