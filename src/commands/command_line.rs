@@ -215,7 +215,8 @@ pub(super) mod tests {
     use std::fs;
 
     /// Long flags that no file can set, and why.
-    const EXCEPTIONS: [(&str, &str); 19] = [
+    const EXCEPTIONS: [(&str, &str); 20] = [
+        ("simulated", "fit sets it"),
         ("push", "it is of those machines"),
         ("hosts", "it names machines"),
         ("hosts-file", "it names machines"),
