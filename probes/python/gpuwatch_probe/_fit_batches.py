@@ -46,17 +46,22 @@ class Batches:
     def install(self):
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        begin, following = _BaseDataLoaderIter.__init__, _BaseDataLoaderIter.__next__
+        begin, again = _BaseDataLoaderIter.__init__, _BaseDataLoaderIter._reset
+        following = _BaseDataLoaderIter.__next__
 
         def begun(iterator, loader, *arguments, **named):
             begin(iterator, loader, *arguments, **named)
             try:
-                self._rounds[loader] = self._rounds.get(loader, 0) + self._is_led
-                state = self._states[iterator] = _Iterator(weakref.ref(loader), self._is_led)
-                state.is_known = self._rounds[loader] > _ROUNDS
+                self._begin(iterator, loader)
                 self._put_longest_first(iterator, loader)
             except Exception:
                 pass
+
+        def begun_again(iterator, loader, first_iter=False):
+            again(iterator, loader, first_iter)
+            # An iterator of workers that stay has another round.
+            if not first_iter:
+                self._begin(iterator, loader)
 
         def given(iterator):
             state = self._states.get(iterator)
@@ -76,7 +81,13 @@ class Batches:
                 state.is_used = True
             return batch
 
-        _BaseDataLoaderIter.__init__, _BaseDataLoaderIter.__next__ = begun, given
+        _BaseDataLoaderIter.__init__, _BaseDataLoaderIter._reset = begun, begun_again
+        _BaseDataLoaderIter.__next__ = given
+
+    def _begin(self, iterator, loader):
+        self._rounds[loader] = self._rounds.get(loader, 0) + self._is_led
+        state = self._states[iterator] = _Iterator(weakref.ref(loader), self._is_led)
+        state.is_known = self._rounds[loader] > _ROUNDS
 
     def step(self):
         """An optimizer step has ended. Returns whether a loader that can end has given something since the last one."""

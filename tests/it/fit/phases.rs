@@ -29,6 +29,7 @@ fn names(answer: &Value) -> Vec<&str> {
 fn later_phases_that_do_not_fit_are_predicted() {
     let cases = [
         ("epochs", "evaluation", "together"),
+        ("workers", "evaluation", "together"),
         ("intervals", "evaluation", "together"),
         ("at_a_step", "training", "late"),
         ("saves", "saving", "copy"),

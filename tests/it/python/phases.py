@@ -52,12 +52,12 @@ def step(net, optimizer, x):
     optimizer.zero_grad()
 
 
-def evaluate(net):
+def evaluate(net, loader=None):
     """Keeps what it computes on the device, or takes it to the host."""
     net.eval()
     kept = []
     with torch.no_grad():
-        for (x,) in data(64 * 256, 256):
+        for (x,) in loader or data(64 * 256, 256):
             out = net(x.cuda())
             kept.append(out if IS_BAD else out.cpu())
     net.train()
@@ -70,6 +70,19 @@ def epochs(net, optimizer):
         for (x,) in loader:
             step(net, optimizer, x)
         evaluate(net)
+
+
+def workers(net, optimizer):
+    """Evaluates with workers that stay, also before the first step."""
+    rows = TensorDataset(torch.randn(64 * 256, 256))
+    loader = DataLoader(rows, batch_size=256, num_workers=1, persistent_workers=True)
+    with torch.no_grad():
+        for (x,) in loader:
+            net(x.cuda())
+    for _ in range(50):
+        for (x,) in data(10_000, 64):
+            step(net, optimizer, x)
+        evaluate(net, loader)
 
 
 def intervals(net, optimizer):
@@ -183,7 +196,7 @@ def fails(net, optimizer):
     raise ValueError("no place to write to")  # fails
 
 
-ALL = epochs, intervals, at_a_step, saves, resumes, generates, lengths, modes, counts, longer, never, fails
+ALL = epochs, workers, intervals, at_a_step, saves, resumes, generates, lengths, modes, counts, longer, never, fails
 JOBS = {it.__name__: it for it in ALL}
 net = Net().cuda()
 JOBS[CASE](net, torch.optim.SGD(net.parameters(), 0.1))
