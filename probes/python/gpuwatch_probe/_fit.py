@@ -2,7 +2,7 @@
 
 `GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the peak
 of training counts as known (without it: the third, or a later one as long as the peak still rises). From there, the job
-is led out of its training loop (`_fit_course.py`), through what follows. With `GPUWATCH_FIT_WHOLE` it first continues by
+is led out of its training loop (`_fit_loop_exit.py`), through what follows. With `GPUWATCH_FIT_WHOLE` it first continues by
 itself for a while. With `GPUWATCH_FIT_TRACE` the allocator records its events, for a snapshot beside the file.
 `GPUWATCH_FIT_SECONDS` is the time after which the process ends in any case, `GPUWATCH_FIT_VALUES` how reads of values
 are answered (`_fit_values.py`).
@@ -17,9 +17,9 @@ import threading
 import time
 import weakref
 
-from ._fit_ahead import ahead
 from ._fit_batches import Batches
-from ._fit_course import Course, Trees
+from ._fit_loop_exit import LoopExit
+from ._fit_not_run import not_run
 from ._fit_phases import Phases, is_compiled
 from ._fit_unknowns import Unknowns
 from ._loops import Places
@@ -52,9 +52,9 @@ class Fit:
         self._unknowns = Unknowns(torch)
         self._optimizers = weakref.WeakSet()
         self._phases = None
-        trees = self._trees = Trees()
+        trees = self._trees = self._unknowns.trees
         self._batches = Batches(torch, self._unknowns, trees, self._memory)
-        self._course = Course(self._unknowns, trees, self._batches, self._allocations)
+        self._loop_exit = LoopExit(self._unknowns, trees, self._batches, self._allocations)
         # The step after which the peak of training is known, and the one from which on the job is led.
         self._steady = self._led = None
         self._begun = time.monotonic()
@@ -233,10 +233,10 @@ class Fit:
             self._phases.step(number, True)
             if not self._is_whole:
                 threading.Thread(target=self._end_after, args=(_SECONDS_AFTER, "later"), daemon=True).start()
-        leads = self._course.step(number, frame, uses_loader)
+        leads = self._loop_exit.step(number, frame, uses_loader)
         if leads and self._batches.is_repeating():
             # More rounds only serve to come to what follows them.
-            leads = bool(self._ahead())
+            leads = bool(self._not_run())
         if leads and (self._is_whole or number < self._led + _STEPS_AFTER):
             self._write(None)
             return
@@ -338,13 +338,13 @@ class Fit:
                 self._torch.cuda.memory._dump_snapshot(snapshot)
             except Exception:
                 snapshot = None
-        self._write(how, tensors=tensors, snapshot=snapshot, ahead=self._ahead() if how != "exit" else [])
+        self._write(how, tensors=tensors, snapshot=snapshot, not_run=self._not_run() if how != "exit" else [])
 
-    def _ahead(self):
+    def _not_run(self):
         """Returns what the job's own lines would still do."""
         try:
             frame = sys._current_frames().get(threading.main_thread().ident)
-            return ahead(self._unknowns, self._trees, self._phases.lines, frame)
+            return not_run(self._unknowns, self._trees, self._phases.lines, frame)
         except Exception:
             return []
 
@@ -429,7 +429,7 @@ class Fit:
             "steps": self._number,
             "steady": self._steady or 0,
             "phases": self._phases.list() if self._phases is not None else [],
-            "entered": list(self._course.entered.items()),
+            "entered": list(self._loop_exit.entered.items()),
             "unfinished": self._batches.unfinished,
             "ended": ended,
             "error": self._error,

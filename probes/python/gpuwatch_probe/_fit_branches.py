@@ -7,7 +7,6 @@ is not taken, one that trains is, and a loop continues.
 import ast
 import dis
 import itertools
-import linecache
 import re
 
 _LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
@@ -29,7 +28,8 @@ _FILES = 200
 class Branches:
     """The tests of the files that have been asked for."""
 
-    def __init__(self):
+    def __init__(self, trees):
+        self._trees = trees
         self._files = {}
 
     def wanted(self, frame):
@@ -108,19 +108,15 @@ class Branches:
         """Returns the statements with a test, the loops, the returns, and what sizes are made of."""
         found = self._files.get(file)
         if found is None:
+            all_ = self._trees.of(file)
+            found = (
+                [it for it in all_ if isinstance(it, (ast.If, ast.While, ast.Assert, ast.IfExp))],
+                [it for it in all_ if isinstance(it, (ast.For, ast.While))],
+                [it for it in all_ if isinstance(it, ast.Return) and it.value is not None],
+                _sizes(all_),
+            )
             if len(self._files) >= _FILES:
                 self._files.clear()
-            try:
-                tree = ast.parse("".join(linecache.getlines(file)))
-                all_ = list(ast.walk(tree))
-                found = (
-                    [it for it in all_ if isinstance(it, (ast.If, ast.While, ast.Assert, ast.IfExp))],
-                    [it for it in all_ if isinstance(it, (ast.For, ast.While))],
-                    [it for it in all_ if isinstance(it, ast.Return) and it.value is not None],
-                    _sizes(all_),
-                )
-            except Exception:
-                found = [], [], [], ([], set(), [])
             self._files[file] = found
         return found
 

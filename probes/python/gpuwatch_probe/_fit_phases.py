@@ -17,9 +17,9 @@ import os
 import sys
 import threading
 
-# Phases that are told apart by their lines at most.
+# The most phases that are listed by name and line; further ones are listed by name only.
 _MOST = 100
-# Steps of which a phase remembers that it ran in them, and lines from which phases began.
+# The most steps that a phase remembers, and the most lines that began a phase.
 _STEPS, _LINES = 50, 1000
 # Steps after which new optimizers are no longer looked for.
 _EARLY = 100
@@ -60,7 +60,7 @@ class Phases:
         self._counters = _Counters(torch, self._flush)
         self._thread = threading.get_ident()
         self._found = {}
-        # Steps that have ended, and the one from which on the job is led on (`_fit_course.py`).
+        # Steps that have ended, and the one from which on the job is led on (`_fit_loop_exit.py`).
         self._number = 0
         self._led = None
         # What runs now, from the outermost; the first is not known until a backward, a step or the end comes.

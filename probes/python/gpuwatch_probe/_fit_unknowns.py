@@ -5,6 +5,7 @@ import os
 import re
 import sys
 
+from ._fit_source import Trees
 from ._fit_values import SIZE, Values, outside
 from ._stacks import LIBRARY, OWN, Stacks
 
@@ -26,6 +27,7 @@ class Unknowns:
 
     def __init__(self, torch):
         self._stacks = Stacks(torch)
+        self.trees = Trees()
         self.values = Values(torch, self)
         self._reads = {}
         self._refused = {}

@@ -38,7 +38,7 @@ class Values:
     def __init__(self, torch, unknowns):
         self._torch = torch
         self._unknowns = unknowns
-        self.branches = Branches()
+        self.branches = Branches(unknowns.trees)
         # Constants: {address of a storage: (weak reference to it, the value of each element)}.
         self._known = {}
         self._counts = {}

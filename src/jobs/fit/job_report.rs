@@ -26,7 +26,7 @@ pub(super) struct JobReport {
     /// Loaders that ended while memory still rose: line, bytes of a batch, batches, batches of the whole loader.
     pub(super) unfinished: Vec<(String, u64, u64, u64)>,
     /// What did not run: phase and line.
-    pub(super) ahead: Vec<(String, String)>,
+    pub(super) not_run: Vec<(String, String)>,
     pub(super) error: Option<Failure>,
     /// Where the job was when it was ended early.
     pub(super) line: Option<String>,

@@ -52,8 +52,8 @@ fn phases(it: &Phases) -> Value {
         })
     };
     let ran: Vec<Value> = it.rows.iter().map(row).collect();
-    let ahead: Vec<Value> = it.ahead.iter().map(|(name, line)| json!({ "name": name, "line": line })).collect();
-    json!({ "ran": ran, "not_run": ahead, "is_whole": it.is_whole })
+    let not_run: Vec<Value> = it.not_run.iter().map(|(name, line)| json!({ "name": name, "line": line })).collect();
+    json!({ "ran": ran, "not_run": not_run, "is_whole": it.is_whole })
 }
 
 fn device(it: &Judged) -> Value {

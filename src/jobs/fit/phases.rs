@@ -14,7 +14,7 @@ use crate::{
 pub(super) struct Phases {
     pub(super) rows: Vec<PhaseRow>,
     /// What did not run, as far as the job's own lines show it: phase and line.
-    pub(super) ahead: Vec<(String, String)>,
+    pub(super) not_run: Vec<(String, String)>,
     /// Whether the job came to its end.
     pub(super) is_whole: bool,
     /// Optimizer steps that ran.
@@ -51,7 +51,7 @@ impl Phases {
         };
         Self {
             rows: account.phases.iter().filter_map(row).collect(),
-            ahead: account.ahead.clone(),
+            not_run: account.not_run.clone(),
             is_whole: account.ended.as_deref() == Some("exit") && account.error.is_none(),
             steps: account.steps,
         }

@@ -177,12 +177,12 @@ fn phases(out: &mut String, it: &Phases) {
         }
         out.push('\n');
     }
-    for (phase, line) in &it.ahead {
+    for (phase, line) in &it.not_run {
         let _ = writeln!(out, "  did not run: {} at {}", Foreign::new(phase.as_str()), Foreign::new(line.as_str()));
     }
     if it.is_whole {
         out.push_str("  the job came to its end\n");
-    } else if it.ahead.is_empty() {
+    } else if it.not_run.is_empty() {
         let _ = writeln!(out, "  ended after {}", counted(it.steps, "step"));
     }
 }

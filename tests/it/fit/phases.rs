@@ -65,7 +65,7 @@ fn what_no_step_enters_is_not_entered() {
     assert_eq!(answer["phases"]["not_run"].as_array().map(Vec::len), Some(0), "{answer:#}");
 }
 
-/// Phases are told apart by counters that are reset; the job sees those since its own reset.
+/// gpuwatch resets the allocator's peaks at each phase; the job still reads the peaks since its own reset.
 #[test]
 fn the_job_sees_its_own_peaks() {
     let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\

@@ -30,7 +30,7 @@ _DEPTH, _LINES = 5, 5
 _FILES = 100
 
 
-def ahead(unknowns, trees, seen, frame):
+def not_run(unknowns, trees, seen, frame):
     """Returns [phase, line] of what did not run; `seen` are lines that did, and the job is at `frame`."""
     seen, now, others = set(seen), {}, set()
     while frame is not None:
@@ -49,6 +49,7 @@ def ahead(unknowns, trees, seen, frame):
     nodes = [(file, it) for file in files for it in trees.of(file)]
     calls = [_Call(file, it) for file, it in nodes if isinstance(it, ast.Call)]
     functions = {it.name for _, it in nodes if isinstance(it, ast.FunctionDef)}
+
     def is_past(call):
         here = now.get((call.file, call.function))
         if (call.file, call.number) in others:

@@ -13,14 +13,15 @@ import sys
 import threading
 import warnings
 
+from ._fit_source import SCOPES
+
 # Passes of a loop before it ends.
 _PASSES = 2
 # Later values of a counter that are tried.
 _LATER = 100_000
-# Most files whose statements are kept, and most entries of a list.
-_FILES, _LINES = 200, 20
+# Most entries of a list.
+_LINES = 20
 
-_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
 _LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
 # What may be evaluated in place of the job.
 _PURE = (
@@ -42,7 +43,7 @@ _PURE = (
 _COUNTER = "_counter"
 
 
-class Course:
+class LoopExit:
     """How one process is led on."""
 
     def __init__(self, unknowns, trees, batches, allocations):
@@ -282,50 +283,10 @@ class _Counted(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-class Trees:
-    """The statements of the job's files; each knows the one around it."""
-
-    def __init__(self):
-        self._files = {}
-
-    def of(self, file):
-        """Returns all nodes of a file."""
-        found = self._files.get(file)
-        if found is None:
-            if len(self._files) >= _FILES:
-                self._files.clear()
-            try:
-                tree = ast.parse("".join(linecache.getlines(file)))
-                found = list(ast.walk(tree))
-                for node in found:
-                    for child in ast.iter_child_nodes(node):
-                        child.above = node
-            except Exception:
-                found = []
-            self._files[file] = found
-        return found
-
-    def around(self, frame, kinds):
-        """Returns the statements of these kinds around what a function runs now, from the outermost."""
-        line, nodes = frame.f_lineno, self.of(frame.f_code.co_filename)
-        around = [it for it in nodes if hasattr(it, "lineno") and it.lineno <= line <= it.end_lineno]
-        scope = max((it for it in around if isinstance(it, _SCOPES)), key=lambda it: it.lineno, default=None)
-        own = [it for it in around if isinstance(it, kinds) and _scope(it) is scope]
-        return sorted(own, key=lambda it: it.lineno)
-
-
-def _scope(node):
-    """Returns the function around a statement; `None` at the top of a file."""
-    node = getattr(node, "above", None)
-    while node is not None and not isinstance(node, _SCOPES):
-        node = getattr(node, "above", None)
-    return None if isinstance(node, ast.Module) else node
-
-
 def _inside(loop):
     """Yields the nodes inside of a loop, without functions that it defines."""
     for child in ast.iter_child_nodes(loop):
-        if not isinstance(child, _SCOPES):
+        if not isinstance(child, SCOPES):
             yield child
             yield from _inside(child)
 
