@@ -1,11 +1,11 @@
 """Measures for `gpuwatch fit` inside of the job: the peaks of each step, and facts that a simulated GPU cannot know.
 
 `GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the peak
-of training counts as known (without it: the third, or a later one as long as the peak still rises). From there, the job
-is led out of its training loop (`_fit_loop_exit.py`), through what follows. With `GPUWATCH_FIT_WHOLE` it first continues by
-itself for a while. With `GPUWATCH_FIT_TRACE` the allocator records its events, for a snapshot beside the file.
-`GPUWATCH_FIT_SECONDS` is the time after which the process ends in any case, `GPUWATCH_FIT_VALUES` how reads of values
-are answered (`_fit_values.py`).
+of training counts as known (without it: the third, or a later one as long as the peak still rises). From there, the
+job is led out of its training loop (`_fit_loop_exit.py`), through what follows. With `GPUWATCH_FIT_WHOLE` it first
+continues by itself for a while. With `GPUWATCH_FIT_TRACE` the allocator records its events, for a snapshot beside the
+file. `GPUWATCH_FIT_SECONDS` is the time after which the process ends in any case, `GPUWATCH_FIT_VALUES` how reads of
+values are answered (`_fit_values.py`).
 """
 
 import atexit

@@ -149,7 +149,8 @@ class Batches:
         if "FOR_ITER" in name or "YIELD" in name:
             return True
         handlers = self._trees.around(frame, ast.Try)
-        return any("StopIteration" in ast.dump(it.type or ast.Name("StopIteration")) for one in handlers for it in one.handlers)
+        kinds = [it.type for one in handlers for it in one.handlers]
+        return any(kind is None or "StopIteration" in ast.dump(kind) for kind in kinds)
 
     def _last(self, state):
         """Returns the smaller batch at the end of a loader; `None` where there is none."""

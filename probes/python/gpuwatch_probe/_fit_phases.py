@@ -459,7 +459,11 @@ class _Phase:
     count only where they were more than ever before; otherwise they are 0.
     """
 
-    __slots__ = ("name", "line", "peaks", "count", "step", "steps", "order", "is_without_gradients", "is_state", "is_tail")
+    __slots__ = ("name", "line", "peaks", "count", "step", "steps", "order") + (
+        "is_without_gradients",
+        "is_state",
+        "is_tail",
+    )
 
     def __init__(self, name, line, other=None, order=0):
         self.name, self.line, self.order = name, line, order
