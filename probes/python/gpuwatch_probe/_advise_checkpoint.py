@@ -22,7 +22,7 @@ class _Block:
     def __init__(self, module):
         self.module = module
         self.forward = module.forward
-        # Calls that autograd follows, those of them in a backward, and those that are to be checkpointed.
+        # Calls of training, and those in a backward.
         self.calls = self.again = 0
         self.line = None
 
@@ -91,16 +91,20 @@ class Checkpoint(Technique):
         original = block.forward
 
         @functools.wraps(original)
-        def forward(*arguments, **named):
+        def counted(*arguments, **named):
             if calls.is_backward:
                 block.again += 1
-            elif torch.is_grad_enabled() and module.training:
+            return original(*arguments, **named)
+
+        @functools.wraps(original)
+        def forward(*arguments, **named):
+            if not calls.is_backward and torch.is_grad_enabled() and module.training:
                 block.calls += 1
                 if block.line is None:
                     block.line = self._line()
                 if self.is_active and self._switch is None and self._arguments is None:
-                    return self._checkpoint(original, *arguments, use_reentrant=False, **named)
-            return original(*arguments, **named)
+                    return self._checkpoint(counted, *arguments, use_reentrant=False, **named)
+            return counted(*arguments, **named)
 
         module.forward = forward
         return block

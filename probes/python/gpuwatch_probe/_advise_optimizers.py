@@ -21,7 +21,8 @@ class _Kernels(Technique):
         # Optimizers that were made, and those of them that have the switch, can use it, and got it.
         self._made = self._able = self._done = 0
         self._why = None
-        self.line = None
+        # The first one's class, and where it was made.
+        self.cls, self.line = "optimizer", None
 
     def install(self):
         base = self.torch.optim.Optimizer
@@ -40,6 +41,7 @@ class _Kernels(Technique):
         self._made += 1
         if self.line is None:
             self.line = self.advise.unknowns.line(frame)
+            self.cls = type(optimizer).__name__
         if self.switch not in defaults:
             self._why = "%s has no switch `%s`" % (type(optimizer).__name__, self.switch)
             return
@@ -88,7 +90,7 @@ class Foreach(_Kernels):
         return True
 
     def applied(self):
-        self.edit = [(self.line, "%s(…, foreach=False)" % "optimizer")]
+        self.edit = [(self.line, "%s(…, foreach=False)" % self.cls)]
         return super().applied()
 
 
@@ -97,6 +99,11 @@ class Fused(_Kernels):
 
     name = "fused"
     switch = "fused"
+
+    def __init__(self, advise, is_active):
+        super().__init__(advise, is_active)
+        # Optimizers whose `__init__` was asked for it.
+        self._asked = set()
 
     def install(self):
         super().install()
@@ -120,18 +127,15 @@ class Fused(_Kernels):
                 is_free = False
             if is_free:
                 named["fused"] = True
+                self._asked.add(id(optimizer))
             return original(optimizer, *arguments, **named)
 
         cls.__init__ = made
 
     def _see(self, optimizer, defaults, frame):
-        if self.is_active and defaults.get("fused"):
-            # What was asked for above.
-            self._made += 1
-            self._able += 1
-            self._done += 1
-            return
-        super()._see(optimizer, defaults, frame)
+        is_mine = self.is_active and defaults.get("fused") and id(optimizer) in self._asked
+        # What was asked for above is judged as it was.
+        super()._see(optimizer, {**defaults, "fused": None} if is_mine else defaults, frame)
 
     def refuses(self, defaults):
         if defaults["fused"]:
@@ -143,10 +147,10 @@ class Fused(_Kernels):
         return None
 
     def set(self, optimizer, defaults):
-        return False
+        return id(optimizer) in self._asked
 
     def applied(self):
-        self.edit = [(self.line, "%s(…, fused=True)" % "optimizer")]
+        self.edit = [(self.line, "%s(…, fused=True)" % self.cls)]
         return super().applied()
 
 
