@@ -4,7 +4,11 @@ use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     facts::text::Foreign,
     jobs::{
-        fit::{self, Question, Trouble, Vary, advise, stop},
+        fit::{
+            self, Question, Trouble, Vary,
+            advise::{self, Chosen},
+            stop,
+        },
         launch::job,
     },
     model::fit::{Device, Table},
@@ -20,7 +24,7 @@ use std::{
 
 /// The end of its help.
 const HELP: &str = "Examples:\n  gpuwatch fit --gpu \"RTX 4090\" -- python train.py --batch 16\n  gpuwatch fit --gpu 24GB --vary \
-     batch=8..64:8 -- python train.py --batch {batch}\n\nThe job runs for some optimizer steps with its own PyTorch on a \
+     batch=8..64:8 -- python train.py --batch {batch}\n  gpuwatch fit --advise --gpu L4 -- python train.py\n\nThe job runs for some optimizer steps with its own PyTorch on a \
      simulated GPU: its allocations are real, its numbers are not computed. What lies outside the allocator is estimated, so \
      the answer is an interval.\n\nWith several --gpu the job has to fit on each of them.";
 
@@ -50,10 +54,13 @@ pub(super) struct FitArgs {
     /// the variable `batch` of its environment.
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse, requires = "devices")]
     vary: Option<Vary>,
-    /// Measure what techniques would save in this job: run it once with each that applies, and with combinations of the
-    /// best. Its files are not changed.
-    #[arg(long)]
-    advise: bool,
+    /// Measure what techniques would save in this job: run it once with each that applies, or with each of these names,
+    /// and with combinations of the best. The job's files are not changed.
+    #[arg(
+        long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "all",
+        value_parser = Chosen::parse,
+    )]
+    advise: Option<Chosen>,
     /// A table that --calibrate wrote; may be given several times. It takes the place of the built-in ranges for GPUs
     /// of its compute capability and for its PyTorch release.
     #[arg(long = "table", value_name = "FILE", value_parser = table)]
@@ -87,7 +94,7 @@ impl Subcommand for FitArgs {
         stop::pass_on()?;
         match &self.calibrate {
             Some(out) => calibrate(out, &self.command).map(|()| 0),
-            None => fit(&self.clone().question(), self.advise, self.json),
+            None => fit(&self.clone().question(), self.advise.as_ref(), self.json),
         }
     }
 }
@@ -114,7 +121,7 @@ fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
     written
 }
 
-fn fit(question: &Question, is_advised: bool, json: bool) -> Result<u8> {
+fn fit(question: &Question, chosen: Option<&Chosen>, json: bool) -> Result<u8> {
     let is_shown = io::stderr().is_terminal();
     let show = |text: &str| {
         let text = Foreign::new(text.to_owned());
@@ -123,8 +130,8 @@ fn fit(question: &Question, is_advised: bool, json: bool) -> Result<u8> {
     };
     let progress = |text: &str| show(&format!("{text} …"));
     // The text and the verdict.
-    let answer = if is_advised {
-        advise::advise(question, progress).map(|it| (if json { it.json() } else { it.text() }, it.fits()))
+    let answer = if let Some(chosen) = chosen {
+        advise::advise(question, chosen, progress).map(|it| (if json { it.json() } else { it.text() }, it.fits()))
     } else {
         fit::answer(question, progress).map(|it| (if json { it.json() } else { it.text() }, it.fits()))
     };
