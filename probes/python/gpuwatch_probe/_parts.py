@@ -105,6 +105,14 @@ class Parts:
             self._is_in = False
         return None
 
+    def models(self):
+        """Returns the models that were found."""
+        return [it for it in (ref() for ref in self._models.values()) if it is not None]
+
+    def optimizers(self):
+        """Returns the optimizers whose steps were seen."""
+        return self._living()
+
     def forget(self):
         """Ends it for good."""
         self._is_off, self._walk = True, None
@@ -134,7 +142,7 @@ class Parts:
         budget = SLICE
         if before is not None and number > before[1]:
             budget = min(SLICE, SHARE * (now - before[0]) / (number - before[1]))
-        with Resting(), self._without_overrides():
+        with Resting(), self.without_overrides():
             return self._slice(budget, levels)
 
     def _slice(self, budget, levels):
@@ -178,7 +186,7 @@ class Parts:
     def _living(self):
         return [it for it in (ref() for ref in self._optimizers.values()) if it is not None]
 
-    def _without_overrides(self):
+    def without_overrides(self):
         """Returns a context in which tensors' attributes are read without `__torch_function__`."""
         return getattr(self._torch._C, "DisableTorchFunction", Resting)()
 
@@ -331,10 +339,52 @@ class Reader:
                 return
             self._storages.add(key)
         if size:
-            sums = self._sums.get(device)
-            if sums is None:
-                sums = self._sums[device] = [0, 0, 0]
-            sums[part] += -(-size // self._round) * self._round
+            self._count(part, device, storage, it)
+
+    def _count(self, part, device, storage, it):
+        sums = self._sums.get(device)
+        if sums is None:
+            sums = self._sums[device] = [0, 0, 0]
+        sums[part] += -(-self._size(storage) // self._round) * self._round
+
+
+class Addresses(Reader):
+    """Lists the addresses of storages instead of adding up their bytes."""
+
+    def __init__(self, torch):
+        super().__init__(torch, 1)
+        self._address = torch._C.StorageBase.data_ptr
+        self._is_cow = getattr(torch._C, "_is_cow_tensor", None)
+        self.found = []
+
+    def _count(self, part, device, storage, it):
+        # To read the address of a copy that is made when it is written to would make it.
+        if self._is_cow is None or not self._is_cow(it):
+            self.found.append((device, part, self._address(storage)))
+
+
+def addresses(parts, torch, kinds):
+    """Yields `(device, part, address)` of the storages of a job's optimizers and models, of these parts."""
+    reader = Addresses(torch)
+
+    def found():
+        new = [it for it in reader.found if it[1] in kinds and it[2]]
+        del reader.found[:]
+        return new
+
+    trained = set()
+    for optimizer in parts.optimizers():
+        states = own(optimizer, "state")
+        for parameters in _groups(optimizer):
+            for it in list(parameters):
+                trained.add(id(it))
+                reader.parameter(it)
+                if OPTIMIZER in kinds and is_a(states, dict) and reader.is_hashed_by_address(it):
+                    reader.state(dict.get(states, it))
+                yield from found()
+    for model in parts.models():
+        for _ in _of_model(weakref.ref(model), reader, trained):
+            yield from found()
 
 
 def _groups(optimizer):

@@ -312,14 +312,19 @@ class Probe(Errors):
             key = (id(optimizer), address_of_first_parameter(optimizer))
             if self.steps.event(key):
                 self._end_step(STEP)
-            if self.steps.is_alone(key) and not self._due and not self._parts.is_walking:
+            if self.steps.is_alone(key) and not self._due and not self._is_busy():
                 self._arm(*key, self.steps.number, *self._counters, *((it,) for it in self.devices))
 
     def _end_step(self, edge):
         number = self.steps.number
+        self._windows.boundary(number, self._parts)
         parts = self._parts.turn(number, self._due, self._allocated)
         if self._due_row(edge, parts) if self._due else self._row(self.devices, number, edge, False, parts):
             self._sites.turn(number)
+
+    def _is_busy(self):
+        """Returns whether the ends of steps need Python."""
+        return self._parts.is_walking or self._windows.watches_steps
 
     def _allocated(self):
         """Returns the allocated bytes of each device."""
