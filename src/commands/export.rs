@@ -156,7 +156,8 @@ pub fn export(recordings: &[RecordingSet], format: Format, out: &mut impl Write)
     let metrics = metrics().map(|it| it.name);
     let figures = FIGURES.iter().map(|it| it.0);
     let parts = Parts::TABLE.iter().map(|it| it.0);
-    let columns = COLUMNS.iter().chain(Counters::NAMES).copied().chain(parts).chain(metrics).chain(figures).chain([STEP_TIME]);
+    let columns =
+        COLUMNS.iter().chain(Counters::NAMES).copied().chain(parts).chain(metrics).chain(figures).chain([STEP_TIME]);
     let columns: Vec<_> = columns.collect();
     table(&columns, format, out, |write| {
         let mut troubles = Vec::new();

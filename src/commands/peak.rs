@@ -1,5 +1,5 @@
-//! `gpuwatch peak PID`: traces some steps of a job with their call stacks, and prints what its memory consists of at the
-//! highest moment.
+//! `gpuwatch peak PID`: traces some steps of a job with their call stacks, and prints what its memory consists of at
+//! the highest moment.
 
 use super::{
     ConfigUse, Invocation, Subcommand,
@@ -152,7 +152,8 @@ impl PeakAnswer<'_> {
         );
         for (part, words) in AnatomyPart::WORDS {
             if let Some(bytes) = it.parts.get(&part) {
-                let _ = writeln!(out, "  {:>10}  {:>4}  {words}", Bytes(*bytes).to_string(), share(*bytes, it.allocated));
+                let _ =
+                    writeln!(out, "  {:>10}  {:>4}  {words}", Bytes(*bytes).to_string(), share(*bytes, it.allocated));
             }
         }
         if !it.lines.is_empty() {
@@ -160,7 +161,8 @@ impl PeakAnswer<'_> {
         }
         for line in it.lines.iter().take(LINES) {
             let blocks = counted(line.blocks, "block");
-            let module = line.module.as_ref().map_or_else(String::new, |it| format!(" · {}", Foreign::new(it.as_str())));
+            let module =
+                line.module.as_ref().map_or_else(String::new, |it| format!(" · {}", Foreign::new(it.as_str())));
             let _ = writeln!(
                 out,
                 "  {:>10}  {:>4}  {} · {}{module} · {blocks}",

@@ -1,9 +1,9 @@
 //! What is live at the highest moment of a step: by part, by the job's own line, by module.
 //!
 //! The trace has whole steps with their call stacks, and the job has said which blocks are weights, gradients and
-//! optimizer state. Blocks that are none of these were made in forward (activations, inputs, outputs), or in backward and
-//! by optimizers (temporaries). Those from before the trace are other memory: buffers, caches, copies. Sizes are rounded
-//! up as the allocator does.
+//! optimizer state. Blocks that are none of these were made in forward (activations, inputs, outputs), or in backward
+//! and by optimizers (temporaries). Those from before the trace are other memory: buffers, caches, copies. Sizes are
+//! rounded up as the allocator does.
 
 use crate::model::trace::{History, StackId, Stacks, Trace};
 use serde::Serialize;
@@ -19,7 +19,9 @@ const ROUND: u64 = 512;
 const WORKSPACE: u64 = 8_519_680;
 
 /// What a live block holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr, strum::EnumIter)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr, strum::EnumIter,
+)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum AnatomyPart {
@@ -139,12 +141,7 @@ impl Line {
 }
 
 /// Returns the event after which most was live, among those between the ends of two steps, and the step.
-fn highest(
-    trace: &Trace,
-    device: u32,
-    history: &History,
-    boundaries: &[(u64, u64)],
-) -> Option<(usize, Option<u64>)> {
+fn highest(trace: &Trace, device: u32, history: &History, boundaries: &[(u64, u64)]) -> Option<(usize, Option<u64>)> {
     let range = trace.devices.get(device as usize)?;
     let step = |event: usize| {
         let at = trace.events.get(range.start + event)?.unix_us?;
@@ -158,7 +155,12 @@ fn highest(
 }
 
 /// Returns what a block holds.
-fn part(stacks: &Stacks, kept: &KeptBlocks<'_>, (address, bytes, stack): (u64, u64, StackId), is_older: bool) -> AnatomyPart {
+fn part(
+    stacks: &Stacks,
+    kept: &KeptBlocks<'_>,
+    (address, bytes, stack): (u64, u64, StackId),
+    is_older: bool,
+) -> AnatomyPart {
     let is_in = |part: &str| stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part));
     if kept.weights.contains(&address) {
         return AnatomyPart::Weights;
@@ -166,8 +168,8 @@ fn part(stacks: &Stacks, kept: &KeptBlocks<'_>, (address, bytes, stack): (u64, u
     if kept.optimizer.contains(&address) {
         return AnatomyPart::Optimizer;
     }
-    // PyTorch's own threads run backward, and have no Python frames. At the address of an activation there may have been
-    // a gradient of an earlier step.
+    // PyTorch's own threads run backward, and have no Python frames. At the address of an activation there may have
+    // been a gradient of an earlier step.
     let is_backward = stacks.frames(stack).next().is_none() || is_in("torch/autograd/");
     match (is_older, is_backward) {
         (true, _) | (_, true) if kept.gradients.contains(&address) => AnatomyPart::Gradients,

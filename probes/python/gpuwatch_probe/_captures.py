@@ -49,11 +49,11 @@ def segments(torch, is_ours=False):
     what = ((0, 0, False),) if "include_traces" in takes else (None,) if "mempool_id" in takes else ()
     if "include_traces" not in takes and not is_ours and is_recorded(torch):
         return None
-    with compiler_hidden(torch):
+    with CompilerHidden(torch):
         return snapshot(*what)["segments"]
 
 
-class compiler_hidden:
+class CompilerHidden:
     """Hides PyTorch's compiler inside of a `with` block: to extend stacks, a snapshot would import it, which takes
     seconds."""
 

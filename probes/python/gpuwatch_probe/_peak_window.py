@@ -8,7 +8,7 @@ ends when all pauses together reach a limit; what was traced until then is still
 import time
 import zlib
 
-from ._captures import Resting, compiler_hidden
+from ._captures import Resting, CompilerHidden
 from ._frames import is_library
 from ._oom import is_ours
 from ._parts import GRADIENTS, OPTIMIZER, WEIGHTS, addresses
@@ -42,6 +42,8 @@ class PeakWindow(Window):
         self._paused = 0.0
         # The ends of steps as (µs since 1970, number), and addresses by device and kind.
         self._boundaries, self._blocks, self._modules = [], {}, []
+        # What is left of the first look.
+        self._unread = None
 
     def boundary(self, number, parts):
         """Looks at the blocks of the optimizers at the end of a step; on the thread that trains."""
@@ -57,15 +59,21 @@ class PeakWindow(Window):
 
     def _look(self, number, parts):
         self._boundaries.append((time.time_ns() // 1000, number))
-        kinds = (WEIGHTS, OPTIMIZER, GRADIENTS) if len(self._boundaries) == 1 else (GRADIENTS,)
-        begun = time.perf_counter()
-        for device, kind, address in addresses(parts, self._torch, kinds):
+        begun = time.thread_time()
+        if self._unread is None:
+            self._unread = addresses(parts, self._torch, (WEIGHTS, OPTIMIZER, GRADIENTS))
+            self._modules = _modules(parts.models(), begun + _LOOK / 2)
+        self._read(self._unread, begun)
+        if len(self._boundaries) > 1:
+            # Gradients are other blocks at each step.
+            self._read(addresses(parts, self._torch, (GRADIENTS,)), begun)
+        self._paused += time.thread_time() - begun
+
+    def _read(self, found, begun):
+        for device, kind, address in found:
             self._blocks.setdefault(device, {}).setdefault(kind, set()).add(address)
-            if time.perf_counter() - begun > _LOOK:
+            if time.thread_time() - begun > _LOOK:
                 break
-        if len(self._boundaries) == 1:
-            self._modules = _modules(parts.models(), begun + _LOOK)
-        self._paused += time.perf_counter() - begun
 
     def _history(self):
         return {"context": "alloc", "stacks": "python"}
@@ -73,12 +81,13 @@ class PeakWindow(Window):
     def _with_stacks(self, use):
         from pickle import dumps
 
-        begun = time.perf_counter()
+        # Its own time: that of other processes is no pause by this one.
+        begun = time.thread_time()
         try:
-            with Resting(), compiler_hidden(self._torch):
+            with Resting(), CompilerHidden(self._torch):
                 held = dumps(self._torch.cuda.memory._snapshot(), 4)
         finally:
-            self._paused += time.perf_counter() - begun
+            self._paused += time.thread_time() - begun
         return use(held)
 
     def _steps(self):
@@ -92,6 +101,7 @@ class PeakWindow(Window):
         return why
 
     def _before_the_end(self):
+        self._unread = None
         kept = {
             "boundaries": self._boundaries,
             "modules": self._modules,
@@ -113,7 +123,7 @@ def _modules(roots, until):
     paths = {}
     for root in roots:
         stack, count = [("", root)], 0
-        while stack and count < _MOST_MODULES and time.perf_counter() < until:
+        while stack and count < _MOST_MODULES and time.thread_time() < until:
             path, module = stack.pop()
             count += 1
             code = _forward(type(module))

@@ -354,7 +354,11 @@ mod tests {
         let mut run = Timeline::default();
         for step in 1..=2000 {
             let pools = Some(u64::from(step > 1990) * 4096);
-            run.push(Stamp(step * 100_000), Some(step), &figures(&Counters { private_pools: pools, ..counters(5) }, false));
+            run.push(
+                Stamp(step * 100_000),
+                Some(step),
+                &figures(&Counters { private_pools: pools, ..counters(5) }, false),
+            );
         }
         let is_pooled = |it: &Column| it.last.gaps().any(|(gap, ..)| gap == Gap::Cached);
         let pooled: Vec<_> = run.columns().filter(is_pooled).map(|it| it.step.unwrap()).collect();

@@ -27,7 +27,11 @@ fn the_parts_sum_to_what_is_allocated_on_the_ladder_and_in_exports() {
     let once = job.gpuwatch(&["once", "--json"]);
     schemas::check("once", &once);
     let on = &once["probes"][0]["devices"][0];
-    assert_eq!(on["parts"], expected["parts"], "{on:#}");
+    for part in &PARTS[..3] {
+        assert_eq!(on["parts"][part], expected["parts"][part], "{part}: {on:#}");
+    }
+    // The loss is alive at the end of a step.
+    assert!(on["parts"]["retained"].as_u64() >= expected["parts"]["retained"].as_u64(), "{on:#}");
     assert!(on["parts_step"].as_u64() >= Some(1), "{on:#}");
     let rungs = once["devices"][0]["ladder"]["rungs"].as_array().unwrap();
     let rung = |gap: &str| rungs.iter().find(|it| it["gap"] == gap).and_then(|it| it["bytes"].as_u64()).unwrap_or(0);

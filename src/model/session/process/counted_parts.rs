@@ -25,11 +25,7 @@ impl OnDevice {
     /// Returns the ladder's input for these counters, which are its latest ones.
     pub(in crate::model::session) fn figures(&self, counters: &Counters, expandable: bool, at: Stamp) -> OwnFigures {
         let parts = self.parts.map(|it| it.parts);
-        OwnFigures {
-            parts,
-            is_between_steps: self.is_between_steps,
-            ..OwnFigures::counted(counters, expandable, at)
-        }
+        OwnFigures { parts, is_between_steps: self.is_between_steps, ..OwnFigures::counted(counters, expandable, at) }
     }
 
     /// Takes what a sample says of the parts of its allocated bytes; forgets them when steps begin again.
