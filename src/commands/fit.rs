@@ -4,7 +4,7 @@ use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     facts::text::Foreign,
     jobs::{
-        fit::{self, Question, Trouble, Vary, stop},
+        fit::{self, Question, Trouble, Vary, advise, stop},
         launch::job,
     },
     model::fit::{Device, Table},
@@ -50,13 +50,17 @@ pub(super) struct FitArgs {
     /// the variable `batch` of its environment.
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse, requires = "devices")]
     vary: Option<Vary>,
+    /// Measure what techniques would save in this job: run it once with each that applies, and with combinations of the
+    /// best. Its files are not changed.
+    #[arg(long)]
+    advise: bool,
     /// A table that --calibrate wrote; may be given several times. It takes the place of the built-in ranges for GPUs
     /// of its compute capability and for its PyTorch release.
     #[arg(long = "table", value_name = "FILE", value_parser = table)]
     tables: Vec<Table>,
     /// Measure this machine's GPU instead, and write a table for --table into this file, which must not exist yet; CMD
     /// is then the job's Python [default: python3].
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "steps", "whole", "vary", "tables", "output"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "steps", "whole", "vary", "advise", "tables", "output"])]
     calibrate: Option<PathBuf>,
     /// The file to record the job into, which must not exist yet; by default a new one in the folder `fit` of the
     /// recordings.
@@ -83,7 +87,7 @@ impl Subcommand for FitArgs {
         stop::pass_on()?;
         match &self.calibrate {
             Some(out) => calibrate(out, &self.command).map(|()| 0),
-            None => fit(&self.clone().question(), self.json),
+            None => fit(&self.clone().question(), self.advise, self.json),
         }
     }
 }
@@ -110,22 +114,28 @@ fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
     written
 }
 
-fn fit(question: &Question, json: bool) -> Result<u8> {
+fn fit(question: &Question, is_advised: bool, json: bool) -> Result<u8> {
     let is_shown = io::stderr().is_terminal();
     let show = |text: &str| {
         let text = Foreign::new(text.to_owned());
         // Without stderr there is no place left for a message.
         let _ = if is_shown { write!(io::stderr(), "\r\x1b[K{text}") } else { writeln!(io::stderr(), "{text}") };
     };
-    let answer = fit::answer(question, |it| show(&format!("{it} …")));
+    let progress = |text: &str| show(&format!("{text} …"));
+    // The text and the verdict.
+    let answer = if is_advised {
+        advise::advise(question, progress).map(|it| (if json { it.json() } else { it.text() }, it.fits()))
+    } else {
+        fit::answer(question, progress).map(|it| (if json { it.json() } else { it.text() }, it.fits()))
+    };
     if is_shown {
         show("");
     }
-    let answer = match answer {
+    let (text, fits) = match answer {
         // Its files are gone, so that it may end as any other program.
         Err(Trouble::Interrupted(signal)) => return Ok(job::die_by(signal)),
         answer => answer?,
     };
-    output::print(&if json { answer.json() } else { answer.text() })?;
-    Ok(answer.fits().code())
+    output::print(&text)?;
+    Ok(fits.code())
 }

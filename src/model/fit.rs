@@ -11,10 +11,13 @@ pub mod card;
 pub mod overhead;
 /// What a peak consists of.
 pub mod peak_parts;
+/// Techniques that save memory.
+pub mod technique;
 
 pub use card::Device;
 pub use overhead::{Overhead, Table};
 pub use peak_parts::PeakPart;
+pub use technique::Technique;
 
 /// Whether a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
