@@ -485,6 +485,19 @@ pub struct Request {
     pub line: String,
 }
 
+/// What a window has beside the events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowDetail {
+    /// Nothing.
+    #[default]
+    Events,
+    /// Call stacks, and which blocks are weights, gradients and optimizer state; it ends when the job has been paused
+    /// for 50 ms.
+    Stacks,
+    /// The same, however long the pauses are.
+    StacksAtAnyCost,
+}
+
 /// A request for a window: a trace of the allocations of some steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowRequest {
@@ -494,6 +507,8 @@ pub struct WindowRequest {
     pub id: u32,
     /// Steps to trace; at least 1.
     pub steps: u64,
+    /// What it has beside the events.
+    pub detail: WindowDetail,
     /// Whether gpuwatch asks because it raised an alert, not because a user asked.
     pub alert: bool,
 }
@@ -507,7 +522,12 @@ impl From<CaptureRequest> for Request {
 impl From<WindowRequest> for Request {
     fn from(it: WindowRequest) -> Self {
         let alert = if it.alert { " why=alert" } else { "" };
-        Self { probe: it.probe, line: format!("window id={} steps={}{alert}\n", it.id, it.steps) }
+        let stacks = match it.detail {
+            WindowDetail::Events => "",
+            WindowDetail::Stacks => " with=stacks",
+            WindowDetail::StacksAtAnyCost => " with=stacks pauses=long",
+        };
+        Self { probe: it.probe, line: format!("window id={} steps={}{stacks}{alert}\n", it.id, it.steps) }
     }
 }
 

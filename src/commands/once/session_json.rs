@@ -20,7 +20,7 @@ use crate::{
             Session,
             device::{Device, Reading},
             oom::OutOfMemory,
-            process::{OnDevice, ProbeState, Process},
+            process::{CountedParts, OnDevice, ProbeState, Process},
         },
     },
 };
@@ -192,6 +192,10 @@ fn on_device(process: &Process, it: &OnDevice, findings: &Findings) -> Value {
         "counters": it.counters,
         "step_time": it.pace.json(),
     }));
+    if let Some(CountedParts { parts, step, .. }) = it.parts {
+        object.insert("parts".to_owned(), json!(parts));
+        object.insert("parts_step".to_owned(), json!(step));
+    }
     if let Some(found) = found {
         object.insert("driver_used".to_owned(), json!(found.driver_used));
         object.insert("fragmentation".to_owned(), fragmentation(found));

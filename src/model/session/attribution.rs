@@ -267,7 +267,7 @@ fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, dri
     {
         return OwnFigures { at: it.at, reserved: Some(left), driver_used, driver_at, ..OwnFigures::default() };
     }
-    OwnFigures { driver_used, driver_at, ..OwnFigures::counted(&it.counters, process.is_expandable(), it.at) }
+    OwnFigures { driver_used, driver_at, ..it.figures(&it.counters, process.is_expandable(), it.at) }
 }
 
 /// A process does not train on a device where it wants less than its largest device's share of this many parts, and

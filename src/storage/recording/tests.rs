@@ -4,7 +4,7 @@ use super::*;
 use crate::facts::event::{
     Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, ProcessInfo, ProcessUse, ReadError, Replayed, Unread,
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
-    wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
+    wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Parts, Refused, Sample},
 };
 use crate::facts::figures::{Figure, Figures};
 use crate::facts::metrics::{Metric, Metrics};
@@ -73,6 +73,7 @@ fn every_fact() -> Vec<Fact> {
             device: 1,
             edge: Edge::Step,
             step: Some(17),
+            parts: Some(Parts { weights: 1, gradients: 2, optimizer: 3, retained: u64::MAX }),
             counters: Counters { allocated: Some(u64::MAX), rss: Some(0), ..Counters::default() },
         })),
         line(Line::Mark(Mark { seq: Some(6), at_us: 14, name: "epoch".into(), value: Some(-3) })),
