@@ -9,6 +9,7 @@ pub mod replayed;
 pub mod sample;
 use crate::facts::{
     figures,
+    host_memory::HostMemory,
     metrics::Changes,
     text::{self, Foreign, is_unsafe},
     units::{Bytes, Stamp},
@@ -149,6 +150,8 @@ pub enum Fact {
         /// The figures whose values differ from those of the reading before.
         changes: figures::Changes,
     },
+    /// The host's memory, its limits, and what the watched processes and their workers hold.
+    HostMemory(Box<HostMemory>),
     /// A process on a device, as this host's /proc describes it.
     Process(ProcessInfo),
     /// A process ended.

@@ -4,6 +4,7 @@
 mod blame;
 mod derive;
 mod finding;
+mod host;
 /// Findings that follow from another, and leaks that several ranks share.
 pub mod follow;
 mod message;

@@ -2,7 +2,7 @@
 
 use super::{
     finding::{Finding, Kind},
-    follow, replayed,
+    follow, host, replayed,
 };
 use crate::{
     facts::{
@@ -68,6 +68,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
         }
     }
     out.extend(findings::all(session));
+    out.extend(host::all(session));
     follow::order(&mut out);
     replayed::attach(&mut out, session);
     out
