@@ -4,6 +4,8 @@
 pub mod cluster_once;
 /// The ranks that Prometheus knows.
 pub mod prometheus_once;
+/// The host's memory.
+mod host_memory;
 mod session_json;
 mod session_text;
 

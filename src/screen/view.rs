@@ -28,6 +28,8 @@ mod header;
 mod help;
 /// The ladder as a bar and its legend.
 mod ladder;
+/// The host's memory.
+mod host;
 /// Messages that need attention now.
 mod messages;
 /// Devices, the selected one's ladder, its growth, its processes.

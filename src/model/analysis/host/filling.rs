@@ -6,7 +6,7 @@
 //!
 //! A rise has an end, and is not raised, if it slows down such that it ends below the limit (what it still gains is a
 //! geometric sum), or if it fills memory that the process has asked for before: then resident memory rises, and what
-//! the process may write does not.
+//! the process may write does not. Nor is a rise raised that has not passed the crest of an earlier one that fell.
 
 use crate::facts::units::Stamp;
 use serde::{Deserialize, Serialize};
@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 /// Most points kept; when they run out, every second one goes.
 const POINTS: usize = 96;
 
-/// Fewest points of a window.
+/// Fewest points of a window, and its least length in µs: workers that start fill their memory within seconds.
 const POINTS_MIN: usize = 6;
+const SPAN_MIN: f64 = 30.0 * 1e6;
 
 /// A rise is raised from this use of a limit on, in a job that makes steps; in others, which may still load, later.
 const HIGH: f64 = 0.75;
@@ -28,10 +29,17 @@ const LOW: f64 = 0.65;
 const HORIZON_US: f64 = 3600.0 * 1e6;
 
 /// A forecast reaches so many times as far as the rise has been seen.
-const REACH: f64 = 6.0;
+const REACH: f64 = 3.0;
 
 /// A window must gain this share of the limit.
 const GAIN: f64 = 0.01;
+
+/// A fall by this share of the limit ends a rise.
+const FALL: f64 = 0.02;
+
+/// It must gain this many times what its points scatter by, and this many times the gain's standard error.
+const SCATTER: f64 = 4.0;
+const ERROR: f64 = 8.0;
 
 /// The last quarter's gain in terms of the first's: less is a rise that slows down, more one that speeds up.
 const SLOWS: f64 = 0.95;
@@ -94,6 +102,9 @@ pub struct Filling {
     points: Vec<Point>,
     spacing_us: u64,
     room: u64,
+    /// The highest use since the last fall, and the highest before it.
+    crest: u64,
+    before: u64,
     held: u32,
     calm: u32,
     periods: Vec<FillPeriod>,
@@ -117,7 +128,12 @@ impl Filling {
         if it.room != self.room {
             self.points.clear();
             (self.room, self.spacing_us) = (it.room, 0);
+            (self.crest, self.before) = (0, 0);
         }
+        if (it.used as f64) < self.crest as f64 - FALL * it.room as f64 {
+            (self.before, self.crest) = (self.before.max(self.crest), 0);
+        }
+        self.crest = self.crest.max(it.used);
         self.push(Point { at: it.at, used: it.used, asked: it.asked });
         let share = it.used as f64 / (it.room as f64).max(1.0);
         let rise = self.rise(it.at);
@@ -135,7 +151,7 @@ impl Filling {
             }
             return;
         }
-        let Some(rise) = rise.filter(|_| is_high) else {
+        let Some(rise) = rise.filter(|_| is_high && it.used > self.before) else {
             self.held = 0;
             return;
         };
@@ -209,17 +225,19 @@ impl Filling {
             let quarter = &mut quarters[if quarter < 1.0 { 0 } else if quarter < 2.0 { 1 } else if quarter < 3.0 { 2 } else { 3 }];
             (quarter.0, quarter.1) = (quarter.0 + it.used as f64, quarter.1 + 1);
         }
-        if quarters.iter().any(|it| it.1 == 0) {
+        if span < SPAN_MIN || quarters.iter().any(|it| it.1 == 0) {
             return Judgement::Unsteady;
         }
         let [a, b, c, d] = quarters.map(|(sum, count)| sum / f64::from(count));
-        let Some((slope, level)) = line(window, first, now) else { return Judgement::Unsteady };
+        let Some(Line { slope, level, scatter }) = line(window, first, now) else { return Judgement::Unsteady };
         let gained = slope * span;
         let (early, late) = (b - a, d - c);
-        if !(b > a && c > b && d > c) || gained < GAIN * self.room as f64 {
+        let error = scatter * (12.0 / window.len() as f64).sqrt();
+        let least = (GAIN * self.room as f64).max(SCATTER * scatter).max(ERROR * error);
+        if !(b > a && c > b && d > c) || gained < least {
             return Judgement::Unsteady;
         }
-        let left = (self.room as f64 - level).max(0.0);
+        let left = window.last().map_or(0.0, |it| self.room.saturating_sub(it.used) as f64);
         let ratio = late / early;
         if ratio < SLOWS {
             // A quarter gains `quarter` times what the one before gained.
@@ -236,7 +254,7 @@ impl Filling {
             // Its later part says more about what comes.
             return Judgement::Unsteady;
         }
-        let time = left / slope;
+        let time = (self.room as f64 - level).max(0.0) / slope;
         if time > HORIZON_US || time > span * REACH {
             return Judgement::Unsteady;
         }
@@ -261,15 +279,29 @@ enum Judgement {
     Unsteady,
 }
 
-/// Returns the slope of the line through points by least squares, in bytes a µs, and its level now.
-fn line(window: &[Point], first: Stamp, now: Stamp) -> Option<(f64, f64)> {
+/// A line through points.
+struct Line {
+    /// In bytes a µs; above 0.
+    slope: f64,
+    /// Its level now, with the highest point above it.
+    level: f64,
+    /// How far points lie from it.
+    scatter: f64,
+}
+
+/// Returns the line through points by least squares; `None` if it does not rise.
+fn line(window: &[Point], first: Stamp, now: Stamp) -> Option<Line> {
     let count = window.len() as f64;
     let times = || window.iter().map(|it| it.at.since(first) as f64);
     let (mean_time, mean) = (times().sum::<f64>() / count, window.iter().map(|it| it.used as f64).sum::<f64>() / count);
     let squares: f64 = times().map(|it| (it - mean_time).powi(2)).sum();
     let products: f64 = times().zip(window).map(|(time, it)| (time - mean_time) * (it.used as f64 - mean)).sum();
     let slope = (squares > 0.0).then(|| products / squares).filter(|it| *it > 0.0)?;
-    Some((slope, mean + slope * (now.since(first) as f64 - mean_time)))
+    // The limit is reached at a crest, where memory goes up and down.
+    let rests = || times().zip(window).map(|(time, it)| it.used as f64 - mean - slope * (time - mean_time));
+    let level = mean + rests().fold(0.0, f64::max) + slope * (now.since(first) as f64 - mean_time);
+    let scatter = (rests().map(|it| it.powi(2)).sum::<f64>() / count).sqrt();
+    Some(Line { slope, level, scatter })
 }
 
 #[cfg(test)]
