@@ -2,10 +2,10 @@
 
 /// Several hosts.
 pub mod cluster_once;
-/// The ranks that Prometheus knows.
-pub mod prometheus_once;
 /// The host's memory.
 mod host_memory;
+/// The ranks that Prometheus knows.
+pub mod prometheus_once;
 mod session_json;
 mod session_text;
 

@@ -4,9 +4,9 @@
 mod blame;
 mod derive;
 mod finding;
-mod host;
 /// Findings that follow from another, and leaks that several ranks share.
 pub mod follow;
+mod host;
 mod message;
 mod replayed;
 mod steps;

@@ -26,10 +26,10 @@ mod growth;
 mod header;
 /// The keys.
 mod help;
-/// The ladder as a bar and its legend.
-mod ladder;
 /// The host's memory.
 mod host;
+/// The ladder as a bar and its legend.
+mod ladder;
 /// Messages that need attention now.
 mod messages;
 /// Devices, the selected one's ladder, its growth, its processes.

@@ -244,7 +244,8 @@ fn kib(text: &str, name: &str) -> Option<u64> {
 pub(super) fn machine(root: &Path) -> MachineMemory {
     let info = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let size = |name: &str| Bytes(kib(&info, name).unwrap_or(0));
-    let kernel = ["SUnreclaim", "KernelStack", "PageTables", "Percpu"].iter().fold(Bytes(0), |sum, it| sum.plus(size(it)));
+    let kernel =
+        ["SUnreclaim", "KernelStack", "PageTables", "Percpu"].iter().fold(Bytes(0), |sum, it| sum.plus(size(it)));
     // Kernels before 3.14 have no MemAvailable.
     let available = kib(&info, "MemAvailable").map_or_else(|| size("MemFree").plus(size("Cached")), Bytes);
     let (swap, swap_free) = (size("SwapTotal"), size("SwapFree"));

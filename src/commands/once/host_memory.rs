@@ -54,23 +54,23 @@ pub(super) fn value(session: &Session) -> Value {
     let Some(reading) = &session.host.memory else { return Value::Null };
     let memory = &reading.value;
     let ladders = host::ladders(memory, &session.own_memory());
-    let limit = |it: Limit| {
-        let ladder = ladders.iter().find(|ladder| ladder.limit.of == it.of);
+    let limit = |limit: Limit| {
+        let ladder = ladders.iter().find(|ladder| ladder.limit.of == limit.of);
         let rungs = |ladder: &HostLadder| -> Vec<Value> {
             ladder.parts.iter().map(|it| json!({"rung": it.rung.row().id, "bytes": it.bytes})).collect()
         };
-        let path = if let LimitOf::Group(path) | LimitOf::Slowed(path) = &it.of { Some(path) } else { None };
-        let pids = match &it.of {
+        let path = if let LimitOf::Group(path) | LimitOf::Slowed(path) = &limit.of { Some(path) } else { None };
+        let pids = match &limit.of {
             LimitOf::AddressSpace(pid) => Some(vec![*pid]),
             _ => ladder.map(|it| it.pids.clone()),
         };
         json!({
-            "of": it.of.id(),
-            "words": host::words(&it.of, memory),
+            "of": limit.of.id(),
+            "words": host::words(&limit.of, memory),
             "path": path,
-            "size": it.size,
-            "room": it.room,
-            "used": it.used,
+            "size": limit.size,
+            "room": limit.room,
+            "used": limit.used,
             "pids": pids,
             "rungs": ladder.map(rungs),
         })

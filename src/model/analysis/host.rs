@@ -241,9 +241,9 @@ fn parts(size: u64, charged: &Charged, own: &[&OwnMemory]) -> Vec<HostPart> {
         Some(known.sum::<u64>())
     };
     // Without pages, the process's own counter has also what it shares with its workers.
-    let process = sum(&|it| it.tree.map(|it| it.own.anonymous.0).or_else(|| it.job?.anonymous.map(|it| it.0)));
-    let workers = sum(&|it| it.tree.map(|it| it.of_workers.anonymous.0));
-    let (held, active) = (sum(&|it| Some(it.pinned?.0)), sum(&|it| it.pinned?.1));
+    let process = sum(&|own| own.tree.map(|it| it.own.anonymous).or(own.job?.anonymous).map(|it| it.0));
+    let workers = sum(&|own| Some(own.tree?.of_workers.anonymous.0));
+    let (held, active) = (sum(&|own| Some(own.pinned?.0)), sum(&|own| own.pinned?.1));
     // The driver takes it from shared memory, PyTorch with cudaHostRegister from the heap.
     let of_shared = held.unwrap_or(0).min(charged.shared);
     let of_heap = held.unwrap_or(0) - of_shared;

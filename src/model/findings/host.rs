@@ -81,7 +81,8 @@ impl HostPlace<'_> {
 
     /// Returns the limits that are going to be reached; of groups within each other, the one that is first.
     fn full(&self) -> Vec<Finding> {
-        let periods = self.session.host.fillings().flat_map(|(of, it)| it.periods().iter().map(move |it| (of, it)));
+        let periods =
+            self.session.host.fillings().flat_map(|(of, it)| it.periods().iter().map(move |period| (of, period)));
         let mut periods: Vec<(&LimitOf, &FillPeriod)> = periods.collect();
         periods.sort_by_key(|it| (it.1.resolved.is_some(), it.1.full_at));
         let is_kill = |of: &LimitOf| matches!(of, LimitOf::Machine | LimitOf::Group(_));
@@ -127,7 +128,9 @@ impl HostPlace<'_> {
             bytes_per_step: Some(it.rate),
             full_in_us: lasts.then_some(left),
             ends_us: if lasts { left } else { u64::MAX },
-            sentence: Some(format!("{limit} fills up: {used} of {room} cannot be given back, and {rate} a minute come; {what}")),
+            sentence: Some(format!(
+                "{limit} fills up: {used} of {room} cannot be given back, and {rate} a minute come; {what}"
+            )),
             account: self.largest(of),
             limit: Some(limit),
             ..found

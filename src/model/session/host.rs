@@ -105,7 +105,8 @@ impl Host {
         if kills.is_empty()
             && let Some(count) = rise(now.machine.oom_kills, known.machine.oom_kills)
         {
-            let of = known.groups.iter().map(|it| LimitOf::Group(it.path.raw().to_owned())).find(|it| near(it).is_some());
+            let of =
+                known.groups.iter().map(|it| LimitOf::Group(it.path.raw().to_owned())).find(|it| near(it).is_some());
             let of = of.unwrap_or(LimitOf::Machine);
             let (place, size) = (host::words(&of, known), near(&of));
             kills.push(Kill { before, at, of: LimitOf::Machine, place, size, count });

@@ -56,7 +56,8 @@ pub(super) fn row(width: usize, context: &RenderContext) -> Option<Line<'static>
     let full = full(&name, context);
     let (used, size) = (Bytes(ladder.limit.used), Bytes(ladder.limit.size));
     let soon = full.as_ref().map_or_else(String::new, |it| format!(", {it}"));
-    let wordings = [format!("{used} of {size}{soon}: {name}"), format!("{used} of {size}{soon}"), format!("{used}{soon}")];
+    let wordings =
+        [format!("{used} of {size}{soon}: {name}"), format!("{used} of {size}{soon}"), format!("{used}{soon}")];
     let room = width.saturating_sub(7 + BAR_MIN);
     let words = wordings.iter().find(|it| cells::width(it) + 2 <= room)?;
     let cells = width.saturating_sub(7 + cells::width(words) + 2).min(BAR);
@@ -68,7 +69,11 @@ pub(super) fn row(width: usize, context: &RenderContext) -> Option<Line<'static>
 }
 
 /// Returns the lines of a process: its nearest limit, a bar, and the rungs; none before they were read.
-pub(super) fn lines(process: &Process, width: usize, context: &RenderContext) -> (Vec<Line<'static>>, Vec<(&'static str, String)>) {
+pub(super) fn lines(
+    process: &Process,
+    width: usize,
+    context: &RenderContext,
+) -> (Vec<Line<'static>>, Vec<(&'static str, String)>) {
     let Some((ladder, name)) = process.pid.and_then(|pid| nearest(Some(pid), context)) else {
         return (Vec::new(), Vec::new());
     };
@@ -76,10 +81,8 @@ pub(super) fn lines(process: &Process, width: usize, context: &RenderContext) ->
     let full = full(&name, context).map_or_else(String::new, |it| format!(", {it}"));
     let words = format!(" {used} of {size} cannot be given back{full}: {name}");
     let bar = [Span::raw(" ")].into_iter().chain(bar(&ladder, width.saturating_sub(2), context));
-    let lines = vec![
-        Line::styled(cells::elide(&words, width), context.style(Role::Text)),
-        Line::from(bar.collect::<Vec<_>>()),
-    ];
+    let lines =
+        vec![Line::styled(cells::elide(&words, width), context.style(Role::Text)), Line::from(bar.collect::<Vec<_>>())];
     let entries = ladder.parts.iter().map(|it| (it.rung.row().name, cells::bytes(it.bytes))).collect();
     (lines, entries)
 }

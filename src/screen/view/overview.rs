@@ -10,8 +10,8 @@ use crate::{
             preset::{Part, Preset},
         },
         view::{
-            RenderContext, alerts, cells, course, device, device_name, devices, growth, host, ladder, processes, put, take,
-            timeline, title,
+            RenderContext, alerts, cells, course, device, device_name, devices, growth, host, ladder, processes, put,
+            take, timeline, title,
         },
     },
 };

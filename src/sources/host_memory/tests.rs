@@ -90,7 +90,10 @@ fn limits_of_the_second_version_are_read_along_the_path() {
     let [leaf, job] = read.groups.as_slice() else { panic!("{:?}", read.groups) };
     assert_eq!((leaf.path.raw(), leaf.max), ("/system.slice/slurmstepd.scope/job_42/step_0", None));
     assert_eq!((job.path.raw(), job.max), ("/system.slice/slurmstepd.scope/job_42", Some(Bytes(MIB))));
-    assert_eq!((job.current, job.reclaimable, job.shared, job.kernel), (Bytes(700_000), Bytes(350), Bytes(300), Bytes(4950)));
+    assert_eq!(
+        (job.current, job.reclaimable, job.shared, job.kernel),
+        (Bytes(700_000), Bytes(350), Bytes(300), Bytes(4950))
+    );
     assert_eq!(job.oom_kills, Some(2));
     assert_eq!(job.swap, Some(Room { size: Bytes(64 << 10), used: Bytes(4096) }), "no more than the machine has");
     assert_eq!(job.place.as_ref().map(Foreign::raw), Some("slurm 42"));
@@ -109,7 +112,8 @@ fn limits_of_the_second_version_are_read_along_the_path() {
 #[test]
 fn limits_of_the_first_version_are_read_where_the_second_has_none() {
     let machine = Machine::new();
-    machine.write("proc/self/mountinfo", &format!("{V2}{V1}").replace("/sys/fs/cgroup rw", "/sys/fs/cgroup/unified rw"));
+    machine
+        .write("proc/self/mountinfo", &format!("{V2}{V1}").replace("/sys/fs/cgroup rw", "/sys/fs/cgroup/unified rw"));
     machine.write("sys/fs/cgroup/unified/cgroup.controllers", "");
     machine.process(7, "", "4:memory:/docker/0123456789abcdef\n0::/\n", 100);
     let at = "sys/fs/cgroup/memory/docker/0123456789abcdef";
@@ -119,7 +123,10 @@ fn limits_of_the_first_version_are_read_where_the_second_has_none() {
         .write(&format!("{at}/memory.memsw.limit_in_bytes"), "9223372036854771712\n")
         .write(&format!("{at}/memory.kmem.usage_in_bytes"), "77\n")
         .write(&format!("{at}/memory.oom_control"), "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
-        .write(&format!("{at}/memory.stat"), "cache 1\ninactive_file 5\ntotal_inactive_file 40\ntotal_active_file 2\ntotal_shmem 9\n");
+        .write(
+            &format!("{at}/memory.stat"),
+            "cache 1\ninactive_file 5\ntotal_inactive_file 40\ntotal_active_file 2\ntotal_shmem 9\n",
+        );
     let read = machine.reader().read(&[shown(7)], None);
     let [group] = read.groups.as_slice() else { panic!("{:?}", read.groups) };
     assert_eq!((group.max, group.current), (Some(Bytes(4 * MIB)), Bytes(1_000_000)));
@@ -187,7 +194,8 @@ fn a_whole_reading_is_due_when_what_is_charged_moves() {
 fn pages_are_those_of_the_kernel() {
     let mut child = Command::new("sh").args(["-c", "read end; :"]).stdin(Stdio::piped()).spawn().unwrap();
     let (root, own) = (Path::new("/"), std::process::id());
-    let is_there = fs::metadata("/proc/self/smaps_rollup").is_ok() && !children_below(Path::new("/proc"), own).is_empty();
+    let is_there =
+        fs::metadata("/proc/self/smaps_rollup").is_ok() && !children_below(Path::new("/proc"), own).is_empty();
     if is_there {
         let tree = tree(root, shown(own), &BTreeSet::new()).unwrap();
         let worker = tree.each.iter().find(|it| it.pid == child.id()).unwrap();

@@ -44,7 +44,13 @@ pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>
         }),
         (Err(error), Some(direct)) if is_missing(&error) => {
             let it = direct.memory(&id.0).map_err(|it| trouble(&refusal(it)))?;
-            Ok(DeviceMemory { total: Bytes(it.total), used: Bytes(it.used), free: Bytes(it.free), reserved: None, unified: None })
+            Ok(DeviceMemory {
+                total: Bytes(it.total),
+                used: Bytes(it.used),
+                free: Bytes(it.free),
+                reserved: None,
+                unified: None,
+            })
         }
         (Err(error), _) => Err(trouble(&error)),
     }

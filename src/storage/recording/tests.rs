@@ -33,7 +33,8 @@ fn described() -> ProcessInfo {
 
 fn every_fact() -> Vec<Fact> {
     let device = || DeviceId("GPU-1".into());
-    let memory = DeviceMemory { total: Bytes(9), used: Bytes(5), free: Bytes(3), reserved: Some(Bytes(1)), unified: None };
+    let memory =
+        DeviceMemory { total: Bytes(9), used: Bytes(5), free: Bytes(3), reserved: Some(Bytes(1)), unified: None };
     let before: Metrics = [(Metric::FanPercent, 40)].into_iter().collect();
     let metrics: Metrics = [(Metric::CelsiusNow, 60), (Metric::EccErrors, 0)].into_iter().collect();
     let line = |line| Fact::Probe { probe: ProbeId(3), line: Box::new(line) };

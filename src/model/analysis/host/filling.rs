@@ -222,7 +222,15 @@ impl Filling {
         let mut quarters = [(0.0, 0_u32); 4];
         for it in window {
             let quarter = it.at.since(first) as f64 / span.max(1.0) * 4.0;
-            let quarter = &mut quarters[if quarter < 1.0 { 0 } else if quarter < 2.0 { 1 } else if quarter < 3.0 { 2 } else { 3 }];
+            let quarter = &mut quarters[if quarter < 1.0 {
+                0
+            } else if quarter < 2.0 {
+                1
+            } else if quarter < 3.0 {
+                2
+            } else {
+                3
+            }];
             (quarter.0, quarter.1) = (quarter.0 + it.used as f64, quarter.1 + 1);
         }
         if span < SPAN_MIN || quarters.iter().any(|it| it.1 == 0) {

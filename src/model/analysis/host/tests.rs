@@ -82,7 +82,10 @@ fn what_is_unknown_is_none_and_lies_in_an_outer_rung() {
     let mut host = host();
     host.processes[0].tree = None;
     let ladder = &ladders(&host, &own(&host, None))[1];
-    assert_eq!((ladder.get(HostRung::Process), ladder.get(HostRung::Workers), ladder.get(HostRung::Pinned)), (None, None, None));
+    assert_eq!(
+        (ladder.get(HostRung::Process), ladder.get(HostRung::Workers), ladder.get(HostRung::Pinned)),
+        (None, None, None)
+    );
     assert_eq!((ladder.get(HostRung::Others), ladder.sum()), (Some(45 * GIB), 64 * GIB));
 }
 

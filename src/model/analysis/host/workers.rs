@@ -6,7 +6,10 @@
 //! itself raises both. Where a parent frees what it shared, the memory of all of them does not rise, and nothing was
 //! copied.
 
-use crate::facts::{host_memory::{TreeMemory, WorkerMemory}, units::Stamp};
+use crate::facts::{
+    host_memory::{TreeMemory, WorkerMemory},
+    units::Stamp,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
