@@ -159,6 +159,7 @@ fn has_answers(session: &Session, expected: usize) -> bool {
     let has_rates =
         |it: &ProcessFigures| it.host.get(Figure::Rss).is_none() || it.host.get(Figure::CpuPercent).is_some();
     session.driver.is_some()
+        && session.host.memory.is_some()
         && session.figures.values().all(has_rates)
         && devices
         && probes

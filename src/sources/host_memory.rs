@@ -142,6 +142,8 @@ pub struct Reader {
     places: BTreeMap<u32, Option<String>>,
     before: HostMemory,
     pages_due: Option<Instant>,
+    /// Whether something is mounted at `/dev/shm`.
+    has_shm: bool,
 }
 
 impl Reader {
@@ -149,7 +151,9 @@ impl Reader {
     pub fn new(root: PathBuf) -> Self {
         let hierarchies = Hierarchies::of(&root);
         let before = HostMemory::default();
-        Self { root, hierarchies, kept: Vec::new(), places: BTreeMap::new(), before, pages_due: None }
+        let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
+        let has_shm = mounts.lines().any(|it| it.split(' ').nth(4) == Some("/dev/shm"));
+        Self { root, hierarchies, kept: Vec::new(), places: BTreeMap::new(), before, pages_due: None, has_shm }
     }
 
     /// Returns whether what is charged has moved since the last reading.
@@ -162,7 +166,7 @@ impl Reader {
             let before = self.before.groups.iter().find(|known| known.path.raw() == it.folder.path)?;
             Some((now, before.current, before.max.unwrap_or(self.before.machine.total)))
         });
-        let shm = shm(&self.root).zip(self.before.shm);
+        let shm = self.shm().zip(self.before.shm);
         moved(machine.available.0, self.before.machine.available.0, total)
             || machine.oom_kills != self.before.machine.oom_kills
             || shm.is_some_and(|(now, before)| moved(now.used.0, before.used.0, now.size.0))
@@ -197,8 +201,12 @@ impl Reader {
         if is_due && processes.iter().any(|it| it.tree.is_some()) {
             self.pages_due = Some(Instant::now() + PAGES_EVERY.max(begun.elapsed() * PAGES_SHARE));
         }
-        self.before = HostMemory { machine, shm: shm(&self.root), groups, processes };
+        self.before = HostMemory { machine, shm: self.shm(), groups, processes };
         self.before.clone()
+    }
+
+    fn shm(&self) -> Option<Room> {
+        if self.has_shm { shm(&self.root) } else { None }
     }
 
     /// Keeps the groups of a process that limit it, and the one that it is in; returns their paths.
@@ -261,12 +269,9 @@ pub(super) fn machine(root: &Path) -> MachineMemory {
     }
 }
 
-/// Returns the size of `/dev/shm`; `None` where nothing is mounted there.
+/// Returns the size of `/dev/shm`; `None` where it has none.
 fn shm(root: &Path) -> Option<Room> {
-    let path = root.join("dev/shm");
-    let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
-    mounts.lines().find(|it| it.split(' ').nth(4) == Some("/dev/shm"))?;
-    let about = rustix::fs::statvfs(path).ok()?;
+    let about = rustix::fs::statvfs(root.join("dev/shm")).ok()?;
     let bytes = |blocks: u64| Bytes(blocks.saturating_mul(about.f_frsize));
     let size = bytes(about.f_blocks);
     // A tmpfs without a limit reports no blocks.

@@ -5,7 +5,7 @@ use crate::{
     model::{
         analysis::host::{self, HostLadder, Limit, LimitOf},
         findings::{Findings, Kind},
-        session::Session,
+        session::{Session, host::Kill},
     },
 };
 use serde_json::{Value, json};
@@ -83,13 +83,13 @@ pub(super) fn value(session: &Session) -> Value {
             json!({"pid": it.pid, "anonymous": it.anonymous, "data": it.data, "tree": tree})
         })
         .collect();
-    let kills = session.host.kills.iter();
+    let kill = |it: &Kill| json!({"at_us": it.at, "of": it.of.id(), "words": it.place, "count": it.count});
     json!({
         "at_us": reading.at,
         "limits": host::limits(memory).into_iter().map(limit).collect::<Vec<_>>(),
         "machine": memory.machine,
         "shm": memory.shm,
         "processes": processes,
-        "kills": kills.map(|it| json!({"at_us": it.at, "of": it.of.id(), "words": it.place, "count": it.count})).collect::<Vec<_>>(),
+        "kills": session.host.kills.iter().map(kill).collect::<Vec<_>>(),
     })
 }

@@ -13,6 +13,7 @@ pub mod workers;
 
 use crate::facts::{
     host_memory::{GroupMemory, HostMemory, JobMemory, Room, TreeMemory},
+    text::Foreign,
     units::Bytes,
 };
 pub use rungs::{HostRung, HostRungRow};
@@ -126,7 +127,8 @@ pub fn group<'h>(host: &'h HostMemory, path: &str) -> Option<&'h GroupMemory> {
     host.groups.iter().find(|it| it.path.raw() == path)
 }
 
-/// Returns a limit in words: `the cgroup of Slurm job 4242`, `/dev/shm`.
+/// Returns a limit in words: `the cgroup of Slurm job 4242`, `/dev/shm`; of a group without a job, the last part of its
+/// path.
 pub fn words(of: &LimitOf, host: &HostMemory) -> String {
     match of {
         LimitOf::Machine => "the machine's memory".to_owned(),
@@ -139,7 +141,10 @@ pub fn words(of: &LimitOf, host: &HostMemory) -> String {
                 Some(("slurm", id)) => format!("the cgroup of Slurm job {id}"),
                 Some((system @ ("pbs" | "lsf"), id)) => format!("the cgroup of {} job {id}", system.to_uppercase()),
                 Some((tool, id)) => format!("the cgroup of {tool} container {id}"),
-                None => format!("the cgroup {}", crate::facts::text::Foreign::new(path.as_str())),
+                None => match path.rsplit('/').next().filter(|it| !it.is_empty()) {
+                    Some(name) => format!("the cgroup {}", Foreign::new(name)),
+                    None => "the container's cgroup".to_owned(),
+                },
             }
         }
     }

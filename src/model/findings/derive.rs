@@ -159,8 +159,8 @@ impl ProcessOnDevice<'_> {
         Finding { cause, advice: cause.advice(), culprit: first, account, ..it }
     }
 
-    /// Bytes by which a resource can grow before the device, or the host, is full: free memory, and for live memory also
-    /// the allocator's unused memory.
+    /// Bytes by which a resource can grow before the device, or the host, is full: free memory, and for live memory
+    /// also the allocator's unused memory.
     fn room(&self, resource: Resource) -> Option<u64> {
         if is_of_host(resource) {
             let host = &self.session.host.memory.as_ref()?.value;

@@ -46,8 +46,8 @@ fn full(name: &str, context: &RenderContext) -> Option<String> {
     Some(format!("full in {left}"))
 }
 
-/// Returns the row of the overview: ` host  ██▓▒▒···  50.00 of 64.00 GiB, full in 11 min: the cgroup of Slurm job 4242`;
-/// `None` before a job's was read.
+/// Returns the row of the overview: ` host  ██▓▒▒···  50.00 GiB of 64.00 GiB, full in 11 min: the cgroup of …`; `None`
+/// before a job's was read.
 pub(super) fn row(width: usize, context: &RenderContext) -> Option<Line<'static>> {
     let (ladder, name) = nearest(None, context)?;
     if ladder.pids.is_empty() {

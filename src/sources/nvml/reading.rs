@@ -57,7 +57,8 @@ pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>
 }
 
 /// Returns the memory of a device that shares the system's, of which some drivers report nothing, and others the
-/// system's total with a page cache that counts as used (GB10, Jetson). What the driver reports of another device stays.
+/// system's total with a page cache that counts as used (GB10, Jetson). What the driver reports of another device
+/// stays.
 pub(super) fn or_unified(
     reading: Result<DeviceMemory, ReadError>,
     system: impl FnOnce() -> MachineMemory,

@@ -119,6 +119,6 @@ fn limits_are_named_as_users_know_them() {
     assert_eq!(words(Some("slurm 4242, docker 0123456789ab")), "the cgroup of Slurm job 4242");
     assert_eq!(words(Some("docker 0123456789ab")), "the cgroup of docker container 0123456789ab");
     assert_eq!(words(Some("pbs 9")), "the cgroup of PBS job 9");
-    assert_eq!(words(None), "the cgroup /job_4242");
+    assert_eq!(words(None), "the cgroup job_4242");
     assert_eq!(super::words(&LimitOf::Shm, &host), "/dev/shm");
 }

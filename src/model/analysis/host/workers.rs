@@ -1,10 +1,10 @@
 //! Workers that copy the pages of their parent.
 //!
 //! A forked worker shares the pages of its parent until one of them writes there. Python writes a reference count when
-//! it looks at an object, so a worker that reads a list of Python objects copies it. In the kernel's figures its private
-//! memory rises while its resident memory stays as it is: what was shared is private now. Memory that a worker asks for
-//! itself raises both. Where a parent frees what it shared, the memory of all of them does not rise, and nothing was
-//! copied.
+//! it looks at an object, so a worker that reads a list of Python objects copies it. In the kernel's figures its
+//! private memory rises while its resident memory stays as it is: what was shared is private now. Memory that a worker
+//! asks for itself raises both. Where a parent frees what it shared, the memory of all of them does not rise, and
+//! nothing was copied.
 
 use crate::facts::{
     host_memory::{TreeMemory, WorkerMemory},

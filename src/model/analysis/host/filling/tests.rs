@@ -7,8 +7,8 @@ const MINUTE: u64 = 60;
 /// A course of memory: what is used at a second, and what the process holds of that and may write.
 type Course<'a> = &'a dyn Fn(f64) -> (f64, Option<(f64, f64)>);
 
-/// Applies a course, a reading every so many seconds, until it ends or the limit is reached; returns the judge, and when
-/// that was.
+/// Applies a course, a reading every so many seconds, until it ends or the limit is reached; returns the judge, and
+/// when that was.
 fn watch(seconds: u64, every: u64, has_steps: bool, course: Course) -> (Filling, Option<u64>) {
     let mut filling = Filling::default();
     for second in (0..seconds).step_by(usize::try_from(every).unwrap()) {
