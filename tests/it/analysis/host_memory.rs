@@ -19,13 +19,14 @@ use gpuwatch::{
     facts::{
         event::{Fact, ProbeId},
         host_memory::{GroupMemory, HostMemory, JobMemory, MachineMemory, Pages, Room, TreeMemory, WorkerMemory},
-        units::Bytes,
+        units::{Bytes, Stamp},
     },
     model::{
         alerts::{NewAlerts, Policy},
-        analysis::{cause::Cause, severity::Severity},
+        analysis::{cause::Cause, host::workers::Workers, severity::Severity},
         findings::{Finding, Kind, findings},
     },
+    sources::host_memory::{Reader, Watched},
     screen::{
         theme::Theme,
         ui::{Screen, Ui},
@@ -34,8 +35,9 @@ use gpuwatch::{
 use serde_json::Value;
 use std::{
     fs,
+    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
 };
 
 const PID: u32 = 4242;
@@ -317,4 +319,68 @@ fn a_report_has_the_hosts_memory_and_the_json_is_as_its_schema_says() {
     let rungs = machine["rungs"].as_array().unwrap();
     let sum: u64 = rungs.iter().filter_map(|it| it["bytes"].as_u64()).sum();
     assert_eq!(Value::from(sum), machine["size"]);
+}
+
+/// Two forked workers, which look at their parent's objects, or at its array, when they are asked to.
+const WORKERS: &str = "
+import os, sys
+kind = sys.argv[1]
+rows = [{'id': n, 'name': f'image-{n:012d}'} for n in range(1_200_000)] if kind == 'objects' else b'x' * (300 << 20)
+pipes = []
+for _ in range(2):
+    (asked, ask), (answered, answer) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.read(asked, 1)
+        total = sum(len(str(it)) for row in rows for it in row.values()) if kind == 'objects' else sum(rows[::4096])
+        os.write(answer, b'.')
+        os.read(asked, 1)
+        os._exit(0)
+    pipes.append((ask, answered))
+print('begun', flush=True)
+sys.stdin.readline()
+for ask, answered in pipes:
+    os.write(ask, b'.')
+    os.read(answered, 1)
+print('done', flush=True)
+sys.stdin.readline()
+for ask, _ in pipes:
+    os.write(ask, b'.')
+    os.wait()
+";
+
+#[test]
+fn the_kernels_figures_show_what_forked_workers_copy_and_nothing_of_arrays() {
+    for (kind, is_raised) in [("objects", true), ("array", false)] {
+        let mut child = Command::new("python3")
+            .args(["-c", WORKERS, kind])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut workers = Workers::default();
+        let mut read = |at: u64| {
+            let watched = Watched { pid: child.id(), is_shown: true };
+            let reading = Reader::new("/".into()).read(&[watched], None);
+            let tree = reading.processes.into_iter().next().and_then(|it| it.tree);
+            tree.map(|it| {
+                workers.reading(&it, Stamp(at));
+                it
+            })
+        };
+        assert_eq!(output.next().unwrap().unwrap(), "begun");
+        let Some(first) = read(0) else {
+            let _ = (child.kill(), child.wait());
+            test_tiers::skip!("this kernel sums up no pages");
+        };
+        writeln!(child.stdin.as_mut().unwrap()).unwrap();
+        assert_eq!(output.next().unwrap().unwrap(), "done");
+        let last = read(10_000_000).unwrap();
+        writeln!(child.stdin.as_mut().unwrap()).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert_eq!((first.workers, last.workers), (2, 2));
+        let copied = last.of_workers.private.0.saturating_sub(first.of_workers.private.0) / MIB;
+        assert_eq!(workers.periods().len(), usize::from(is_raised), "{kind}: {copied} MiB copied");
+        assert!(if is_raised { copied > 200 } else { copied < 20 }, "{kind}: {copied} MiB copied");
+    }
 }
