@@ -19,7 +19,7 @@ pub const WORKERS_MAX: usize = 64;
 pub struct HostMemory {
     /// The whole machine.
     pub machine: MachineMemory,
-    /// The file system at `/dev/shm`, which DataLoader's workers send batches through.
+    /// The file system at `/dev/shm`, through which the workers of a `DataLoader` send batches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shm: Option<Room>,
     /// The control groups of the watched processes that have a limit, and those that the processes are in.

@@ -230,7 +230,8 @@ impl HostPlace<'_> {
                 format!("killed pid {}{script}", it.any_pid().unwrap_or_default())
             }
             (None, Some(_)) => "killed the job".to_owned(),
-            (None, None) => format!("killed {}", units::counted(it.count, "process").replace("processs", "processes")),
+            (None, None) if it.count == 1 => "killed a process".to_owned(),
+            (None, None) => format!("killed {} processes", it.count),
         };
         let found = self.finding((Kind::OomKilled, Cause::OomKilled), evidence, it.at, it.at);
         Some(Finding {

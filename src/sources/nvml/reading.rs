@@ -250,7 +250,7 @@ fn figures(it: &Utilization) -> Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::host_memory::Room;
+    use crate::facts::{host_memory::Room, units::whole};
 
     #[test]
     fn the_latest_sample_of_each_process_counts_and_no_impossible_number() {
@@ -298,11 +298,11 @@ mod tests {
     }
 
     /// Reports of what these systems show: nvtop 511 (89.276 GiB are used, not the 98.695 that are not free) and 449,
-    /// unsloth 10704 (a file of 60 GiB in the page cache moves MemFree from 103.25 to 41.52 GiB, MemAvailable not).
+    /// unsloth 10704 (a file of 60 GiB in the page cache moves `MemFree` from 103.25 to 41.52 GiB, `MemAvailable` not).
     #[test]
     fn a_device_without_memory_of_its_own_has_the_systems() {
         let gib = |it: Bytes| format!("{:.2}", it.0 as f64 / f64::from(1 << 30));
-        let mib = |gib: f64| (gib * 1024.0).round() as u64;
+        let mib = |gib: f64| whole(gib * 1024.0);
         let total = 127_600_168.0 / 1_048_576.0;
         for (free, available, used, cache) in [
             (mib(total - 98.695), mib(total - 89.276), "89.28", "9.42"),

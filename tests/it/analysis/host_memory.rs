@@ -19,18 +19,18 @@ use gpuwatch::{
     facts::{
         event::{Fact, ProbeId},
         host_memory::{GroupMemory, HostMemory, JobMemory, MachineMemory, Pages, Room, TreeMemory, WorkerMemory},
-        units::{Bytes, Stamp},
+        units::{Bytes, Stamp, whole},
     },
     model::{
         alerts::{NewAlerts, Policy},
         analysis::{cause::Cause, host::workers::Workers, severity::Severity},
         findings::{Finding, Kind, findings},
     },
-    sources::host_memory::{Reader, Watched},
     screen::{
         theme::Theme,
         ui::{Screen, Ui},
     },
+    sources::host_memory::{Reader, Watched},
 };
 use serde_json::Value;
 use std::{
@@ -150,11 +150,11 @@ fn a_job_that_fills_its_group_is_warned_of_with_the_time_that_is_left() {
     }
     let served = exposed(&job.story);
     let of = |family| served.iter().filter(|it| it.family == family).collect::<Vec<_>>();
-    let limits: Vec<_> = of(Family::HostLimit).iter().map(|it| it.value as u64).collect();
+    let limits: Vec<_> = of(Family::HostLimit).iter().map(|it| whole(it.value)).collect();
     assert_eq!(limits, [512 * GIB, 64 * GIB, 64 * MIB]);
     assert_eq!(of(Family::HostFull).len(), 1);
     let sum: f64 = of(Family::HostRung).iter().filter(|it| it.labels[0].1.raw() == "cgroup").map(|it| it.value).sum();
-    assert_eq!(sum as u64, 64 * GIB, "the rungs sum to the limit");
+    assert_eq!(whole(sum), 64 * GIB, "the rungs sum to the limit");
     // It levels off.
     job.goes_on(60, |_| leak(189));
     let over = &job.found(Kind::HostFull)[0];

@@ -255,7 +255,7 @@ impl Filling {
                 return Judgement::Ends;
             }
         }
-        if self.fills_what_was_asked(window, gained, left) {
+        if fills_what_was_asked(window, gained, left) {
             return Judgement::Ends;
         }
         if ratio > SPEEDS_UP && window.len() >= 2 * POINTS_MIN {
@@ -269,15 +269,15 @@ impl Filling {
         let full_at = Stamp(now.0.saturating_add(crate::facts::units::whole(time)));
         Judgement::Rises(Rise { since: first, rate_us: slope, full_at })
     }
+}
 
-    /// Whether the processes fill memory that they asked for before, and all of it fits.
-    fn fills_what_was_asked(&self, window: &[Point], gained: f64, left: f64) -> bool {
-        let ends = window.first().and_then(|it| it.asked).zip(window.last().and_then(|it| it.asked));
-        let Some(((held, may), (held_now, may_now))) = ends else { return false };
-        let (own, asked) = (held_now.saturating_sub(held) as f64, may_now.saturating_sub(may) as f64);
-        let is_own = own >= (1.0 - TRIFLE) * gained;
-        is_own && asked < TRIFLE * own && (may_now.saturating_sub(held_now) as f64) < left
-    }
+/// Whether the processes fill memory that they asked for before, and all of it fits.
+fn fills_what_was_asked(window: &[Point], gained: f64, left: f64) -> bool {
+    let ends = window.first().and_then(|it| it.asked).zip(window.last().and_then(|it| it.asked));
+    let Some(((held, may), (held_now, may_now))) = ends else { return false };
+    let (own, asked) = (held_now.saturating_sub(held) as f64, may_now.saturating_sub(may) as f64);
+    let is_own = own >= (1.0 - TRIFLE) * gained;
+    is_own && asked < TRIFLE * own && (may_now.saturating_sub(held_now) as f64) < left
 }
 
 enum Judgement {

@@ -67,12 +67,12 @@ fn a_leak_is_raised_with_a_forecast_within_ten_percent() {
 
 #[test]
 fn a_fast_leak_is_raised_before_it_ends() {
-    for minutes in [1.0, 2.0, 5.0] {
-        let course = |second: f64| ((4.0 + second / minutes) * GIB, None);
+    for minutes in [1_u64, 2, 5] {
+        let course = |second: f64| ((4.0 + second / minutes as f64) * GIB, None);
         let (filling, end) = watch(3600, 2, true, &course);
         let it = filling.periods().first().unwrap();
         let end = end.unwrap();
-        assert!(it.first_alert_at.0 / 1_000_000 + u64::try_from(minutes as i64).unwrap() * 10 <= end, "{it:?}, {end}");
+        assert!(it.first_alert_at.0 / 1_000_000 + minutes * 10 <= end, "{it:?}, {end}");
         assert!(it.full_at.0 / 1_000_000 <= end + 2 && it.full_at.0 / 1_000_000 + 2 >= end - end / 20, "{it:?}, {end}");
     }
 }
