@@ -9,6 +9,7 @@ pub mod replayed;
 pub mod sample;
 use crate::facts::{
     figures,
+    host_memory::{HostMemory, Room},
     metrics::Changes,
     text::{self, Foreign, is_unsafe},
     units::{Bytes, Stamp},
@@ -149,6 +150,8 @@ pub enum Fact {
         /// The figures whose values differ from those of the reading before.
         changes: figures::Changes,
     },
+    /// The host's memory, its limits, and what the watched processes and their workers hold.
+    HostMemory(Box<HostMemory>),
     /// A process on a device, as this host's /proc describes it.
     Process(ProcessInfo),
     /// A process ended.
@@ -277,6 +280,20 @@ pub struct DeviceMemory {
     /// The driver's reserve; `None` where only NVML's first memory call exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Bytes>,
+    /// The system's memory, if the device shares it and has none of its own: then the other figures are the system's,
+    /// and `free` is what can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unified: Option<Unified>,
+}
+
+/// What a device that shares the system's memory has beside the figures of every device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unified {
+    /// The part of `free` that is page cache: the kernel drops it when memory is needed.
+    pub cache: Bytes,
+    /// The system's swap.
+    #[serde(default)]
+    pub swap: Room,
 }
 
 /// One process on one device.

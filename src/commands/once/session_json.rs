@@ -5,7 +5,7 @@
 //!
 //! `docs/reference/schemas/once.json` has every field.
 
-use super::is_suspended;
+use super::{host_memory, is_suspended};
 use crate::{
     facts::{
         event::{DeviceId, ReadError},
@@ -50,6 +50,7 @@ pub(super) fn value(session: &Session, findings: &Findings, host: &str, version:
         "driver": session.driver,
         "devices": devices,
         "probes": probes,
+        "host_memory": host_memory::value(session),
         "losses": session.losses.json(),
         "notices": session.notices.iter().map(|it| &it.value).collect::<Vec<_>>(),
     })

@@ -19,6 +19,8 @@ pub struct DeviceFigures {
     pub total: Option<Bytes>,
     /// Free.
     pub free: Option<Bytes>,
+    /// The part of what is free that is page cache, on a device that shares the system's memory.
+    pub cache: Option<Bytes>,
     /// The driver's own reserve.
     pub driver: Option<Bytes>,
     /// Memory of all processes except the own ones; `None` if unknown.
@@ -265,6 +267,7 @@ struct Stack {
     rungs: Vec<Rung>,
     room: Option<u64>,
     free: Rung,
+    cache: Option<Rung>,
     driver: Rung,
 }
 
@@ -283,9 +286,12 @@ impl Stack {
                 Some(None) => Rung { bytes: None, inconsistent: Some((device.at, device.at)), ..rung },
             }
         };
-        let free = outer(Gap::Free, device.free);
+        let cache = device.cache.map(|it| it.min(device.free.unwrap_or(it)));
+        let unused = device.free.map(|it| Bytes(it.0 - cache.map_or(0, |it| it.0)));
+        let free = outer(Gap::Free, unused);
+        let cache = cache.map(|it| outer(Gap::PageCache, Some(it)));
         let driver = outer(Gap::Driver, device.driver);
-        Self { rungs: Vec::new(), room, free, driver }
+        Self { rungs: Vec::new(), room, free, cache, driver }
     }
 
     fn push(&mut self, gap: Gap, owner: Option<usize>, bytes: Option<u64>, stamps: (Stamp, Stamp), clash: bool) {
@@ -316,6 +322,7 @@ impl Stack {
             self.push(Gap::Unattributed, None, Some(room), at, false);
         }
         self.rungs.push(self.driver);
+        self.rungs.extend(self.cache);
         self.rungs.push(self.free);
         Ladder { total: device.total, rungs: self.rungs }
     }

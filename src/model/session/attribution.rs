@@ -241,6 +241,7 @@ fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option
             at: reading.at,
             total: Some(memory.total),
             free: Some(memory.free),
+            cache: memory.unified.map(|it| it.cache),
             driver: memory.reserved,
             others,
         };
@@ -254,6 +255,7 @@ fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option
         at: latest.map_or(Stamp(0), |it| it.device_at),
         total: latest.and_then(|it| it.counters.device_total).map(Bytes),
         free: device.room.filter(|_| latest.is_some()).map(|it| Bytes(it.free())),
+        cache: None,
         driver: None,
         others,
     }

@@ -413,6 +413,22 @@ gaps! {
         ascii: ':',
         report: ("#bcc1c7", "#4a5159"),
     }
+    /// Files in the system's memory that a device shares.
+    PageCache {
+        name: "page cache",
+        id: "page_cache",
+        role: "page_cache",
+        cause: "files in memory that the device shares with the system; the kernel drops them when memory is needed",
+        remedy: "",
+        place: Place::Device,
+        level: None,
+        whole: Some(Gap::Free),
+        like: Some(Gap::Releasable),
+        sign: '╌',
+        colourless: '╌',
+        ascii: ',',
+        report: ("#d5dde3", "#39424a"),
+    }
     /// Free.
     Free {
         name: "free",

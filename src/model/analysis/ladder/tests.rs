@@ -194,7 +194,7 @@ proptest! {
         own in prop::collection::vec(any_own(), 0..5),
     ) {
         let [total, free, driver, others] = v.map(|it| it.map(Bytes));
-        let ladder = ladder(&DeviceFigures { at: Stamp(3), total, free, driver, others }, &own);
+        let ladder = ladder(&DeviceFigures { at: Stamp(3), total, free, driver, others, cache: None }, &own);
         if let Some(total) = total {
             let exact: u128 = ladder.rungs.iter().filter_map(|it| it.bytes).map(|it| u128::from(it.0)).sum();
             prop_assert_eq!(exact, u128::from(total.0));
