@@ -1,5 +1,8 @@
 //! `gpuwatch fit`: its flags, and the answer written, with what is done shown on a terminal meanwhile.
 
+mod against;
+
+use self::against::AgainstArgs;
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     facts::text::Foreign,
@@ -62,6 +65,8 @@ pub(super) struct FitArgs {
     /// recordings.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    against: AgainstArgs,
     /// The job and its arguments.
     #[arg(required_unless_present = "calibrate", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -83,7 +88,7 @@ impl Subcommand for FitArgs {
         stop::pass_on()?;
         match &self.calibrate {
             Some(out) => calibrate(out, &self.command).map(|()| 0),
-            None => fit(&self.clone().question(), self.json),
+            None => fit(&self.clone().question(), &self.against, self.json),
         }
     }
 }
@@ -110,7 +115,8 @@ fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
     written
 }
 
-fn fit(question: &Question, json: bool) -> Result<u8> {
+fn fit(question: &Question, against: &AgainstArgs, json: bool) -> Result<u8> {
+    let baseline = against.baseline()?;
     let is_shown = io::stderr().is_terminal();
     let show = |text: &str| {
         let text = Foreign::new(text.to_owned());
@@ -126,6 +132,10 @@ fn fit(question: &Question, json: bool) -> Result<u8> {
         Err(Trouble::Interrupted(signal)) => return Ok(job::die_by(signal)),
         answer => answer?,
     };
+    against.save(&answer)?;
+    if let Some(baseline) = baseline {
+        return against.compare(&answer, &baseline, json);
+    }
     output::print(&if json { answer.json() } else { answer.text() })?;
     Ok(answer.fits().code())
 }

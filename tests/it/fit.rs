@@ -1,5 +1,7 @@
 //! Whether jobs fit on GPUs that are not there: the user's script, unchanged, on a simulated machine.
 
+/// Against a saved answer.
+mod against;
 /// Measured tables.
 mod calibrate;
 /// With frameworks on PyTorch.

@@ -19,6 +19,7 @@ import weakref
 
 from ._fit_batches import Batches
 from ._fit_loop_exit import LoopExit
+from ._fit_makers import Makers
 from ._fit_not_run import not_run
 from ._fit_phases import Phases, is_compiled
 from ._fit_unknowns import Unknowns
@@ -50,6 +51,7 @@ class Fit:
         self._seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
         self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self._unknowns = Unknowns(torch)
+        self._makers = Makers(self._unknowns)
         self._optimizers = weakref.WeakSet()
         self._phases = None
         trees = self._trees = self._unknowns.trees
@@ -84,6 +86,8 @@ class Fit:
         self._count_without_cuda()
         if not is_data_worker():
             self._batches.install()
+            if os.environ.get("GPUWATCH_FIT_TRACE"):
+                self._makers.install()
         if self._seconds and not is_data_worker():
             threading.Thread(target=self._end_after, args=(self._seconds, "time"), daemon=True).start()
         cuda = self._torch.cuda
@@ -190,7 +194,7 @@ class Fit:
         def timed(*arguments, **named):
             self._phases.backward()
             begun = time.time_ns() // 1000
-            line = self._unknowns.line(sys._getframe(1))
+            line = self._unknowns.place(sys._getframe(1))
             try:
                 return function(*arguments, **named)
             finally:
@@ -207,7 +211,7 @@ class Fit:
             for it in group["params"]:
                 grad = getattr(it, "grad", None)
                 if grad is not None:
-                    self._note(self._gradients, grad)
+                    self._note(self._gradients, grad, self._makers.line(it))
 
     def step(self, number, frame):
         """An optimizer step has ended; once the peak is known, the process is led on from here, or ends."""
@@ -376,26 +380,27 @@ class Fit:
             if issubclass(type(it), torch.nn.Module):
                 try:
                     for one in list(it.__dict__["_parameters"].values()) + list(it.__dict__["_buffers"].values()):
-                        self._note(weights, one)
+                        self._note(weights, one, self._makers.line(one))
                 except Exception:
                     continue
         for one in list(self._optimizers):
             for group in one.param_groups:
                 for it in group["params"]:
-                    self._note(weights, it)
-            self._walk(optimizer, one.state, 4)
+                    self._note(weights, it, self._makers.line(it))
+            for owner, state in list(one.state.items()):
+                self._walk(optimizer, state, 3, self._makers.line(owner))
 
-    def _walk(self, into, it, depth):
+    def _walk(self, into, it, depth, line):
         if issubclass(type(it), self._torch.Tensor):
-            self._note(into, it)
+            self._note(into, it, line)
         elif depth and isinstance(it, dict):
             for value in it.values():
-                self._walk(into, value, depth - 1)
+                self._walk(into, value, depth - 1, line)
         elif depth and isinstance(it, (list, tuple)):
             for value in it:
-                self._walk(into, value, depth - 1)
+                self._walk(into, value, depth - 1, line)
 
-    def _note(self, into, tensor):
+    def _note(self, into, tensor, line):
         # A distributed tensor's own part.
         tensor = getattr(tensor, "_local_tensor", tensor)
         if tensor is None or not tensor.is_cuda:
@@ -404,8 +409,9 @@ class Fit:
         parts = getattr(tensor, "__tensor_flatten__", None)
         if parts is not None:
             for name in parts()[0]:
-                self._note(into, getattr(tensor, name))
+                self._note(into, getattr(tensor, name), line)
             return
+        self._makers.note(tensor, line)
         into.setdefault(tensor.device.index, set()).add(tensor.untyped_storage().data_ptr())
 
     def _write(self, ended, **more):
@@ -437,6 +443,7 @@ class Fit:
             "devices": devices,
             "backward": self._backward,
             "ends": self._ends,
+            "makers": self._makers.addresses,
             **self._unknowns.lists(),
             "facts": {**self._unknowns.facts, **self._facts},
         }

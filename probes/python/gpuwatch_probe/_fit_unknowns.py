@@ -140,14 +140,19 @@ class Unknowns:
 
     def line(self, frame):
         """Returns the job's own innermost line, as `train.py:41`; a library's where there is none."""
+        place = self.place(frame)
+        return place and "%s:%d" % (os.path.basename(place[0]), place[1])
+
+    def place(self, frame):
+        """Returns the same as (file, line, function)."""
         best = None
         while frame is not None:
-            file = frame.f_code.co_filename
-            rank = self._stacks.rank(file)
+            code = frame.f_code
+            rank = self._stacks.rank(code.co_filename)
             if rank == OWN:
-                return "%s:%d" % (os.path.basename(file), frame.f_lineno)
+                return code.co_filename, frame.f_lineno, code.co_name
             if rank == LIBRARY and best is None:
-                best = "%s:%d" % (os.path.basename(file), frame.f_lineno)
+                best = code.co_filename, frame.f_lineno, code.co_name
             frame = frame.f_back
         return best
 
