@@ -388,7 +388,7 @@ class Fit:
                 for it in group["params"]:
                     self._note(weights, it, self._makers.line(it))
             for owner, state in list(one.state.items()):
-                self._walk(optimizer, state, 3, self._makers.line(owner))
+                self._walk(optimizer, state, 3, self._makers.line(one) or self._makers.line(owner))
 
     def _walk(self, into, it, depth, line):
         if issubclass(type(it), self._torch.Tensor):

@@ -113,6 +113,9 @@ pub fn text(it: &Comparison) -> String {
             let _ = writeln!(out, "{:INDENT$}{}", "", Foreign::new(shortened(&line.line.text)));
         }
         out.push_str(&wrapped(&Foreign::new(parts(line)).to_string(), INDENT));
+        if !line.line.calls.is_empty() {
+            out.push_str(&wrapped(&Foreign::new(format!("called at {}", line.line.calls.join(", "))).to_string(), INDENT));
+        }
     }
     if it.lines.len() > SHOWN {
         let _ = writeln!(out, "{:INDENT$}and {} more; --json has all", "", it.lines.len() - SHOWN);
@@ -191,7 +194,7 @@ fn largest(it: &Comparison, count: usize) -> impl Iterator<Item = &ChangedLine> 
     it.lines.iter().filter(move |it| it.bytes().unsigned_abs() >= least).take(count)
 }
 
-/// `model.py:211 in LMHead.forward, called at train.py:40`.
+/// `model.py:211 in LMHead.forward (was model.py:200)`.
 fn place(it: &ChangedLine) -> String {
     let function = Some(&it.line.function).filter(|it| !it.is_empty() && *it != "<module>");
     let function = function.map_or_else(String::new, |it| format!(" in {it}"));
@@ -214,7 +217,7 @@ fn parts(it: &ChangedLine) -> String {
 
 fn growth((before, now): &(Option<Growth>, Option<Growth>)) -> String {
     let rate = |it: &Growth| units::per_step(it.bytes as f64);
-    let at = |it: &Growth| it.line.as_ref().map_or_else(String::new, |line| format!("; {line} keeps it"));
+    let at = |it: &Growth| it.line.as_ref().map_or_else(String::new, |line| format!(" at {line}"));
     match (before, now) {
         (None, Some(now)) => format!("grows {}{}; the baseline does not grow", rate(now), at(now)),
         (Some(before), Some(now)) => format!("grows {}{}; the baseline {}", rate(now), at(now), rate(before)),

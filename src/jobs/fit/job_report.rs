@@ -42,7 +42,7 @@ pub(super) struct JobReport {
     pub(super) ends: Vec<u64>,
     pub(super) facts: Learnt,
     pub(super) tensors: Option<BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>>>,
-    /// Lines that make parameters and buffers, by device and by the addresses of what belongs to them.
+    /// Lines that make parameters, buffers and optimizers, by device and by the addresses of what these hold.
     pub(super) makers: BTreeMap<u32, BTreeMap<u64, SourceLine>>,
     pub(super) snapshot: Option<PathBuf>,
 }

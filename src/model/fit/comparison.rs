@@ -135,11 +135,13 @@ pub fn compare(before: &Baseline, now: &Baseline, budget: Budget) -> Comparison 
     let change = |of: fn(&SavedPeak) -> u64| Change { before: of(old), now: of(new) };
     let parts = parts(old, new);
     let allocated = change(|it| it.allocated);
-    let is_equal = allocated.difference() == 0 && parts.is_empty();
+    let reserved = change(|it| it.wanted);
+    // Another moment with as much is no difference.
+    let is_equal = allocated.difference() == 0 && reserved.difference() == 0;
     Comparison {
         budget: budget.bytes(old.allocated),
         allocated,
-        reserved: change(|it| it.wanted),
+        reserved,
         device: change(|it| it.device),
         lines: if is_equal { Vec::new() } else { lines(old, new) },
         parts,

@@ -66,7 +66,7 @@ pub struct KeptAddresses {
     pub workspaces: u64,
     /// When backward ran, and for which line: begin and end in µs since 1970.
     pub backward: Vec<(u64, u64, SourceLine)>,
-    /// The lines that make the parameters and buffers to which weights, gradients and optimizers' states belong.
+    /// The lines that make parameters, buffers and optimizers, by the addresses of what these hold.
     pub makers: BTreeMap<u64, SourceLine>,
 }
 
