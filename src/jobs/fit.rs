@@ -25,6 +25,8 @@ mod judge;
 mod peak;
 /// What the job does from start to end, and the peak of each part.
 mod phases;
+/// Tests under pytest.
+pub mod pytest;
 /// Runs the job on a simulated machine.
 mod trial;
 /// Errors.

@@ -6,6 +6,8 @@ mod against;
 mod calibrate;
 /// With frameworks on PyTorch.
 mod frameworks;
+/// In CI.
+mod gate;
 /// What grows in each step.
 mod growth;
 /// Against measurements.
@@ -16,6 +18,8 @@ mod missing;
 mod packages;
 /// What comes after training.
 mod phases;
+/// With pytest.
+pub(crate) mod pytest;
 /// What depends on values.
 mod values;
 

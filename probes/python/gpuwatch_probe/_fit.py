@@ -48,6 +48,7 @@ class Fit:
         self._folder = folder
         self._steps = int(os.environ.get("GPUWATCH_FIT_STEPS") or 0)
         self._is_whole = bool(os.environ.get("GPUWATCH_FIT_WHOLE"))
+        self.is_traced = bool(os.environ.get("GPUWATCH_FIT_TRACE"))
         self._seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
         self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self._unknowns = Unknowns(torch)
@@ -86,7 +87,7 @@ class Fit:
         self._count_without_cuda()
         if not is_data_worker():
             self._batches.install()
-            if os.environ.get("GPUWATCH_FIT_TRACE"):
+            if self.is_traced:
                 self._makers.install()
         if self._seconds and not is_data_worker():
             threading.Thread(target=self._end_after, args=(self._seconds, "time"), daemon=True).start()
@@ -143,7 +144,7 @@ class Fit:
         self._phases = Phases(self._torch, self._unknowns, self._optimizers)
         self._phases.install()
         self._hook()
-        if os.environ.get("GPUWATCH_FIT_TRACE"):
+        if self.is_traced:
             record = self._torch.cuda.memory._record_memory_history
             record(enabled="all", context="all", stacks="python", max_entries=_EVENTS)
         at_end_of_multiprocessing_child(self.finish)
@@ -157,7 +158,8 @@ class Fit:
         )
 
         wrapper = Optimizer.profile_hook_step(lambda: None).__code__
-        steps = Steps(Places(os.path.dirname(wrapper.co_filename)))
+        self._counts = lambda: Steps(Places(os.path.dirname(wrapper.co_filename)))
+        self._counter = self._counts()
 
         def true_depth():
             depth, frame = 0, sys._getframe(2)
@@ -168,8 +170,8 @@ class Fit:
 
         def ended(optimizer):
             group = next((it for it in optimizer.param_groups if it["params"]), None)
-            if steps.event((id(optimizer), id(group and group["params"][0]))):
-                self.step(steps.number, sys._getframe(1))
+            if self._counter.event((id(optimizer), id(group and group["params"][0]))):
+                self.step(self._counter.number, sys._getframe(1))
 
         outer, post = hooks(true_depth, ended, None, lambda error: True)
 
@@ -205,7 +207,7 @@ class Fit:
 
     def _before_step(self, optimizer):
         self._optimizers.add(optimizer)
-        if not os.environ.get("GPUWATCH_FIT_TRACE") or self._number > _MOST:
+        if not self.is_traced or self._number > _MOST:
             return
         for group in optimizer.param_groups:
             for it in group["params"]:
@@ -334,7 +336,7 @@ class Fit:
             pass
         tensors = snapshot = None
         # What a job holds that was ended by its time is of no use.
-        if os.environ.get("GPUWATCH_FIT_TRACE") and (how != "time" or self._steady is not None):
+        if self.is_traced and (how != "time" or self._steady is not None):
             try:
                 self._keep()
                 tensors = {kind: {at: sorted(all_) for at, all_ in it.items()} for kind, it in self._kept.items()}
@@ -358,7 +360,7 @@ class Fit:
         facts["compiled"] = is_compiled("ok")
         facts["groups"] = self._groups
         clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-        if clear is not None and not os.environ.get("GPUWATCH_FIT_TRACE"):
+        if clear is not None and not self.is_traced:
             return facts
         if clear is not None:
             # The trace continues for a moment; it is read up to the highest peak, which is past.
@@ -371,7 +373,7 @@ class Fit:
 
     def _keep(self):
         """Notes blocks by what the job keeps in them: {kind: {device: {address}}}."""
-        if not os.environ.get("GPUWATCH_FIT_TRACE"):
+        if not self.is_traced:
             return
         torch = self._torch
         weights, optimizer = (self._kept.setdefault(it, {}) for it in ("weights", "optimizer"))

@@ -27,6 +27,7 @@ class Unknowns:
 
     def __init__(self, torch):
         self._stacks = Stacks(torch)
+        self.rank = self._stacks.rank
         self.trees = Trees()
         self.values = Values(torch, self)
         self._reads = {}
@@ -46,6 +47,16 @@ class Unknowns:
             "refused": [{"name": name, "line": line} for name, line in self._refused.items()],
             "modules": list(self._modules),
         }
+
+    def has_read(self):
+        """Whether a value was read since `forget`."""
+        return bool(self._reads)
+
+    def forget(self):
+        """Forgets the lines so far."""
+        for it in (self._reads, self._refused, self._modules):
+            it.clear()
+        self.values.step()
 
     def is_own(self, file):
         """Whether a file is the job's own."""

@@ -114,7 +114,10 @@ pub fn text(it: &Comparison) -> String {
         }
         out.push_str(&wrapped(&Foreign::new(parts(line)).to_string(), INDENT));
         if !line.line.calls.is_empty() {
-            out.push_str(&wrapped(&Foreign::new(format!("called at {}", line.line.calls.join(", "))).to_string(), INDENT));
+            out.push_str(&wrapped(
+                &Foreign::new(format!("called at {}", line.line.calls.join(", "))).to_string(),
+                INDENT,
+            ));
         }
     }
     if it.lines.len() > SHOWN {
@@ -238,7 +241,7 @@ fn shortened(text: &str) -> String {
 }
 
 /// Breaks a text between words into lines of a terminal, each after so many spaces; the second and later ones two more.
-fn wrapped(text: &str, indent: usize) -> String {
+pub(super) fn wrapped(text: &str, indent: usize) -> String {
     let mut out = String::new();
     let mut column = 0;
     for word in text.split(' ') {
@@ -318,7 +321,12 @@ mod tests {
     fn markdown_shows_foreign_text_as_it_is() {
         let text = markdown(&compared());
         assert!(text.starts_with("### ❌ GPU memory: over the budget"), "{text}");
-        assert!(text.contains("| model.py:212 in LMHead.forward (was model.py:211) | `logits = self.out(h).float() \\| 0` |"), "{text}");
+        assert!(
+            text.contains(
+                "| model.py:212 in LMHead.forward (was model.py:211) | `logits = self.out(h).float() \\| 0` |"
+            ),
+            "{text}"
+        );
         assert_eq!(escaped("<b>@all|*x*_\u{1b}"), "\\<b\\>\\@all\\|\\*x\\*\\_\\\\u{1b}");
     }
 
@@ -328,7 +336,10 @@ mod tests {
         assert_eq!((&value["schema"], &value["within"]), (&json!(1), &json!(false)));
         assert_eq!(value["difference"], json!({"allocated": 4 << 20, "reserved": 0, "device": 0}));
         assert_eq!(value["parts"], json!({"activations": 4 << 20}));
-        assert_eq!((&value["lines"][0]["line"], &value["lines"][0]["bytes"]), (&json!("model.py:212"), &json!(4 << 20)));
+        assert_eq!(
+            (&value["lines"][0]["line"], &value["lines"][0]["bytes"]),
+            (&json!("model.py:212"), &json!(4 << 20))
+        );
         let doubtful = Comparison { doubt: Some("x".to_owned()), ..compared() };
         let value: Value = serde_json::from_str(&json(&doubtful)).unwrap();
         assert_eq!((&value["within"], &value["difference"]), (&Value::Null, &Value::Null));

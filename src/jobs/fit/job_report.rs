@@ -44,6 +44,8 @@ pub(super) struct JobReport {
     pub(super) tensors: Option<BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>>>,
     /// Lines that make parameters, buffers and optimizers, by device and by the addresses of what these hold.
     pub(super) makers: BTreeMap<u32, BTreeMap<u64, SourceLine>>,
+    /// What holds the memory that grows, in words.
+    pub(super) holder: Option<String>,
     pub(super) snapshot: Option<PathBuf>,
 }
 

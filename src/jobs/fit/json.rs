@@ -71,7 +71,7 @@ fn device(it: &Judged) -> Value {
     })
 }
 
-fn peak(it: &Peak) -> Map<String, Value> {
+pub(super) fn peak(it: &Peak) -> Map<String, Value> {
     let mut out = need(&it.need, it.wanted);
     let parts: Map<String, Value> =
         it.kinds.iter().map(|(kind, bytes)| (kind.name().to_owned(), json!(bytes))).collect();

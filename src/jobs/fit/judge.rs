@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     facts::units::{Bytes, counted},
-    model::fit::{self, baseline::Growth, Device, Facts, Fits, Need, Table, full_after, overhead::outside},
+    model::fit::{self, Device, Facts, Fits, Need, Table, baseline::Growth, full_after, overhead::outside},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,9 +130,8 @@ impl Bench {
             all => all.first().and_then(|it| Peak::of(&first.trial, it.need.as_ref()?)),
         };
         answer.phases = phases(&first.trial);
-        answer.growth = growing(&first.trial).map(|(account, device, bytes)| {
-            Growth { bytes, line: peak::keeps(account, device) }
-        });
+        answer.growth =
+            growing(&first.trial).map(|(account, device, bytes)| Growth { bytes, line: peak::keeps(account, device) });
         if let ([one], true) = (answer.devices.as_mut_slice(), is_named) {
             judge_phases(&mut answer.phases, one);
         }

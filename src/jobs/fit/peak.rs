@@ -4,8 +4,8 @@ use super::job_report::{JobReport, OnDevice};
 use crate::{
     facts::units::Bytes,
     model::fit::{
-        Need, Overhead, PeakPart,
-        baseline::PeakLine,
+        self, Need, Overhead, PeakPart,
+        baseline::{Growth, PeakLine},
         peak_parts::{self, KeptAddresses},
         source,
     },
@@ -115,6 +115,13 @@ fn lines(blocks: BTreeMap<(PeakPart, Vec<SourceLine>), u64>) -> Vec<PeakLine> {
     lines.sort_by_key(|it| Reverse(it.bytes()));
     lines.truncate(LINES);
     lines
+}
+
+/// Returns what each step adds, where a process grows in each step.
+pub(super) fn growth(account: &JobReport, device: &OnDevice) -> Option<Growth> {
+    let steps = usize::try_from(account.steps_of_training()).ok()?;
+    let peaks: Vec<u64> = device.peaks.iter().take(steps).map(|it| it.0).collect();
+    Some(Growth { bytes: fit::growth(&peaks)?, line: keeps(account, device) })
 }
 
 /// Returns the job's line that allocates what one step makes and the next one does not free.

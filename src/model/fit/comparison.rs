@@ -212,9 +212,8 @@ fn doubt(before: &Baseline, now: &Baseline) -> Option<String> {
     let highest = before.highest_phase()?;
     let is_there = now.phases.ran.iter().any(|it| it.name == highest.name);
     let rose = |of: &Option<SavedPeak>| of.as_ref().map_or(0, |it| it.allocated);
-    (!is_there && rose(&now.peak) <= rose(&before.peak)).then(|| {
-        format!("{}, which had the baseline's peak, did not run here", highest.name)
-    })
+    (!is_there && rose(&now.peak) <= rose(&before.peak))
+        .then(|| format!("{}, which had the baseline's peak, did not run here", highest.name))
 }
 
 fn parts(old: &SavedPeak, new: &SavedPeak) -> BTreeMap<String, Change> {
@@ -287,7 +286,10 @@ mod tests {
     fn a_budget_is_a_share_or_bytes() {
         let bytes = |text: &str| Budget::parse(text).unwrap().bytes(1000);
         assert_eq!([bytes("0.5%"), bytes("10 %"), bytes("0"), bytes("2KiB"), bytes("7")], [5, 100, 0, 2048, 7]);
-        assert_eq!((Budget::parse("0.5%").unwrap().to_string(), Budget::default().to_string()), ("0.5 %".into(), "0 B".into()));
+        assert_eq!(
+            (Budget::parse("0.5%").unwrap().to_string(), Budget::default().to_string()),
+            ("0.5 %".into(), "0 B".into())
+        );
         for bad in ["", "%", "-1%", "x", "NaN%", "inf%"] {
             assert!(Budget::parse(bad).is_err(), "{bad}");
         }

@@ -192,9 +192,30 @@ mod tests {
         ];
         let none: Vec<(String, i64)> = Vec::new();
         let cases = [
-            ("moved", [("b.py:13", "Net.forward", "h = self.up(x)"), ("b.py:14", "Net.forward", "h = self.act(h)"), ("b.py:2", "step", "y = net(x)")]),
-            ("renamed", [("a.py:3", "Block.forward", "hidden = self.up(x)"), ("a.py:4", "Block.forward", "hidden = self.act(hidden)"), ("a.py:9", "train", "out = model(batch)")]),
-            ("extracted", [("a.py:3", "Net._up", "return self.up(x)"), ("a.py:7", "Net.forward", "h = self.act(h)"), ("a.py:9", "step", "y = net(x)")]),
+            (
+                "moved",
+                [
+                    ("b.py:13", "Net.forward", "h = self.up(x)"),
+                    ("b.py:14", "Net.forward", "h = self.act(h)"),
+                    ("b.py:2", "step", "y = net(x)"),
+                ],
+            ),
+            (
+                "renamed",
+                [
+                    ("a.py:3", "Block.forward", "hidden = self.up(x)"),
+                    ("a.py:4", "Block.forward", "hidden = self.act(hidden)"),
+                    ("a.py:9", "train", "out = model(batch)"),
+                ],
+            ),
+            (
+                "extracted",
+                [
+                    ("a.py:3", "Net._up", "return self.up(x)"),
+                    ("a.py:7", "Net.forward", "h = self.act(h)"),
+                    ("a.py:9", "step", "y = net(x)"),
+                ],
+            ),
         ];
         for (name, now) in cases {
             let sizes = [10, 10, 7].into_iter();

@@ -92,8 +92,7 @@ pub fn consists(trace: &Trace, device: u32, kept: &KeptAddresses) -> Option<Peak
         let kind = if bytes == WORKSPACE { PeakPart::Workspaces } else { kind(&trace.stacks, kept, address, stack) };
         *kinds.entry(kind).or_insert(0_u64) += bytes;
         let is_kept = matches!(kind, PeakPart::Weights | PeakPart::Gradients | PeakPart::Optimizer);
-        let mut made: Vec<SourceLine> =
-            kept.makers.get(&address).filter(|_| is_kept).cloned().into_iter().collect();
+        let mut made: Vec<SourceLine> = kept.makers.get(&address).filter(|_| is_kept).cloned().into_iter().collect();
         if made.is_empty() {
             made.extend(trace.stacks.own_lines(stack));
         }
