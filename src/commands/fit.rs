@@ -7,10 +7,10 @@ use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     facts::text::Foreign,
     jobs::{
-        fit::{self, Question, Trouble, Vary, stop},
+        fit::{self, Question, Trouble, Vary, advise, stop},
         launch::job,
     },
-    model::fit::{Device, Table},
+    model::fit::{Device, Fits, Table},
     storage::{input, output},
 };
 use anyhow::{Context, Result};
@@ -53,13 +53,17 @@ pub(super) struct FitArgs {
     /// the variable `batch` of its environment.
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse, requires = "devices")]
     vary: Option<Vary>,
+    /// Measure what techniques would save in this job: run it once with each that applies, and with combinations of the
+    /// best. Its files are not changed.
+    #[arg(long)]
+    advise: bool,
     /// A table that --calibrate wrote; may be given several times. It takes the place of the built-in ranges for GPUs
     /// of its compute capability and for its PyTorch release.
     #[arg(long = "table", value_name = "FILE", value_parser = table)]
     tables: Vec<Table>,
     /// Measure this machine's GPU instead, and write a table for --table into this file, which must not exist yet; CMD
     /// is then the job's Python [default: python3].
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "steps", "whole", "vary", "tables", "output"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["devices", "steps", "whole", "vary", "advise", "tables", "output"])]
     calibrate: Option<PathBuf>,
     /// The file to record the job into, which must not exist yet; by default a new one in the folder `fit` of the
     /// recordings.
@@ -88,6 +92,10 @@ impl Subcommand for FitArgs {
         stop::pass_on()?;
         match &self.calibrate {
             Some(out) => calibrate(out, &self.command).map(|()| 0),
+            None if self.advise => shown(
+                |progress| advise::advise(&self.clone().question(), progress),
+                |it| print(&if self.json { it.json() } else { it.text() }, it.fits()),
+            ),
             None => fit(&self.clone().question(), &self.against, self.json),
         }
     }
@@ -117,25 +125,39 @@ fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
 
 fn fit(question: &Question, against: &AgainstArgs, json: bool) -> Result<u8> {
     let baseline = against.baseline()?;
+    let answer = |progress: &mut dyn FnMut(&str)| fit::answer(question, progress);
+    shown(answer, |answer| {
+        against.save(answer)?;
+        match &baseline {
+            Some(baseline) => against.compare(answer, baseline, json),
+            None => print(&if json { answer.json() } else { answer.text() }, answer.fits()),
+        }
+    })
+}
+
+fn print(text: &str, fits: Fits) -> Result<u8> {
+    output::print(text)?;
+    Ok(fits.code())
+}
+
+/// Shows what is done meanwhile, then lets `print` write the answer, which returns the exit code.
+fn shown<T>(
+    answer: impl FnOnce(&mut dyn FnMut(&str)) -> Result<T, Trouble>,
+    print: impl FnOnce(&T) -> Result<u8>,
+) -> Result<u8> {
     let is_shown = io::stderr().is_terminal();
     let show = |text: &str| {
         let text = Foreign::new(text.to_owned());
         // Without stderr there is no place left for a message.
         let _ = if is_shown { write!(io::stderr(), "\r\x1b[K{text}") } else { writeln!(io::stderr(), "{text}") };
     };
-    let answer = fit::answer(question, |it| show(&format!("{it} …")));
+    let answer = answer(&mut |text| show(&format!("{text} …")));
     if is_shown {
         show("");
     }
-    let answer = match answer {
+    match answer {
         // Its files are gone, so that it may end as any other program.
-        Err(Trouble::Interrupted(signal)) => return Ok(job::die_by(signal)),
-        answer => answer?,
-    };
-    against.save(&answer)?;
-    if let Some(baseline) = baseline {
-        return against.compare(&answer, &baseline, json);
+        Err(Trouble::Interrupted(signal)) => Ok(job::die_by(signal)),
+        answer => print(&answer?),
     }
-    output::print(&if json { answer.json() } else { answer.text() })?;
-    Ok(answer.fits().code())
 }

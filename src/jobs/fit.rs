@@ -11,6 +11,8 @@
 /// Passes a request to end on to the job.
 pub mod stop;
 
+/// Measures what techniques save.
+pub mod advise;
 /// Measures on a real GPU.
 mod calibrate;
 /// Writes what differs from a baseline.
@@ -103,7 +105,7 @@ pub fn answer(question: &Question, mut progress: impl FnMut(&str)) -> Result<Ans
     if let Some(it) = &varied {
         bench.set(it.shown());
     }
-    let mut answer = bench.judged(question, &mut progress)?;
+    let (mut answer, _) = bench.judged(question, &mut progress)?;
     answer.unknown.splice(0..0, question.devices.iter().filter_map(|it| it.taken.clone()));
     answer.varied = varied;
     Ok(answer)

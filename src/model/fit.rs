@@ -19,12 +19,15 @@ pub mod overhead;
 pub mod peak_parts;
 /// Lines of Python.
 pub mod source;
+/// Techniques that save memory.
+pub mod technique;
 
 pub use baseline::Baseline;
 pub use card::Device;
 pub use comparison::{Budget, Comparison};
 pub use overhead::{Overhead, Table};
 pub use peak_parts::PeakPart;
+pub use technique::Technique;
 
 /// Whether a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]

@@ -225,3 +225,10 @@ mod tests {
         assert!(Stat::of(u32::MAX).is_none() && Status::read(u32::MAX).text("Name").is_none());
     }
 }
+
+/// Returns the bytes that programs can still take without swapping (`MemAvailable`).
+pub fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}

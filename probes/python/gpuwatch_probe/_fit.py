@@ -12,11 +12,13 @@ import atexit
 import gc
 import json
 import os
+import resource
 import sys
 import threading
 import time
 import weakref
 
+from ._advise import attach as attach_advise
 from ._fit_batches import Batches
 from ._fit_loop_exit import LoopExit
 from ._fit_makers import Makers
@@ -58,6 +60,8 @@ class Fit:
         trees = self._trees = self._unknowns.trees
         self._batches = Batches(torch, self._unknowns, trees, self._memory)
         self._loop_exit = LoopExit(self._unknowns, trees, self._batches, self._allocations)
+        # What `--advise` tries in this run.
+        self._advise = attach_advise(torch, self._unknowns)
         # The step after which the peak of training is known, and the one from which on the job is led.
         self._steady = self._led = None
         self._begun = time.monotonic()
@@ -234,6 +238,11 @@ class Fit:
         if self._steady is None or (self._led is None and self._continues(number)):
             self._write(None)
             return
+        if self._advise is not None and not self._advise.is_active:
+            # What follows is of no use to a run that only observes.
+            self.finish("steps")
+            self._wait_for_others()
+            self._leave()
         if self._led is None:
             self._led = number
             self._phases.step(number, True)
@@ -434,6 +443,7 @@ class Fit:
         report = {
             "pid": os.getpid(),
             "torch": self._torch.__version__,
+            "host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
             "steps": self._number,
             "steady": self._steady or 0,
             "phases": self._phases.list() if self._phases is not None else [],
@@ -448,6 +458,7 @@ class Fit:
             "makers": self._makers.addresses,
             **self._unknowns.lists(),
             "facts": {**self._unknowns.facts, **self._facts},
+            "techniques": self._advise.report() if self._advise is not None and ended is not None else {},
         }
         report.update(more)
         beside = self._file + ".new"

@@ -1,4 +1,4 @@
-"""The simulated machine of a pytest session: NVIDIA's libraries are replaced in this process, before torch is imported."""
+"""The simulated machine of a pytest session: its libraries are loaded into this process before torch is imported."""
 
 import ctypes
 import json

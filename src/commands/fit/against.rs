@@ -19,11 +19,11 @@ const MODE: u32 = 0o644;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct AgainstArgs {
     /// Save the answer in this file, as --json prints it, for --against; a file that has such an answer is replaced.
-    #[arg(long, value_name = "FILE", conflicts_with = "calibrate")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["calibrate", "advise"])]
     save: Option<PathBuf>,
     /// Compare with an answer that --save wrote, and print what the job needs more: by part and by line. The exit code
     /// is then 0 within the budget, 1 over it, 2 if they cannot be compared.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["calibrate", "vary"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["calibrate", "vary", "advise"])]
     against: Option<PathBuf>,
     /// How much more passes with --against: a share of the baseline's allocated bytes as in 0.5%, or bytes as in 64MiB.
     #[arg(long, value_name = "SHARE|BYTES", default_value = "0", value_parser = Budget::parse, requires = "against")]

@@ -13,6 +13,8 @@ use std::{
 #[serde(default)]
 pub(super) struct JobReport {
     pub(super) torch: String,
+    /// The most bytes of the host's memory that it had.
+    pub(super) host_bytes: u64,
     /// Optimizer steps.
     pub(super) steps: u64,
     /// The step after which the peak of training was known; 0 if it never was.
@@ -47,6 +49,35 @@ pub(super) struct JobReport {
     /// What holds the memory that grows, in words.
     pub(super) holder: Option<String>,
     pub(super) snapshot: Option<PathBuf>,
+    /// Techniques that the run injected or looked for, by name.
+    pub(super) techniques: BTreeMap<String, InjectedTechnique>,
+}
+
+/// What a technique did in a process (`_advise.py`).
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct InjectedTechnique {
+    /// How far it took effect, as in `24 of 24 blocks`.
+    pub(super) applied: Option<String>,
+    /// Why it did not.
+    pub(super) refused: Option<String>,
+    pub(super) price: Counts,
+    /// Lines to write, with their places.
+    pub(super) edit: Vec<String>,
+    /// What it notes for the runs that inject it.
+    pub(super) notes: serde_json::Value,
+}
+
+/// What a technique costs in a step.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Counts {
+    /// Blocks whose forward runs twice.
+    pub(super) recomputed_blocks: u64,
+    /// Bytes that are copied to the host and back.
+    pub(super) host_bytes: u64,
+    /// What it changes, where that is more than usual.
+    pub(super) class: Option<String>,
 }
 
 /// An error that ended the process.

@@ -11,6 +11,11 @@ use crate::model::fit::{Fits, Need, Overhead};
 use serde_json::{Map, Value, json};
 
 pub(super) fn answer(it: &Answer) -> String {
+    format!("{}\n", answer_value(it))
+}
+
+/// Returns the answer as a JSON object.
+pub(super) fn answer_value(it: &Answer) -> Value {
     let devices: Vec<Value> = it.devices.iter().map(device).collect();
     let mut unknown = it.unknown.clone();
     for doubt in it.devices.iter().filter_map(|it| it.doubt.clone()).rev() {
@@ -37,7 +42,7 @@ pub(super) fn answer(it: &Answer) -> String {
         let tried: Vec<Value> = varied.tried.iter().map(tried).collect();
         object.insert("vary".to_owned(), json!({ "name": varied.name, "largest": largest, "tried": tried }));
     }
-    format!("{out}\n")
+    out
 }
 
 fn phases(it: &Phases) -> Value {

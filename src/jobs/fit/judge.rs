@@ -49,9 +49,9 @@ impl Judged {
 }
 
 /// What runs on a device of the requested size showed.
-struct Confirmed {
-    fits: Fits,
-    there: Option<Need>,
+pub(super) struct Confirmed {
+    pub(super) fits: Fits,
+    pub(super) there: Option<Need>,
     note: Option<String>,
 }
 
@@ -66,7 +66,11 @@ struct Found {
 
 impl Bench {
     /// Runs the job, and judges each device.
-    pub(super) fn judged(&mut self, question: &Question, progress: &mut impl FnMut(&str)) -> Result<Answer, Trouble> {
+    pub(super) fn judged(
+        &self,
+        question: &Question,
+        progress: &mut impl FnMut(&str),
+    ) -> Result<(Answer, Vec<Trial>), Trouble> {
         let is_named = !question.devices.is_empty();
         let devices = if is_named { question.devices.clone() } else { Device::all() };
         let usual = Device::parse(USUAL).ok();
@@ -94,7 +98,7 @@ impl Bench {
             answer.why = answer.why.or_else(|| why(&trial.outcome));
             found.push(Found { driver_name: device.driver_name, count: device.count, trial, least: None });
         }
-        let Some(first) = found.first() else { return Ok(answer) };
+        let Some(first) = found.first() else { return Ok((answer, Vec::new())) };
         let tables = &question.tables;
         answer.unknown = unknown(&first.trial);
         let is_failure = matches!(first.trial.outcome, Outcome::Failed(_));
@@ -117,7 +121,7 @@ impl Bench {
             }
             answer.devices.push(judged);
         }
-        let Some(first) = found.first() else { return Ok(answer) };
+        let Some(first) = found.first() else { return Ok((answer, Vec::new())) };
         let is_enough = |it: &Device| need(&first.trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
         answer.smallest = Device::all()
             .into_iter()
@@ -137,13 +141,13 @@ impl Bench {
         }
         let parts = answer.peak.as_ref().map(|it| peak::unknown(&it.need)).unwrap_or_default();
         answer.unknown.splice(0..0, parts);
-        Ok(answer)
+        Ok((answer, found.into_iter().map(|it| it.trial).collect()))
     }
 
     /// Judges one device. Where the largest sizes do not fit, the job also runs with the smallest ones: only these make
     /// the verdict a no.
     fn judge(
-        &mut self,
+        &self,
         judged: &mut Judged,
         found: &mut Found,
         (question, is_named): (&Question, bool),
@@ -185,8 +189,8 @@ impl Bench {
     }
 
     /// Runs the job on a device of the size: with the most, then with the least that lies outside its allocator.
-    fn confirmed(
-        &mut self,
+    pub(super) fn confirmed(
+        &self,
         device: &Device,
         need: &Need,
         (trial, is_least): (&Trial, bool),
@@ -217,7 +221,7 @@ impl Bench {
     /// Runs the job on a device of the size, with the most memory that may lie outside its allocator. Returns whether
     /// it runs there and the bytes that its allocator wants, or why that is unknown.
     pub(super) fn runs_on(
-        &mut self,
+        &self,
         device: &Device,
         question: &Question,
         progress: &mut impl FnMut(&str),
@@ -240,7 +244,7 @@ impl Bench {
 }
 
 /// Returns why a run proves nothing; `None` if it does.
-fn why(outcome: &Outcome) -> Option<String> {
+pub(super) fn why(outcome: &Outcome) -> Option<String> {
     let at = |line: &Option<String>| line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
     match outcome {
         Outcome::Finished => None,
@@ -268,7 +272,7 @@ fn retries(trial: &Trial, wanted: &Need) -> Option<String> {
 }
 
 /// The uuid of the device with the most reserved.
-fn busiest(trial: &Trial) -> String {
+pub(super) fn busiest(trial: &Trial) -> String {
     let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
     for it in trial.accounts.iter().flat_map(|it| &it.devices) {
         *sums.entry(&it.uuid).or_default() += it.peak().1;
@@ -277,7 +281,7 @@ fn busiest(trial: &Trial) -> String {
 }
 
 /// Each process on a device.
-fn on<'a>(trial: &'a Trial, uuid: &'a str) -> impl Iterator<Item = (&'a JobReport, &'a OnDevice)> {
+pub(super) fn on<'a>(trial: &'a Trial, uuid: &'a str) -> impl Iterator<Item = (&'a JobReport, &'a OnDevice)> {
     let all = trial.accounts.iter().flat_map(|account| account.devices.iter().map(move |it| (account, it)));
     all.filter(move |it| it.1.uuid == uuid)
 }
@@ -297,7 +301,7 @@ fn facts(trial: &Trial, uuid: &str) -> Facts {
 }
 
 /// What the busiest device needs; `None` where none was used.
-fn need(trial: &Trial, device: &Device, tables: &[Table]) -> Option<Need> {
+pub(super) fn need(trial: &Trial, device: &Device, tables: &[Table]) -> Option<Need> {
     let uuid = busiest(trial);
     let facts = facts(trial, &uuid).on(device);
     let allocated = on(trial, &uuid).map(|it| it.1.peak().0).sum();
@@ -376,7 +380,7 @@ fn growing(trial: &Trial) -> Option<(&JobReport, &OnDevice, u64)> {
 }
 
 /// Returns why a job that fits may not fit all the same.
-fn doubt(trial: &Trial, asked: Option<u32>) -> Option<String> {
+pub(super) fn doubt(trial: &Trial, asked: Option<u32>) -> Option<String> {
     if let Some(why) = values::incomplete(trial, asked) {
         return Some(format!("fits as far as it ran, but {why}"));
     }

@@ -8,6 +8,7 @@ use rustix::{
 };
 use signal_hook::{consts::SIGTERM, iterator::Signals};
 use std::{
+    collections::BTreeMap,
     io,
     process::{Child, ExitStatus},
     sync::{
@@ -23,8 +24,8 @@ const GRACE: u64 = 10;
 /// Whether a request came: a job may end by it as if it had not been asked.
 static IS_ASKED: AtomicBool = AtomicBool::new(false);
 
-/// The process that runs now.
-static RUNNING: Mutex<Option<OwnedFd>> = Mutex::new(None);
+/// The processes that run now, by their ids.
+static RUNNING: Mutex<BTreeMap<u32, OwnedFd>> = Mutex::new(BTreeMap::new());
 
 /// Passes requests to end on from now on. Without a process, they end this one.
 ///
@@ -39,10 +40,12 @@ pub fn pass_on() -> io::Result<()> {
                 die_by(signal);
             }
             let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-            match &*running {
+            if running.is_empty() {
+                die_by(signal);
+            }
+            for it in running.values() {
                 // It may have ended just now.
-                Some(it) => drop(pidfd_send_signal(it, Signal::TERM)),
-                None => drop(die_by(signal)),
+                let _ = pidfd_send_signal(it, Signal::TERM);
             }
         }
     })?;
@@ -94,9 +97,12 @@ fn end(child: u32, descriptor: &OwnedFd, signal: Signal) {
 
 /// Waits for a child, which gets the requests to end until then.
 pub(super) fn wait<T>(child: Child, wait: impl FnOnce(Child) -> T) -> T {
-    let set = |it| *RUNNING.lock().unwrap_or_else(PoisonError::into_inner) = it;
-    set(pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).ok());
+    let id = child.id();
+    let running = || RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Ok(it) = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
+        running().insert(id, it);
+    }
     let done = wait(child);
-    set(None);
+    running().remove(&id);
     done
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     jobs::simulated::{self, Scratch},
-    model::fit::{Device, Need},
+    model::fit::{Device, Need, Technique},
 };
 use simgpu::Machine;
 use std::{
@@ -17,6 +17,10 @@ use std::{
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Command, ExitStatus, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 const MIB: u64 = 1 << 20;
@@ -36,11 +40,12 @@ const KEPT: &str = "50";
 /// A device on which every job fits.
 const PLENTY: u64 = 512 << 30;
 
-/// What every run of one question has in common.
+/// What every run of one question has in common. Its clones run beside one another.
+#[derive(Clone)]
 pub(super) struct Bench {
     program: PathBuf,
     libraries: PathBuf,
-    scratch: Scratch,
+    scratch: Arc<Scratch>,
     command: Vec<OsString>,
     /// A variable of the environment, and its placeholder in the command.
     set: Option<(String, String)>,
@@ -48,7 +53,20 @@ pub(super) struct Bench {
     is_whole: bool,
     seconds: u64,
     recording: Option<PathBuf>,
-    runs: u32,
+    runs: Arc<AtomicU32>,
+    injected: Injected,
+}
+
+/// Techniques that a run injects into the job (`probes/python/gpuwatch_probe/_advise.py`).
+#[derive(Clone, Debug, Default)]
+pub(super) enum Injected {
+    /// None: the job is as it is.
+    #[default]
+    Nothing,
+    /// All, without an effect: which ones apply.
+    Observers,
+    /// These, and what the observers noted for them, as JSON.
+    These(Vec<&'static Technique>, String),
 }
 
 /// A machine for one run.
@@ -118,14 +136,15 @@ impl Bench {
         Ok(Self {
             program: env::current_exe()?,
             libraries: simulated::libraries(&torch)?,
-            scratch: Scratch::new("fit")?,
+            scratch: Arc::new(Scratch::new("fit")?),
             command: question.command.clone(),
             set: None,
             steps: question.steps,
             is_whole: question.is_whole,
             seconds: question.seconds,
             recording: question.recording.clone(),
-            runs: 0,
+            runs: Arc::default(),
+            injected: Injected::Nothing,
         })
     }
 
@@ -134,15 +153,15 @@ impl Bench {
         self.set = Some(value);
     }
 
+    /// Returns one whose runs inject techniques.
+    pub(super) fn with(&self, injected: Injected) -> Self {
+        Self { injected, ..self.clone() }
+    }
+
     /// Runs the job. With `is_main`, it is recorded for the user, and its allocations are traced.
-    pub(super) fn run(
-        &mut self,
-        setup: &Setup,
-        is_main: bool,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<Trial, Trouble> {
-        self.runs += 1;
-        let folder = self.scratch.path().join(format!("run-{}", self.runs));
+    pub(super) fn run(&self, setup: &Setup, is_main: bool, progress: &mut dyn FnMut(&str)) -> Result<Trial, Trouble> {
+        let number = self.runs.fetch_add(1, Ordering::Relaxed);
+        let folder = self.scratch.path().join(format!("run-{number}"));
         let accounts = folder.join("accounts");
         fs::create_dir_all(&accounts)?;
         let Device { driver_name, total, reserved, count, .. } = setup.device;
@@ -174,6 +193,7 @@ impl Bench {
         command.envs(setup.is_least.then_some(("GPUWATCH_FIT_VALUES", "least")));
         command.envs(is_main.then_some(("GPUWATCH_FIT_TRACE", "1")));
         command.envs(self.set.clone());
+        self.injected.set(&mut command);
         let job = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
         let (mut steps, mut is_late) = (None, false);
         let status = stop::watch(job, |second| {
@@ -216,6 +236,26 @@ impl Bench {
         let place = place(name);
         let put = |it: &OsString| it.to_str().map_or_else(|| it.clone(), |text| text.replace(&place, value).into());
         self.command.iter().map(put).collect()
+    }
+}
+
+impl Injected {
+    /// Sets a job's environment.
+    fn set(&self, command: &mut Command) {
+        let (names, notes) = match self {
+            Self::Nothing => return,
+            Self::Observers => ("none".to_owned(), ""),
+            Self::These(all, notes) => (all.iter().map(|it| it.name).collect::<Vec<_>>().join(","), notes.as_str()),
+        };
+        command.env("GPUWATCH_FIT_TRY", names).env("GPUWATCH_FIT_NOTES", notes);
+        let Self::These(all, _) = self else { return };
+        for (name, value) in all.iter().flat_map(|it| it.environment) {
+            // What the user has set stays.
+            let own = env::var(name).ok().filter(|it| !it.is_empty());
+            let is_list = name.ends_with("ALLOC_CONF");
+            command
+                .env(name, own.filter(|_| is_list).map_or_else(|| (*value).to_owned(), |own| format!("{own},{value}")));
+        }
     }
 }
 

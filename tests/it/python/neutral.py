@@ -1,4 +1,4 @@
-"""Edits a script without a change of what it does: `neutral.py FILE SEED` prints the script, and to stderr how many edits."""
+"""Edits a script without a change of what it does: `neutral.py FILE SEED`; stderr gets the number of edits."""
 
 import ast
 import random

@@ -1,0 +1,110 @@
+"""Switches of training frameworks, for techniques that such a framework applies itself.
+
+A switch is an argument of a framework's class. It is set where the job makes an object of that class, so that the
+framework does the same as with the job's own line changed.
+"""
+
+import functools
+import inspect
+import sys
+
+
+class Switches:
+    """The classes of frameworks whose objects the techniques of a process look at."""
+
+    def __init__(self):
+        self._wanted = {}
+
+    def on_made(self, module, name, function, method="__init__"):
+        """Calls a function when a class's object is made.
+
+        Before `__init__`, it gets the named and positional arguments as one dictionary, which it may change. Before
+        another method, it gets the object.
+        """
+        self._wanted.setdefault(module, []).append((name, function, method))
+
+    def install(self):
+        """Follows imports from now on."""
+        for module in list(self._wanted):
+            if module in sys.modules:
+                self._found(sys.modules[module])
+        if self._wanted:
+            sys.meta_path.insert(0, _Finder(self))
+
+    def wants(self, module):
+        """Whether a module has such a class."""
+        return module in self._wanted
+
+    def _found(self, module):
+        for name, function, method in self._wanted.pop(module.__name__, ()):
+            try:
+                _wrap(getattr(module, name), function, method)
+            except Exception:
+                continue
+
+    def loaded(self, module):
+        """A module was imported."""
+        self._found(module)
+
+
+class _Finder:
+    """Notices that a module was imported."""
+
+    def __init__(self, switches):
+        self._switches = switches
+
+    def find_spec(self, name, path, target=None):
+        if not self._switches.wants(name):
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                self._follow(spec.loader)
+                return spec
+        return None
+
+    def _follow(self, loader):
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def executed(module):
+            execute(module)
+            self._switches.loaded(module)
+
+        loader.exec_module = executed
+
+
+def _wrap(cls, function, method):
+    original = cls.__dict__.get(method) or getattr(cls, method)
+    if method != "__init__":
+
+        @functools.wraps(original)
+        def before(self, *arguments, **named):
+            function(self)
+            return original(self, *arguments, **named)
+
+        setattr(cls, method, before)
+        return
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def made(self, *arguments, **named):
+        try:
+            bound = signature.bind_partial(self, *arguments, **named)
+        except TypeError:
+            return original(self, *arguments, **named)
+        values = dict(bound.arguments)
+        rest = next((it for it in signature.parameters.values() if it.kind is it.VAR_KEYWORD), None)
+        more = values.pop(rest.name, {}) if rest is not None else {}
+        values.pop(next(iter(signature.parameters)))
+        # Without the object itself, everything is named.
+        if any(it.kind in (it.POSITIONAL_ONLY, it.VAR_POSITIONAL) for it in signature.parameters.values()):
+            return original(self, *arguments, **named)
+        values.update(more)
+        function(values)
+        return original(self, **values)
+
+    cls.__init__ = made

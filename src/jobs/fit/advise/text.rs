@@ -1,0 +1,108 @@
+//! The table in words.
+
+use super::{Advice, Measurement};
+use crate::{
+    facts::{
+        text::Foreign,
+        units::{Bytes, counted},
+    },
+    model::fit::{Fits, Need, technique::Price},
+};
+use std::fmt::Write as _;
+
+/// Savings below this part of the peak are no reason to change a job.
+const LEAST: u64 = 200;
+
+// Writing into a String cannot fail.
+pub(super) fn advice(it: &Advice) -> String {
+    let mut out = it.baseline.text();
+    let Some(need) = it.need.as_ref().filter(|_| it.why.is_none()) else {
+        if let Some(why) = it.why.as_ref().filter(|_| it.baseline.why.is_none()) {
+            let _ = writeln!(out, "\nno advice: {}", Foreign::new(why.as_str()));
+        }
+        return out;
+    };
+    let peak = need.usual();
+    let measured: Vec<_> = it.combinations.iter().chain(&it.rows).filter(|it| it.need.is_some()).collect();
+    let (mut saving, rest): (Vec<_>, Vec<_>) =
+        measured.into_iter().partition(|it| it.device().is_some_and(|now| now + peak / LEAST < peak));
+    saving.sort_by_key(|it| it.device());
+    if saving.is_empty() {
+        out.push_str("\nno technique that could be tried saves memory\n");
+    } else {
+        let width = saving.iter().map(|it| it.name().len()).max().unwrap_or(0).max(9);
+        let _ = writeln!(out, "\n{:width$}  {:>10} {:>11}  {}", "technique", "peak", "saving", verdict_title(it));
+        let _ = writeln!(out, "{:width$}  {:>10} {:>11}", "none", Bytes(peak).to_string(), "");
+        for row in &saving {
+            measured_row(&mut out, row, need, width, it);
+        }
+    }
+    if !rest.is_empty() {
+        let names: Vec<_> = rest.iter().filter(|it| it.techniques.len() == 1).map(|it| it.name()).collect();
+        let _ = writeln!(out, "\nsaves nothing: {}", names.join(", "));
+    }
+    edits(&mut out, it, &saving);
+    let refused = it.rows.iter().filter_map(|row| Some((row.name(), row.refused.as_ref()?)));
+    let refused: Vec<_> = refused.collect();
+    if !refused.is_empty() {
+        out.push_str("\nnot tried or not counted:\n");
+        for (name, why) in refused {
+            let _ = writeln!(out, "  {name}: {}", Foreign::new(why.as_str()));
+        }
+    }
+    out
+}
+
+fn verdict_title(it: &Advice) -> String {
+    match it.baseline.devices.as_slice() {
+        [one] if it.is_named => format!("on {}", Foreign::new(one.device.name.as_str())),
+        _ if it.is_named => "on all".to_owned(),
+        _ => "smallest card".to_owned(),
+    }
+}
+
+fn measured_row(out: &mut String, row: &Measurement, before: &Need, width: usize, it: &Advice) {
+    let Some(now) = row.device() else { return };
+    let saving = before.usual().saturating_sub(now);
+    let fits = match row.fits {
+        Some(Fits::Yes) if it.is_named => "fits".to_owned(),
+        Some(Fits::No) => "does not fit".to_owned(),
+        Some(Fits::Unknown) if it.is_named => "too close".to_owned(),
+        _ => row.smallest.as_ref().map_or_else(|| "–".to_owned(), |it| it.name.clone()),
+    };
+    let largest = row.largest.as_ref().map_or_else(String::new, |value| {
+        let varied = it.baseline.varied.as_ref();
+        let name = varied.map_or("value", |it| it.name.as_str());
+        format!(", largest {} {}", Foreign::new(name), Foreign::new(value.as_str()))
+    });
+    let mut price = vec![row.price.map_or("", Price::name).to_owned()];
+    if row.recomputed_blocks > 0 {
+        price.push(format!("{} forward twice", counted(row.recomputed_blocks, "block")));
+    }
+    if row.host_bytes > 0 {
+        price.push(format!("{} to the host and back", Bytes(row.host_bytes)));
+    }
+    let saving = format!("−{}", Bytes(saving));
+    let name = row.name();
+    let (now, price) = (Bytes(now).to_string(), price.join("; "));
+    let _ = writeln!(out, "{name:width$}  {now:>10} {saving:>11}  {fits}{largest}");
+    let _ = writeln!(out, "{:width$}  {price}", "");
+}
+
+/// The lines to write, for each technique that saves.
+fn edits(out: &mut String, it: &Advice, saving: &[&Measurement]) {
+    let used: Vec<_> = saving.iter().flat_map(|it| &it.techniques).map(|it| it.name).collect();
+    let rows = it.rows.iter().filter(|row| row.need.is_some() && used.contains(&row.name().as_str()));
+    let rows: Vec<_> = rows.filter(|row| !row.edit.is_empty()).collect();
+    if rows.is_empty() {
+        return;
+    }
+    out.push_str("\nwhat to write:\n");
+    for row in rows {
+        let applied = row.applied.as_ref().map_or_else(String::new, |it| format!(" ({})", Foreign::new(it.as_str())));
+        let _ = writeln!(out, "  {}{applied}", row.name());
+        for line in &row.edit {
+            let _ = writeln!(out, "    {}", Foreign::new(line.as_str()));
+        }
+    }
+}

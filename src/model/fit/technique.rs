@@ -1,0 +1,126 @@
+//! Techniques that save GPU memory: what each is called, what it costs besides time, and which exclude one another.
+//!
+//! The job's side of each is in `probes/python/gpuwatch_probe/_advise.py`, by the same name.
+
+use std::fmt::Write as _;
+
+/// What a technique changes besides memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, strum::IntoStaticStr, strum::EnumString)]
+pub enum Price {
+    /// The same result, up to the order of additions.
+    #[strum(serialize = "same result")]
+    SameResult,
+    /// Other rounding or statistics of the same training.
+    #[strum(serialize = "other numerics")]
+    OtherNumerics,
+    /// Another training: its result has to be judged anew.
+    #[strum(serialize = "other training")]
+    OtherTraining,
+}
+
+impl Price {
+    /// Its name in JSON and in texts.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
+
+/// Techniques of one kind exclude one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Settings of the process.
+    Setting,
+    /// The optimizer.
+    Optimizer,
+    /// Which blocks are checkpointed.
+    Blocks,
+    /// The precision.
+    Precision,
+    /// Anything else, which goes with every other one.
+    Other,
+}
+
+/// One technique.
+#[derive(Clone, Copy, Debug)]
+pub struct Technique {
+    /// Its name in JSON and in texts.
+    pub name: &'static str,
+    /// What it does, in a few words.
+    pub summary: &'static str,
+    /// What it changes.
+    pub price: Price,
+    /// What it excludes.
+    pub kind: Kind,
+    /// Variables of the environment that switch it on.
+    pub environment: &'static [(&'static str, &'static str)],
+    /// Why it cannot be tried, for one that is suggested without a measurement, and the line to write.
+    pub unmeasured: Option<(&'static str, &'static str)>,
+}
+
+/// Two devices or more cannot be simulated for a command that starts one process.
+const SHARDED: (&str, &str) =
+    ("suggested, not measured: start the job with torchrun and --gpu Nx…", "torch.distributed.fsdp.fully_shard(model)");
+
+/// A technique that a run measures.
+const fn measured(name: &'static str, summary: &'static str, price: Price, kind: Kind) -> Technique {
+    Technique { name, summary, price, kind, environment: &[], unmeasured: None }
+}
+
+/// Every technique, the safest first.
+pub const TECHNIQUES: [Technique; 20] = [
+    Technique {
+        environment: &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")],
+        ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Setting)
+    },
+    Technique {
+        environment: &[("CUBLAS_WORKSPACE_CONFIG", ":16:8")],
+        ..measured("cublas-workspace", "small workspaces of cuBLAS", Price::SameResult, Kind::Other)
+    },
+    measured("cudnn-benchmark", "no trials of cuDNN's algorithms", Price::SameResult, Kind::Other),
+    measured("foreach", "optimizer: one kernel for each parameter", Price::SameResult, Kind::Optimizer),
+    measured("fused", "optimizer: one fused kernel", Price::SameResult, Kind::Optimizer),
+    measured("set-to-none", "gradients freed between steps", Price::SameResult, Kind::Other),
+    measured("sdpa", "attention by fused kernels", Price::SameResult, Kind::Other),
+    measured("checkpoint", "every repeated block checkpointed", Price::SameResult, Kind::Blocks),
+    measured("checkpoint:2", "every second block checkpointed", Price::SameResult, Kind::Blocks),
+    measured("chunked-loss", "cross-entropy in 8 pieces", Price::SameResult, Kind::Other),
+    measured("save-on-cpu", "activations in host memory", Price::SameResult, Kind::Other),
+    measured("accumulate", "half the batch, two backward passes a step", Price::OtherNumerics, Kind::Other),
+    measured("bf16", "forward and loss under autocast", Price::OtherNumerics, Kind::Precision),
+    measured("weights-bf16", "weights and states in bfloat16", Price::OtherTraining, Kind::Precision),
+    measured("adam8bit", "Adam with 8-bit states", Price::OtherNumerics, Kind::Optimizer),
+    measured("adafactor", "Adafactor instead of Adam", Price::OtherTraining, Kind::Optimizer),
+    measured("sgd", "SGD instead of Adam", Price::OtherTraining, Kind::Optimizer),
+    Technique {
+        unmeasured: Some(SHARDED),
+        ..measured("shard:2", "sharded over 2 devices", Price::SameResult, Kind::Other)
+    },
+    Technique {
+        unmeasured: Some(SHARDED),
+        ..measured("shard:4", "sharded over 4 devices", Price::SameResult, Kind::Other)
+    },
+    Technique {
+        unmeasured: Some(SHARDED),
+        ..measured("shard:8", "sharded over 8 devices", Price::SameResult, Kind::Other)
+    },
+];
+
+impl Technique {
+    /// Whether both can be used at once.
+    pub fn goes_with(&self, other: &Self) -> bool {
+        self.name != other.name && (self.kind != other.kind || matches!(self.kind, Kind::Other))
+    }
+}
+
+/// Returns the reference of the techniques, as Markdown.
+pub fn markdown() -> String {
+    let mut out = "# Techniques that save memory\n\n`gpuwatch fit --advise` tries these, the safest first.\n\n\
+                   | name | what it does | price |\n|---|---|---|\n"
+        .to_owned();
+    for it in &TECHNIQUES {
+        let measured = it.unmeasured.map_or("", |_| " (suggested, not measured)");
+        // Writing into a String cannot fail.
+        let _ = writeln!(out, "| `{}` | {}{measured} | {} |", it.name, it.summary, it.price.name());
+    }
+    out
+}
