@@ -72,6 +72,9 @@ pub mod peak;
 /// `gpuwatch fit`: whether a job fits on another GPU.
 pub mod fit;
 
+/// What the pytest plugin calls.
+pub mod pytest;
+
 /// `gpuwatch doctor`: what does not work here, and how to fix it.
 pub mod doctor;
 
@@ -146,6 +149,9 @@ enum Command {
     /// Replays a traced job for its findings: a request on standard input, the answers on standard output.
     #[command(hide = true)]
     ReplayJob(run::ReplayJobArgs),
+    /// Answers the pytest plugin: a request on standard input, the answer on standard output.
+    #[command(hide = true)]
+    Pytest(pytest::PytestArgs),
     /// One simulated rank of the demo.
     #[command(hide = true)]
     DemoJob(demo::job::Job),
@@ -178,6 +184,7 @@ impl Command {
             Self::Generate(it) => it,
             Self::Doctor(it) => it,
             Self::ReplayJob(it) => it,
+            Self::Pytest(it) => it,
             Self::DemoJob(it) => it,
         }
     }

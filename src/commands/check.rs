@@ -1,5 +1,7 @@
 //! `gpuwatch check`: whether a recorded run passes, for users and for CI jobs.
 
+/// Against an earlier run.
+mod against;
 /// Recordings of several hosts.
 pub mod cluster_check;
 mod limits;
@@ -62,6 +64,8 @@ pub(super) struct CheckArgs {
     format: VerdictFormat,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    against: against::AgainstArgs,
 }
 
 /// The format of a verdict.
@@ -79,6 +83,9 @@ impl Subcommand for CheckArgs {
 
     fn run(&self, invocation: &Invocation) -> Result<u8> {
         let json = self.json || self.format == VerdictFormat::Json;
+        if self.against.against.is_some() {
+            return Ok(against::print(&self.files, &self.against, json, &invocation.policy));
+        }
         Ok(print_verdict(&self.files, json, &self.limits, &invocation.policy))
     }
 }

@@ -1,5 +1,8 @@
 //! `gpuwatch fit`: its flags, and the answer written, with what is done shown on a terminal meanwhile.
 
+mod against;
+
+use self::against::AgainstArgs;
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     facts::text::Foreign,
@@ -11,7 +14,7 @@ use crate::{
         },
         launch::job,
     },
-    model::fit::{Device, Table},
+    model::fit::{Device, Fits, Table},
     storage::{input, output},
 };
 use anyhow::{Context, Result};
@@ -73,6 +76,8 @@ pub(super) struct FitArgs {
     /// recordings.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    against: AgainstArgs,
     /// The job and its arguments.
     #[arg(required_unless_present = "calibrate", trailing_var_arg = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -94,7 +99,13 @@ impl Subcommand for FitArgs {
         stop::pass_on()?;
         match &self.calibrate {
             Some(out) => calibrate(out, &self.command).map(|()| 0),
-            None => fit(&self.clone().question(), self.advise.as_ref(), self.json),
+            None => match &self.advise {
+                Some(chosen) => shown(
+                    |progress| advise::advise(&self.clone().question(), chosen, progress),
+                    |it| print(&if self.json { it.json() } else { it.text() }, it.fits()),
+                ),
+                None => fit(&self.clone().question(), &self.against, self.json),
+            },
         }
     }
 }
@@ -121,28 +132,41 @@ fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
     written
 }
 
-fn fit(question: &Question, chosen: Option<&Chosen>, json: bool) -> Result<u8> {
+fn fit(question: &Question, against: &AgainstArgs, json: bool) -> Result<u8> {
+    let baseline = against.baseline()?;
+    let answer = |progress: &mut dyn FnMut(&str)| fit::answer(question, progress);
+    shown(answer, |answer| {
+        against.save(answer)?;
+        match &baseline {
+            Some(baseline) => against.compare(answer, baseline, json),
+            None => print(&if json { answer.json() } else { answer.text() }, answer.fits()),
+        }
+    })
+}
+
+fn print(text: &str, fits: Fits) -> Result<u8> {
+    output::print(text)?;
+    Ok(fits.code())
+}
+
+/// Shows what is done meanwhile, then lets `print` write the answer, which returns the exit code.
+fn shown<T>(
+    answer: impl FnOnce(&mut dyn FnMut(&str)) -> Result<T, Trouble>,
+    print: impl FnOnce(&T) -> Result<u8>,
+) -> Result<u8> {
     let is_shown = io::stderr().is_terminal();
     let show = |text: &str| {
         let text = Foreign::new(text.to_owned());
         // Without stderr there is no place left for a message.
         let _ = if is_shown { write!(io::stderr(), "\r\x1b[K{text}") } else { writeln!(io::stderr(), "{text}") };
     };
-    let progress = |text: &str| show(&format!("{text} …"));
-    // The text and the verdict.
-    let answer = if let Some(chosen) = chosen {
-        advise::advise(question, chosen, progress).map(|it| (if json { it.json() } else { it.text() }, it.fits()))
-    } else {
-        fit::answer(question, progress).map(|it| (if json { it.json() } else { it.text() }, it.fits()))
-    };
+    let answer = answer(&mut |text| show(&format!("{text} …")));
     if is_shown {
         show("");
     }
-    let (text, fits) = match answer {
+    match answer {
         // Its files are gone, so that it may end as any other program.
-        Err(Trouble::Interrupted(signal)) => return Ok(job::die_by(signal)),
-        answer => answer?,
-    };
-    output::print(&text)?;
-    Ok(fits.code())
+        Err(Trouble::Interrupted(signal)) => Ok(job::die_by(signal)),
+        answer => print(&answer?),
+    }
 }

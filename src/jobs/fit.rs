@@ -15,6 +15,8 @@ pub mod stop;
 pub mod advise;
 /// Measures on a real GPU.
 mod calibrate;
+/// Writes what differs from a baseline.
+pub mod comparison_text;
 /// Reads the account of a process.
 mod job_report;
 /// Writes JSON.
@@ -25,6 +27,8 @@ mod judge;
 mod peak;
 /// What the job does from start to end, and the peak of each part.
 mod phases;
+/// Tests under pytest.
+pub mod pytest;
 /// Runs the job on a simulated machine.
 mod trial;
 /// Errors.
@@ -41,7 +45,7 @@ pub use trouble::Trouble;
 pub use vary::Vary;
 
 use self::{judge::Judged, peak::Peak, phases::Phases, trial::Bench};
-use crate::model::fit::{Device, Fits, Table};
+use crate::model::fit::{Baseline, Budget, Comparison, Device, Fits, Table, baseline::Growth, comparison};
 use std::{ffi::OsString, path::PathBuf};
 
 /// What to judge: devices, and the limits of the run that is measured.
@@ -84,6 +88,8 @@ pub struct Answer {
     /// The smallest known card that is enough.
     smallest: Option<Device>,
     varied: Option<vary::Varied>,
+    /// What each step adds, where the job grows in each step.
+    growth: Option<Growth>,
 }
 
 /// Answers a question. `progress` gets what is done next, in words.
@@ -127,5 +133,16 @@ impl Answer {
     /// Returns the answer as JSON, schema 1.
     pub fn json(&self) -> String {
         json::answer(self)
+    }
+
+    /// Compares the answer with an earlier one.
+    pub fn against(&self, baseline: &Baseline, budget: Budget) -> Comparison {
+        let now = Baseline::parse(&self.json()).unwrap_or_default();
+        comparison::compare(baseline, &now, budget)
+    }
+
+    /// Whether it has a peak, with which a later answer can be compared.
+    pub fn has_peak(&self) -> bool {
+        self.peak.is_some()
     }
 }

@@ -5,16 +5,26 @@
 //! table of what each thing takes at least and at most, with its source ([`outside`]). So a need is an interval, and
 //! the verdict has three values.
 
+/// A saved answer.
+pub mod baseline;
 /// Devices by name.
 pub mod card;
+/// An answer and its baseline.
+pub mod comparison;
+/// Lines of two versions of a program.
+mod line_match;
 /// What lies outside the allocator's figures.
 pub mod overhead;
 /// What a peak consists of.
 pub mod peak_parts;
+/// Lines of Python.
+pub mod source;
 /// Techniques that save memory.
 pub mod technique;
 
+pub use baseline::Baseline;
 pub use card::Device;
+pub use comparison::{Budget, Comparison};
 pub use overhead::{Overhead, Table};
 pub use peak_parts::PeakPart;
 pub use technique::Technique;

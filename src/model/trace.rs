@@ -22,7 +22,7 @@ pub use events::{Action, Event, Events};
 pub use held::{AllocatorState, Block, BlockState, Segment};
 pub use history::{History, Stretch};
 pub use join::{Join, JoinedTrace, Pauses};
-pub use places::Origin;
+pub use places::{Origin, SourceLine};
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};
 use std::ops::Range;
 pub use totals::{Fit, Free, Totals};

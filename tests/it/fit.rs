@@ -2,10 +2,14 @@
 
 /// What techniques save.
 mod advise;
+/// Against a saved answer.
+mod against;
 /// Measured tables.
 mod calibrate;
 /// With frameworks on PyTorch.
 mod frameworks;
+/// In CI.
+mod gate;
 /// What grows in each step.
 mod growth;
 /// Against measurements.
@@ -16,6 +20,8 @@ mod missing;
 mod packages;
 /// What comes after training.
 mod phases;
+/// With pytest.
+pub(crate) mod pytest;
 /// What depends on values.
 mod values;
 

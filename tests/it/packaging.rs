@@ -231,6 +231,9 @@ fn a_wheel_installs_the_program_and_the_probe_and_leaves_nothing() {
     let loaded = "import gpuwatch_probe._native as it; print(it.path())";
     let library = done(Command::new(venv.join("bin/python")).args(["-c", loaded]));
     assert!(Path::new(library.trim()).starts_with(&venv) && Path::new(library.trim()).exists(), "{library}");
+    let plugin = "from importlib.metadata import entry_points as of; print([it.value for it in of(group='pytest11')])";
+    let plugin = done(Command::new(venv.join("bin/python")).args(["-c", plugin]));
+    assert_eq!(plugin.trim(), "['gpuwatch_probe.pytest_plugin']");
     // The probe of the wheel serves a job that imports it, without `gpuwatch run`.
     let folder = Path::new(library.trim()).ancestors().nth(2).unwrap().to_owned();
     let job = "import gpuwatch_probe, torch; gpuwatch_probe.start(); torch.ones(9, device='cuda'); \

@@ -21,6 +21,7 @@ import weakref
 from ._advise import attach as attach_advise
 from ._fit_batches import Batches
 from ._fit_loop_exit import LoopExit
+from ._fit_makers import Makers
 from ._fit_not_run import not_run
 from ._fit_phases import Phases, is_compiled
 from ._fit_unknowns import Unknowns
@@ -49,9 +50,11 @@ class Fit:
         self._folder = folder
         self._steps = int(os.environ.get("GPUWATCH_FIT_STEPS") or 0)
         self._is_whole = bool(os.environ.get("GPUWATCH_FIT_WHOLE"))
+        self.is_traced = bool(os.environ.get("GPUWATCH_FIT_TRACE"))
         self._seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
         self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self._unknowns = Unknowns(torch)
+        self._makers = Makers(self._unknowns)
         self._optimizers = weakref.WeakSet()
         self._phases = None
         trees = self._trees = self._unknowns.trees
@@ -88,6 +91,8 @@ class Fit:
         self._count_without_cuda()
         if not is_data_worker():
             self._batches.install()
+            if self.is_traced:
+                self._makers.install()
         if self._seconds and not is_data_worker():
             threading.Thread(target=self._end_after, args=(self._seconds, "time"), daemon=True).start()
         cuda = self._torch.cuda
@@ -143,7 +148,7 @@ class Fit:
         self._phases = Phases(self._torch, self._unknowns, self._optimizers)
         self._phases.install()
         self._hook()
-        if os.environ.get("GPUWATCH_FIT_TRACE"):
+        if self.is_traced:
             record = self._torch.cuda.memory._record_memory_history
             record(enabled="all", context="all", stacks="python", max_entries=_EVENTS)
         at_end_of_multiprocessing_child(self.finish)
@@ -157,7 +162,8 @@ class Fit:
         )
 
         wrapper = Optimizer.profile_hook_step(lambda: None).__code__
-        steps = Steps(Places(os.path.dirname(wrapper.co_filename)))
+        self._counts = lambda: Steps(Places(os.path.dirname(wrapper.co_filename)))
+        self._counter = self._counts()
 
         def true_depth():
             depth, frame = 0, sys._getframe(2)
@@ -168,8 +174,8 @@ class Fit:
 
         def ended(optimizer):
             group = next((it for it in optimizer.param_groups if it["params"]), None)
-            if steps.event((id(optimizer), id(group and group["params"][0]))):
-                self.step(steps.number, sys._getframe(1))
+            if self._counter.event((id(optimizer), id(group and group["params"][0]))):
+                self.step(self._counter.number, sys._getframe(1))
 
         outer, post = hooks(true_depth, ended, None, lambda error: True)
 
@@ -194,7 +200,7 @@ class Fit:
         def timed(*arguments, **named):
             self._phases.backward()
             begun = time.time_ns() // 1000
-            line = self._unknowns.line(sys._getframe(1))
+            line = self._unknowns.place(sys._getframe(1))
             try:
                 return function(*arguments, **named)
             finally:
@@ -205,13 +211,13 @@ class Fit:
 
     def _before_step(self, optimizer):
         self._optimizers.add(optimizer)
-        if not os.environ.get("GPUWATCH_FIT_TRACE") or self._number > _MOST:
+        if not self.is_traced or self._number > _MOST:
             return
         for group in optimizer.param_groups:
             for it in group["params"]:
                 grad = getattr(it, "grad", None)
                 if grad is not None:
-                    self._note(self._gradients, grad)
+                    self._note(self._gradients, grad, self._makers.line(it))
 
     def step(self, number, frame):
         """An optimizer step has ended; once the peak is known, the process is led on from here, or ends."""
@@ -339,7 +345,7 @@ class Fit:
             pass
         tensors = snapshot = None
         # What a job holds that was ended by its time is of no use.
-        if os.environ.get("GPUWATCH_FIT_TRACE") and (how != "time" or self._steady is not None):
+        if self.is_traced and (how != "time" or self._steady is not None):
             try:
                 self._keep()
                 tensors = {kind: {at: sorted(all_) for at, all_ in it.items()} for kind, it in self._kept.items()}
@@ -363,7 +369,7 @@ class Fit:
         facts["compiled"] = is_compiled("ok")
         facts["groups"] = self._groups
         clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
-        if clear is not None and not os.environ.get("GPUWATCH_FIT_TRACE"):
+        if clear is not None and not self.is_traced:
             return facts
         if clear is not None:
             # The trace continues for a moment; it is read up to the highest peak, which is past.
@@ -376,7 +382,7 @@ class Fit:
 
     def _keep(self):
         """Notes blocks by what the job keeps in them: {kind: {device: {address}}}."""
-        if not os.environ.get("GPUWATCH_FIT_TRACE"):
+        if not self.is_traced:
             return
         torch = self._torch
         weights, optimizer = (self._kept.setdefault(it, {}) for it in ("weights", "optimizer"))
@@ -385,26 +391,27 @@ class Fit:
             if issubclass(type(it), torch.nn.Module):
                 try:
                     for one in list(it.__dict__["_parameters"].values()) + list(it.__dict__["_buffers"].values()):
-                        self._note(weights, one)
+                        self._note(weights, one, self._makers.line(one))
                 except Exception:
                     continue
         for one in list(self._optimizers):
             for group in one.param_groups:
                 for it in group["params"]:
-                    self._note(weights, it)
-            self._walk(optimizer, one.state, 4)
+                    self._note(weights, it, self._makers.line(it))
+            for owner, state in list(one.state.items()):
+                self._walk(optimizer, state, 3, self._makers.line(one) or self._makers.line(owner))
 
-    def _walk(self, into, it, depth):
+    def _walk(self, into, it, depth, line):
         if issubclass(type(it), self._torch.Tensor):
-            self._note(into, it)
+            self._note(into, it, line)
         elif depth and isinstance(it, dict):
             for value in it.values():
-                self._walk(into, value, depth - 1)
+                self._walk(into, value, depth - 1, line)
         elif depth and isinstance(it, (list, tuple)):
             for value in it:
-                self._walk(into, value, depth - 1)
+                self._walk(into, value, depth - 1, line)
 
-    def _note(self, into, tensor):
+    def _note(self, into, tensor, line):
         # A distributed tensor's own part.
         tensor = getattr(tensor, "_local_tensor", tensor)
         if tensor is None or not tensor.is_cuda:
@@ -413,8 +420,9 @@ class Fit:
         parts = getattr(tensor, "__tensor_flatten__", None)
         if parts is not None:
             for name in parts()[0]:
-                self._note(into, getattr(tensor, name))
+                self._note(into, getattr(tensor, name), line)
             return
+        self._makers.note(tensor, line)
         into.setdefault(tensor.device.index, set()).add(tensor.untyped_storage().data_ptr())
 
     def _write(self, ended, **more):
@@ -447,6 +455,7 @@ class Fit:
             "devices": devices,
             "backward": self._backward,
             "ends": self._ends,
+            "makers": self._makers.addresses,
             **self._unknowns.lists(),
             "facts": {**self._unknowns.facts, **self._facts},
             "techniques": self._advise.report() if self._advise is not None and ended is not None else {},

@@ -27,6 +27,7 @@ class Unknowns:
 
     def __init__(self, torch):
         self._stacks = Stacks(torch)
+        self.rank = self._stacks.rank
         self.trees = Trees()
         self.values = Values(torch, self)
         self._reads = {}
@@ -46,6 +47,16 @@ class Unknowns:
             "refused": [{"name": name, "line": line} for name, line in self._refused.items()],
             "modules": list(self._modules),
         }
+
+    def has_read(self):
+        """Whether a value was read since `forget`."""
+        return bool(self._reads)
+
+    def forget(self):
+        """Forgets the lines so far."""
+        for it in (self._reads, self._refused, self._modules):
+            it.clear()
+        self.values.step()
 
     def is_own(self, file):
         """Whether a file is the job's own."""
@@ -140,14 +151,19 @@ class Unknowns:
 
     def line(self, frame):
         """Returns the job's own innermost line, as `train.py:41`; a library's where there is none."""
+        place = self.place(frame)
+        return place and "%s:%d" % (os.path.basename(place[0]), place[1])
+
+    def place(self, frame):
+        """Returns the same as (file, line, function)."""
         best = None
         while frame is not None:
-            file = frame.f_code.co_filename
-            rank = self._stacks.rank(file)
+            code = frame.f_code
+            rank = self._stacks.rank(code.co_filename)
             if rank == OWN:
-                return "%s:%d" % (os.path.basename(file), frame.f_lineno)
+                return code.co_filename, frame.f_lineno, code.co_name
             if rank == LIBRARY and best is None:
-                best = "%s:%d" % (os.path.basename(file), frame.f_lineno)
+                best = code.co_filename, frame.f_lineno, code.co_name
             frame = frame.f_back
         return best
 

@@ -274,7 +274,13 @@ impl Tries<'_> {
                 return Measurement::refused(technique, "the job's PyTorch does not allow it".to_owned(), Vec::new());
             };
             let notes = std::iter::once((technique.name.to_owned(), it.notes)).collect();
-            Measurement { techniques: vec![technique], refused: it.refused, edit: it.edit, notes, ..Measurement::default() }
+            Measurement {
+                techniques: vec![technique],
+                refused: it.refused,
+                edit: it.edit,
+                notes,
+                ..Measurement::default()
+            }
         };
         Ok(Ok(chosen.0.iter().copied().map(row).collect()))
     }
@@ -404,7 +410,9 @@ fn words(it: &Measurement) -> String {
 fn failure(trial: &Trial, baseline: &Trial) -> Option<String> {
     let steps = |trial: &Trial| trial.accounts.iter().map(|it| it.steps).max().unwrap_or(0);
     match &trial.outcome {
-        Outcome::Finished if steps(trial) == 0 && steps(baseline) > 0 => Some("no optimizer step ran with it".to_owned()),
+        Outcome::Finished if steps(trial) == 0 && steps(baseline) > 0 => {
+            Some("no optimizer step ran with it".to_owned())
+        }
         Outcome::Failed(why) => Some(format!("with it, {}", why.lines().next().unwrap_or_default())),
         other => why(other).map(|it| format!("with it, {it}")),
     }

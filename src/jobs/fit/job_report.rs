@@ -1,5 +1,6 @@
 //! What a process of the job left behind: the file that `_fit.py` writes.
 
+use crate::model::trace::SourceLine;
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -38,11 +39,15 @@ pub(super) struct JobReport {
     /// Lines that load kernels of the job's own.
     pub(super) modules: Vec<String>,
     /// When backward ran, and for which line.
-    pub(super) backward: Vec<(u64, u64, String)>,
+    pub(super) backward: Vec<(u64, u64, SourceLine)>,
     /// When steps ended, in µs since 1970.
     pub(super) ends: Vec<u64>,
     pub(super) facts: Learnt,
     pub(super) tensors: Option<BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>>>,
+    /// Lines that make parameters, buffers and optimizers, by device and by the addresses of what these hold.
+    pub(super) makers: BTreeMap<u32, BTreeMap<u64, SourceLine>>,
+    /// What holds the memory that grows, in words.
+    pub(super) holder: Option<String>,
     pub(super) snapshot: Option<PathBuf>,
     /// Techniques that the run injected or looked for, by name.
     pub(super) techniques: BTreeMap<String, InjectedTechnique>,

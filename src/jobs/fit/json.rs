@@ -7,7 +7,7 @@ use super::{
     phases::{PhaseRow, Phases},
     vary::Tried,
 };
-use crate::model::fit::{Fits, Need};
+use crate::model::fit::{Fits, Need, Overhead};
 use serde_json::{Map, Value, json};
 
 pub(super) fn answer(it: &Answer) -> String {
@@ -34,6 +34,7 @@ pub(super) fn answer_value(it: &Answer) -> Value {
     let phases = phases(&it.phases);
     let mut out = json!({
         "schema": 1, "fits": it.fits().name(), "devices": devices, "peak": peak, "phases": phases, "unknown": unknown,
+        "torch": it.peak.as_ref().map(|it| it.torch.clone()), "growth": it.growth,
     });
     if let (Some(varied), Some(object)) = (&it.varied, out.as_object_mut()) {
         let largest = varied.largest.map(|at| varied.values.get(at));
@@ -75,7 +76,7 @@ fn device(it: &Judged) -> Value {
     })
 }
 
-fn peak(it: &Peak) -> Map<String, Value> {
+pub(super) fn peak(it: &Peak) -> Map<String, Value> {
     let mut out = need(&it.need, it.wanted);
     let parts: Map<String, Value> =
         it.kinds.iter().map(|(kind, bytes)| (kind.name().to_owned(), json!(bytes))).collect();
@@ -83,8 +84,14 @@ fn peak(it: &Peak) -> Map<String, Value> {
         ("step".to_owned(), json!(it.step)),
         ("line".to_owned(), json!(it.line)),
         ("parts".to_owned(), Value::Object(parts)),
+        ("lines".to_owned(), json!(it.lines)),
+        ("outside".to_owned(), it.need.outside.iter().map(outside).collect()),
     ]);
     out
+}
+
+fn outside(it: &Overhead) -> Value {
+    json!({ "name": it.name, "low": it.low, "usual": it.usual, "high": it.high })
 }
 
 fn need(it: &Need, wanted: u64) -> Map<String, Value> {

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     facts::units::{Bytes, counted},
-    model::fit::{self, Device, Facts, Fits, Need, Table, full_after, overhead::outside},
+    model::fit::{self, Device, Facts, Fits, Need, Table, baseline::Growth, full_after, overhead::outside},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,6 +85,7 @@ impl Bench {
             smallest: None,
             is_after_reads: false,
             varied: None,
+            growth: None,
         };
         let mut found: Vec<Found> = Vec::new();
         for device in tried {
@@ -133,6 +134,8 @@ impl Bench {
             all => all.first().and_then(|it| Peak::of(&first.trial, it.need.as_ref()?)),
         };
         answer.phases = phases(&first.trial);
+        answer.growth =
+            growing(&first.trial).map(|(account, device, bytes)| Growth { bytes, line: peak::keeps(account, device) });
         if let ([one], true) = (answer.devices.as_mut_slice(), is_named) {
             judge_phases(&mut answer.phases, one);
         }

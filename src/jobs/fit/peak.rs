@@ -4,12 +4,29 @@ use super::job_report::{JobReport, OnDevice};
 use crate::{
     facts::units::Bytes,
     model::fit::{
-        Need, Overhead, PeakPart,
+        self, Need, Overhead, PeakPart,
+        baseline::{Growth, PeakLine},
         peak_parts::{self, KeptAddresses},
+        source,
     },
-    storage::pickle,
+    model::trace::SourceLine,
+    storage::{input, pickle},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashMap},
+    env,
+    path::Path,
+};
+
+/// Bytes of a source file that are read at most.
+const SOURCE_MAX: u64 = 8 << 20;
+
+/// Lines that are kept.
+const LINES: usize = 5_000;
+
+/// Calls that lead to a line that are kept.
+const CALLS: usize = 4;
 
 /// The peak of one device.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +39,8 @@ pub(super) struct Peak {
     pub(super) line: Option<String>,
     /// What the allocated bytes are, where the run could be traced.
     pub(super) kinds: BTreeMap<PeakPart, u64>,
+    /// Where they were made, by the lines of the job, the largest first.
+    pub(super) lines: Vec<PeakLine>,
     /// Optimizer steps that ran.
     pub(super) steps: u64,
     /// PyTorch's version.
@@ -38,6 +57,7 @@ impl Peak {
             step: device.step(account.steps),
             line: found.line,
             kinds: found.kinds,
+            lines: lines(found.lines),
             steps: account.steps,
             torch: account.torch.clone(),
         }
@@ -56,8 +76,52 @@ fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
         optimizer: set("optimizer"),
         workspaces: account.facts.blas.get(&device.ordinal).copied().unwrap_or(0),
         backward: account.backward.clone(),
+        makers: account.makers.get(&device.ordinal).cloned().unwrap_or_default(),
     };
     peak_parts::consists(&trace, device.ordinal, &kept)
+}
+
+/// Returns what each line holds, with its source.
+fn lines(blocks: BTreeMap<(PeakPart, Vec<SourceLine>), u64>) -> Vec<PeakLine> {
+    let folder = env::current_dir().unwrap_or_default();
+    let mut sources: HashMap<String, String> = HashMap::new();
+    let mut sums: BTreeMap<SourceLine, (PeakLine, u64)> = BTreeMap::new();
+    for ((part, made), bytes) in blocks {
+        let [line, calls @ ..] = made.as_slice() else { continue };
+        let source = sources.entry(line.file.clone()).or_insert_with(|| {
+            // What cannot be read, as a notebook's cell, is compared by bytes.
+            input::small_text(Path::new(&line.file), SOURCE_MAX).unwrap_or_default()
+        });
+        let (sum, largest) = sums.entry(line.clone()).or_insert_with(|| {
+            let path = Path::new(&line.file);
+            let path = path.strip_prefix(&folder).unwrap_or_else(|_| path.file_name().map_or(path, Path::new));
+            let sum = PeakLine {
+                line: line.short(),
+                path: path.to_string_lossy().into_owned(),
+                function: source::qualified(source, line.line, &line.function),
+                text: source::statement(source, line.line),
+                ..PeakLine::default()
+            };
+            (sum, 0)
+        });
+        *sum.parts.entry(part.name().to_owned()).or_default() += bytes;
+        if bytes > *largest {
+            *largest = bytes;
+            sum.calls = calls.iter().take(CALLS).map(SourceLine::short).collect();
+        }
+    }
+    let mut lines: Vec<PeakLine> = sums.into_values().map(|it| it.0).collect();
+    // Of equal ones, in the order of the program.
+    lines.sort_by_key(|it| Reverse(it.bytes()));
+    lines.truncate(LINES);
+    lines
+}
+
+/// Returns what each step adds, where a process grows in each step.
+pub(super) fn growth(account: &JobReport, device: &OnDevice) -> Option<Growth> {
+    let steps = usize::try_from(account.steps_of_training()).ok()?;
+    let peaks: Vec<u64> = device.peaks.iter().take(steps).map(|it| it.0).collect();
+    Some(Growth { bytes: fit::growth(&peaks)?, line: keeps(account, device) })
 }
 
 /// Returns the job's line that allocates what one step makes and the next one does not free.

@@ -159,12 +159,7 @@ impl Bench {
     }
 
     /// Runs the job. With `is_main`, it is recorded for the user, and its allocations are traced.
-    pub(super) fn run(
-        &self,
-        setup: &Setup,
-        is_main: bool,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<Trial, Trouble> {
+    pub(super) fn run(&self, setup: &Setup, is_main: bool, progress: &mut dyn FnMut(&str)) -> Result<Trial, Trouble> {
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let folder = self.scratch.path().join(format!("run-{number}"));
         let accounts = folder.join("accounts");
@@ -258,7 +253,8 @@ impl Injected {
             // What the user has set stays.
             let own = env::var(name).ok().filter(|it| !it.is_empty());
             let is_list = name.ends_with("ALLOC_CONF");
-            command.env(name, own.filter(|_| is_list).map_or_else(|| (*value).to_owned(), |own| format!("{own},{value}")));
+            command
+                .env(name, own.filter(|_| is_list).map_or_else(|| (*value).to_owned(), |own| format!("{own},{value}")));
         }
     }
 }

@@ -1,7 +1,11 @@
 //! What the allocated peak consists of: from a trace of the whole run, and the addresses of what the job keeps.
 
-use crate::model::trace::{StackId, Stacks, Trace};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::model::trace::{Action, SourceLine, StackId, Stacks, Trace};
+use hashbrown::HashMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::RangeInclusive,
+};
 
 /// Bytes of PyTorch's workspace for cuBLAS on all but the newest architectures (`:4096:2:16:8`): no tensor has as many.
 const WORKSPACE: u64 = 8_519_680;
@@ -38,6 +42,11 @@ impl PeakPart {
         (Self::Workspaces, "cuBLAS workspaces"),
     ];
 
+    /// Returns the words for a name in JSON; the name itself where it is of a later release.
+    pub fn words(name: &str) -> &str {
+        Self::WORDS.iter().find(|it| it.0.name() == name).map_or(name, |it| it.1)
+    }
+
     /// Returns the name in JSON.
     pub fn name(self) -> &'static str {
         self.into()
@@ -56,7 +65,9 @@ pub struct KeptAddresses {
     /// Bytes of cuBLAS's workspaces.
     pub workspaces: u64,
     /// When backward ran, and for which line: begin and end in µs since 1970.
-    pub backward: Vec<(u64, u64, String)>,
+    pub backward: Vec<(u64, u64, SourceLine)>,
+    /// The lines that make parameters, buffers and optimizers, by the addresses of what these hold.
+    pub makers: BTreeMap<u64, SourceLine>,
 }
 
 /// The allocated peak of a device.
@@ -66,15 +77,31 @@ pub struct Peak {
     pub kinds: BTreeMap<PeakPart, u64>,
     /// The job's own line whose request made it, as `train.py:41`.
     pub line: Option<String>,
+    /// Blocks by kind and by the lines that made them, the innermost first; without those whose line is unknown.
+    pub lines: BTreeMap<(PeakPart, Vec<SourceLine>), u64>,
 }
 
 /// Returns what a device's peak consists of; `None` where the trace has none.
 pub fn consists(trace: &Trace, device: u32, kept: &KeptAddresses) -> Option<Peak> {
     let moment = trace.peak(device)?;
-    let mut kinds = BTreeMap::new();
+    let range = trace.devices.get(device as usize)?;
+    let (mut kinds, mut lines) = (BTreeMap::new(), BTreeMap::new());
+    let times = births(trace, range.start..=range.start + moment.event);
+    let within = |at: u64| kept.backward.iter().find(|it| it.0 <= at && at <= it.1).map(|it| it.2.clone());
     for (address, bytes, stack) in trace.live_after(device, moment.event) {
         let kind = if bytes == WORKSPACE { PeakPart::Workspaces } else { kind(&trace.stacks, kept, address, stack) };
         *kinds.entry(kind).or_insert(0_u64) += bytes;
+        let is_kept = matches!(kind, PeakPart::Weights | PeakPart::Gradients | PeakPart::Optimizer);
+        let mut made: Vec<SourceLine> = kept.makers.get(&address).filter(|_| is_kept).cloned().into_iter().collect();
+        if made.is_empty() {
+            made.extend(trace.stacks.own_lines(stack));
+        }
+        if made.is_empty() {
+            made.extend(times.get(&address).copied().and_then(within));
+        }
+        if kind != PeakPart::Workspaces && !made.is_empty() {
+            *lines.entry((kind, made)).or_insert(0) += bytes;
+        }
     }
     // Where they are as large as any tensor, only their sum is known: one was made in forward, one in backward.
     let mut rest = kept.workspaces.saturating_sub(kinds.get(&PeakPart::Workspaces).copied().unwrap_or(0));
@@ -86,11 +113,15 @@ pub fn consists(trace: &Trace, device: u32, kept: &KeptAddresses) -> Option<Peak
         *kinds.entry(PeakPart::Workspaces).or_insert(0) += taken;
     }
     kinds.retain(|_, bytes| *bytes > 0);
-    let range = trace.devices.get(device as usize)?;
     let event = trace.events.get(range.start + moment.event)?;
-    let within = |at: u64| kept.backward.iter().find(|it| it.0 <= at && at <= it.1).map(|it| it.2.clone());
-    let line = trace.stacks.own_line(event.stack).or_else(|| within(event.unix_us?));
-    Some(Peak { kinds, line })
+    let line = trace.stacks.own_line(event.stack).or_else(|| Some(within(event.unix_us?)?.short()));
+    Some(Peak { kinds, line, lines })
+}
+
+/// Returns when the latest block at each address was allocated, in µs since 1970.
+fn births(trace: &Trace, events: RangeInclusive<usize>) -> HashMap<u64, u64> {
+    let all = events.filter_map(|at| trace.events.get(at)).filter(|it| it.action == Action::Alloc);
+    all.filter_map(|it| Some((it.address?, it.unix_us?))).collect()
 }
 
 /// Returns the job's own line that allocated the most of what a step made and the next one did not free. `ends` are the
@@ -140,7 +171,7 @@ fn kind(stacks: &Stacks, kept: &KeptAddresses, address: u64, stack: StackId) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::trace::{Action, Event, Frame};
+    use crate::model::trace::{Event, Frame};
 
     #[test]
     fn the_line_that_keeps_memory_is_found_between_steps() {
@@ -187,12 +218,14 @@ mod tests {
         }
         trace.devices.push(0..6);
         let set = |it: u64| BTreeSet::from([it]);
+        let line = |file: &str, line| SourceLine { file: format!("/job/{file}"), line, function: String::new() };
         let kept = KeptAddresses {
             weights: set(1),
             gradients: set(5),
             optimizer: set(2),
             workspaces: 8,
-            backward: vec![(5, 6, "train.py:50".to_owned())],
+            backward: vec![(5, 6, line("train.py", 50))],
+            makers: BTreeMap::from([(5, line("net.py", 7)), (4, line("never.py", 1))]),
         };
         let found = consists(&trace, 0, &kept).unwrap();
         let all: Vec<_> = found.kinds.into_iter().collect();
@@ -207,6 +240,14 @@ mod tests {
         ];
         assert_eq!((all.as_slice(), found.line.as_deref()), (expected.as_slice(), Some("train.py:50")));
         assert_eq!(trace.stacks.own_line(own).as_deref(), Some("train.py:41"));
+        let lines: Vec<_> = found.lines.into_iter().map(|((kind, of), bytes)| (kind, of[0].short(), bytes)).collect();
+        let expected = [
+            (PeakPart::Weights, "train.py:41".to_owned(), 10),
+            (PeakPart::Gradients, "net.py:7".to_owned(), 7),
+            (PeakPart::Activations, "train.py:41".to_owned(), 40),
+            (PeakPart::Backward, "train.py:50".to_owned(), 3),
+        ];
+        assert_eq!(lines, expected, "optimizers' blocks have no line of the job here");
         assert_eq!(consists(&trace, 7, &kept), None);
     }
 }

@@ -26,6 +26,25 @@ const LIBRARIES: [&str; 5] = ["site-packages/", "dist-packages/", "/lib/python",
 /// Frames per line.
 const SHOWN: usize = 3;
 
+/// A line of a program's source.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Deserialize)]
+pub struct SourceLine {
+    /// The file's path.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+    /// The function.
+    pub function: String,
+}
+
+impl SourceLine {
+    /// Returns the line without its folder, as `train.py:40`.
+    pub fn short(&self) -> String {
+        let name = Path::new(&self.file).file_name().map_or(self.file.as_str().into(), |name| name.to_string_lossy());
+        format!("{name}:{}", self.line)
+    }
+}
+
 impl Stacks {
     /// Formats a stack as one line, innermost frame first: `train.py:40 step < train.py:80 main`, or why there is none.
     pub fn line(&self, id: StackId) -> String {
@@ -78,10 +97,14 @@ impl Stacks {
 
     /// Returns the innermost line of a stack that is in no library, as `train.py:40`.
     pub fn own_line(&self, id: StackId) -> Option<String> {
-        let frame = self.frames(id).find(|frame| is_own(self, frame))?;
-        let file = self.texts.get(frame.file);
-        let name = Path::new(&*file).file_name().map_or_else(|| file.clone(), |name| name.to_string_lossy());
-        Some(format!("{name}:{}", frame.line))
+        self.own_lines(id).next().map(|it| it.short())
+    }
+
+    /// Returns the lines of a stack that are in no library, the innermost first.
+    pub fn own_lines(&self, id: StackId) -> impl Iterator<Item = SourceLine> {
+        let text = |id| self.texts.get(id).into_owned();
+        let own = self.frames(id).filter(|frame| is_own(self, frame));
+        own.map(move |it| SourceLine { file: text(it.file), line: it.line, function: text(it.name) })
     }
 
     /// Formats a frame as `train.py:40 step`, or as `at::empty` if its file is unknown.

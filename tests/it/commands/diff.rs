@@ -110,3 +110,28 @@ fn a_page_or_json_goes_into_a_new_file_with_the_same_exit_code() {
     let (code, printed, same) = into("page.html");
     assert!(code == Some(2) && printed.contains("exists already") && same == page, "{printed}");
 }
+
+/// `gpuwatch check --against` compares two runs in the form of `fit --against`.
+#[test]
+fn check_compares_a_run_with_an_earlier_one_within_a_budget() {
+    let home = tempfile::tempdir().unwrap();
+    let first = run(home.path(), "a.jsonl.zst", HEALTHY, 0);
+    let more = run(home.path(), "b.jsonl.zst", HEALTHY, 50);
+    let leaky = run(home.path(), "c.jsonl.zst", SCALARS, 0);
+    let check = |flags: &[&str], now: &Path| {
+        let output = Command::new(PROGRAM).args(["check", "--against"]).arg(&first).args(flags).arg(now).output();
+        let output = output.unwrap();
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    let (same, code) = check(&["--json"], &first);
+    let same: Value = serde_json::from_str(&same).unwrap();
+    schemas::check("fit-against", &same);
+    assert_eq!((code, &same["within"], &same["difference"]["allocated"]), (Some(0), &true.into(), &0.into()));
+    let (text, code) = check(&[], &more);
+    assert!(code == Some(1) && text.starts_with("over the budget of 0 B: allocated +"), "{text}");
+    assert_eq!(check(&["--budget", "60%"], &more).1, Some(0));
+    let (text, code) = check(&["--budget", "1TiB", "--markdown"], &leaky);
+    assert!(code == Some(1) && text.contains("grows ") && text.contains("the baseline does not grow"), "{text}");
+    let (text, code) = check(&["--json"], Path::new("none.jsonl.zst"));
+    assert!(code == Some(2) && text.contains("\"within\":null") && text.contains("none.jsonl.zst"), "{text}");
+}

@@ -1,0 +1,207 @@
+"""The memory of one test at a time: what `_fit.py` measures of a job, without leading it anywhere."""
+
+import gc
+import os
+import sys
+import time
+
+from ._fit import Fit
+
+# Steps after which the holder of what grows is searched for.
+_STEPS = 6
+_EVENTS = 1_000_000
+
+
+class _Whole:
+    """A test has no phases."""
+
+    def __init__(self, torch):
+        self._torch = torch
+
+    def peak(self, device):
+        stats = self._torch._C._cuda_memoryStats(device)
+        return stats["allocated_bytes"]["all"]["peak"], stats["reserved_bytes"]["all"]["peak"]
+
+    def backward(self):
+        pass
+
+    def list(self):
+        return []
+
+
+class TestMemory(Fit):
+    """What a session measures; `begin` and `end` enclose a test."""
+
+    __test__ = False
+
+    def __init__(self, torch, folder, is_simulated):
+        super().__init__(torch, folder)
+        self.is_traced = True
+        self._is_simulated = is_simulated
+        self._phases = _Whole(torch)
+        self._left = {}
+        self._counts = lambda: None
+        # Bytes by device that fixtures of a wider scope hold, by fixture.
+        self._held = {}
+        self._is_measuring = False
+        self._holder = None
+        self._grown = []
+        self._tests = 0
+
+    def wait_for_cuda(self):
+        """Begins with CUDA, whichever test initialises it."""
+        if not self._is_on:
+            self._makers.install()
+            cuda = self._torch.cuda
+            self._on_cuda() if cuda.is_initialized() else cuda._lazy_call(self._on_cuda)
+
+    def _on_cuda(self):
+        if self._is_on:
+            return
+        self._is_on = True
+        if self._is_simulated:
+            self._unknowns.watch()
+        self._hook()
+        self._record()
+
+    def _record(self):
+        record = self._torch.cuda.memory._record_memory_history
+        # Blocks keep their stacks; only what happened is forgotten.
+        record(enabled=None)
+        record(enabled="all", context="all", stacks="python", max_entries=_EVENTS)
+
+    def _devices(self):
+        has = self._torch._C._cuda_hasPrimaryContext
+        return [it for it in range(self._torch.cuda.device_count()) if has(it)] if self._is_on else []
+
+    def _allocated(self):
+        stats = self._torch._C._cuda_memoryStats
+        return {it: stats(it)["allocated_bytes"]["all"]["current"] for it in self._devices()}
+
+    def begin(self):
+        """A test begins, before its fixtures are set up."""
+        self._kept, self._gradients, self._backward, self._ends, self._peaks = {}, {}, [], [], {}
+        self._makers.addresses = {}
+        self._number, self._holder, self._grown = 0, None, []
+        # The optimizers of another test count their own steps.
+        self._counter = self._counts()
+        self._tests += 1
+        self._file = os.path.join(self._folder, "%d-%d.json" % (os.getpid(), self._tests))
+        self._unknowns.forget()
+        self._is_measuring = True
+        if not self._is_on:
+            self._left = {}
+            return
+        gc.collect()
+        self._torch.cuda.empty_cache()
+        for device in self._devices():
+            self._torch.cuda.reset_peak_memory_stats(device)
+        # What earlier tests left is not this test's; what fixtures of a wider scope hold is.
+        held = [sum(it.get(device, 0) for it in self._held.values()) for device in self._devices()]
+        self._left = {it: max(0, now - of) for (it, now), of in zip(self._allocated().items(), held)}
+        self._record()
+
+    def fixture(self, name, before):
+        """A fixture of a wider scope has been set up."""
+        self._held[name] = {it: now - before.get(it, 0) for it, now in self._allocated().items()}
+
+    def forget_fixture(self, name):
+        """A fixture has been torn down."""
+        self._held.pop(name, None)
+
+    allocated = _allocated
+
+    def reads(self):
+        """Returns whether values were read that the simulated device did not compute."""
+        return self._is_simulated and self._unknowns.has_read()
+
+    def _measure(self):
+        rises = super()._measure()
+        for device, peaks in self._peaks.items():
+            allocated, reserved = peaks[-1]
+            peaks[-1] = max(0, allocated - self._left.get(device, 0)), reserved
+        return rises
+
+    def step(self, number, frame):
+        """An optimizer step, or what the test declares to be one, has ended."""
+        if self._is_measuring and self._is_on:
+            self._number += 1
+            self._unknowns.values.step()
+            if len(self._ends) < 1000:
+                self._ends.append(time.time_ns() // 1000)
+            self._measure()
+            if self._number == 1:
+                self._keep()
+            self._grown = self._grown[-3:] + [sum(self._allocated().values())]
+            if self._number >= _STEPS and self._holder is None and self._is_growing():
+                self._holder = self._search(frame) or ""
+
+    def declare(self):
+        """Ends a step of a test without an optimizer."""
+        self.step(self._number + 1, sys._getframe(1))
+
+    def _is_growing(self):
+        return len(self._grown) == 4 and all(a < b for a, b in zip(self._grown, self._grown[1:]))
+
+    def _search(self, frame):
+        """Returns what holds the blocks of the last steps, in words."""
+        try:
+            from ._holders import Search
+
+            ends = self._ends[-3:]
+            blocks = self._young_blocks(ends[0], ends[-1])
+            search = Search(self._torch, [blocks], self._unknowns.rank)
+            while not search.slice():
+                pass
+            return _words(search.result()[0]["holders"])
+        except Exception:
+            return None
+
+    def _young_blocks(self, since, until):
+        live = {}
+        for trace in self._torch.cuda.memory._snapshot()["device_traces"]:
+            for it in trace:
+                if it["action"] == "alloc" and since < it["time_us"] <= until:
+                    live[it["addr"]] = it["size"]
+                elif it["action"] == "free_completed":
+                    live.pop(it["addr"], None)
+        kept = {at for kind in self._kept.values() for all_ in kind.values() for at in all_}
+        return [it for it in live.items() if it[0] not in kept]
+
+    def end(self):
+        """Writes the report of the test so far; returns its file."""
+        tensors = snapshot = None
+        if self._is_on:
+            self._measure()
+            self._keep()
+            tensors = {kind: {at: sorted(all_) for at, all_ in it.items()} for kind, it in self._kept.items()}
+            snapshot = self._file[:-5] + ".pickle"
+            self._torch.cuda.memory._dump_snapshot(snapshot)
+        self._write(None, tensors=tensors, snapshot=snapshot, holder=self._holder or None)
+        return self._file
+
+    def over(self):
+        """The test is over; removes its files."""
+        self._is_measuring = False
+        for it in (self._file, self._file[:-5] + ".pickle"):
+            if os.path.exists(it):
+                os.unlink(it)
+
+    def peak(self):
+        """Returns the highest allocated bytes of the test so far, on the device with the most."""
+        stats = self._torch._C._cuda_memoryStats
+        most = (stats(it)["allocated_bytes"]["all"]["peak"] - self._left.get(it, 0) for it in self._devices())
+        return max(0, *most, 0)
+
+
+def _words(steps):
+    """Returns a path outwards in words, as `list kept of train`."""
+    words = []
+    for it in steps:
+        if it.get("type") not in (None, "frame", "module", "function"):
+            words.append(it["type"])
+        if it.get("name"):
+            words.append(it["name"])
+        if it.get("function"):
+            words.append("of " + it["function"])
+    return " ".join(words)

@@ -1,0 +1,83 @@
+//! `gpuwatch fit --save` and `--against`: an answer in a file, and what differs from it.
+
+use crate::{
+    facts::text::Foreign,
+    jobs::fit::{Answer, comparison_text},
+    model::fit::{Baseline, Budget},
+    storage::{input, output},
+};
+use anyhow::{Context, Result, anyhow, bail};
+use std::path::{Path, PathBuf};
+
+/// The bytes of a saved answer that are read at most.
+const LARGEST: u64 = 32 << 20;
+
+/// The permissions of a saved answer, which belongs into a repository.
+const MODE: u32 = 0o644;
+
+/// The flags for answers in files.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(super) struct AgainstArgs {
+    /// Save the answer in this file, as --json prints it, for --against; a file that has such an answer is replaced.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["calibrate", "advise"])]
+    save: Option<PathBuf>,
+    /// Compare with an answer that --save wrote, and print what the job needs more: by part and by line. The exit code
+    /// is then 0 within the budget, 1 over it, 2 if they cannot be compared.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["calibrate", "vary", "advise"])]
+    against: Option<PathBuf>,
+    /// How much more passes with --against: a share of the baseline's allocated bytes as in 0.5%, or bytes as in 64MiB.
+    #[arg(long, value_name = "SHARE|BYTES", default_value = "0", value_parser = Budget::parse, requires = "against")]
+    budget: Budget,
+    /// Print the comparison as Markdown, for a comment on a pull request.
+    #[arg(long, requires = "against", conflicts_with = "json")]
+    markdown: bool,
+}
+
+impl AgainstArgs {
+    /// Reads the baseline, and refuses a file to save into that is something else: before the job runs.
+    pub(super) fn baseline(&self) -> Result<Option<Baseline>> {
+        if let Some(path) = self.save.as_deref().filter(|it| it.exists() && !output::is_stdout(it)) {
+            read(path).map_err(|e| anyhow!("{e:#}; it is not written over: name another file"))?;
+        }
+        let Some(path) = &self.against else { return Ok(None) };
+        let baseline = read(path).and_then(|it| it.usable().map_err(|e| named(path, &e)))?;
+        Ok(Some(baseline))
+    }
+
+    /// Saves an answer where that was asked for.
+    pub(super) fn save(&self, answer: &Answer) -> Result<()> {
+        let Some(path) = &self.save else { return Ok(()) };
+        let shown = Foreign::new(path.to_string_lossy());
+        if !answer.has_peak() {
+            bail!("{shown} is not written: the job has no peak to compare with\n{}", answer.text());
+        }
+        let saved = if output::is_stdout(path) {
+            output::print(&answer.json())
+        } else {
+            output::replace(path, MODE, &answer.json())
+        };
+        saved.with_context(|| shown.to_string())
+    }
+
+    /// Prints what differs from the baseline, and returns the exit code.
+    pub(super) fn compare(&self, answer: &Answer, baseline: &Baseline, json: bool) -> Result<u8> {
+        let comparison = answer.against(baseline, self.budget);
+        let text = match () {
+            () if json => comparison_text::json(&comparison),
+            () if self.markdown => comparison_text::markdown(&comparison),
+            () => comparison_text::text(&comparison),
+        };
+        output::print(&text)?;
+        Ok(comparison.code())
+    }
+}
+
+fn read(path: &Path) -> Result<Baseline> {
+    let text = input::small_text(path, LARGEST)
+        .map_err(|e| anyhow!("{} {}", Foreign::new(path.to_string_lossy()), input::fault(&e)))?;
+    Baseline::parse(&text).map_err(|e| named(path, &e))
+}
+
+fn named(path: &Path, why: &dyn std::fmt::Display) -> anyhow::Error {
+    anyhow!("{} {why}", Foreign::new(path.to_string_lossy()))
+}

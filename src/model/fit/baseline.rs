@@ -1,0 +1,184 @@
+//! An answer of `gpuwatch fit` that was saved, to compare a later one with it.
+
+use crate::facts::text::Foreign;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use thiserror::Error;
+
+/// The version of the JSON.
+const SCHEMA: u64 = 1;
+
+/// What of an answer is compared; bytes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Baseline {
+    /// PyTorch's version.
+    pub torch: String,
+    /// The devices that were asked for.
+    pub devices: Vec<DeviceName>,
+    /// The peak; nothing where the job could not be judged.
+    pub peak: Option<SavedPeak>,
+    /// What each step adds, where the job grows in each step.
+    pub growth: Option<Growth>,
+    /// What ran.
+    pub phases: SavedPhases,
+    /// Why there is no peak, and other unknowns.
+    pub unknown: Vec<String>,
+}
+
+/// A device by its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct DeviceName {
+    /// Its name.
+    pub name: String,
+}
+
+/// A peak, in bytes.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SavedPeak {
+    /// The highest sum of live allocations.
+    pub allocated: u64,
+    /// The most that the allocator reserves where it has all the room.
+    pub wanted: u64,
+    /// With what is estimated outside the allocator.
+    pub device: u64,
+    /// The line whose request made it.
+    pub line: Option<String>,
+    /// What the allocated bytes are.
+    pub parts: BTreeMap<String, u64>,
+    /// Where they were made; nothing in an answer of an earlier release.
+    pub lines: Option<Vec<PeakLine>>,
+    /// What lies outside the allocator, by name.
+    pub outside: Vec<DeviceName>,
+}
+
+/// What a line holds at the peak.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PeakLine {
+    /// As `model.py:211`.
+    pub line: String,
+    /// The file's path, relative to the folder of the run where it lies in it.
+    pub path: String,
+    /// The function, and its class where it has one, as `LMHead.forward`.
+    pub function: String,
+    /// The source, without comments and with single spaces.
+    pub text: String,
+    /// Bytes by part.
+    pub parts: BTreeMap<String, u64>,
+    /// The job's lines that led there, the innermost first.
+    pub calls: Vec<String>,
+}
+
+impl PeakLine {
+    /// Returns the sum of its parts.
+    pub fn bytes(&self) -> u64 {
+        self.parts.values().fold(0, |sum, it| sum.saturating_add(*it))
+    }
+}
+
+/// What each step of a job adds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Growth {
+    /// Bytes a step.
+    pub bytes: u64,
+    /// The line that allocates what stays.
+    pub line: Option<String>,
+}
+
+/// The phases that ran.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SavedPhases {
+    /// In the order in which they began.
+    pub ran: Vec<SavedPhase>,
+}
+
+/// A phase that ran.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SavedPhase {
+    /// Its name.
+    pub name: String,
+    /// Where it began.
+    pub line: Option<String>,
+    /// The highest sum of live allocations in it.
+    pub allocated: u64,
+}
+
+/// Reasons why a file is no baseline.
+#[derive(Debug, Error)]
+pub enum BaselineTrouble {
+    /// It is something else.
+    #[error("is no answer of gpuwatch fit: write one with gpuwatch fit --save FILE -- CMD")]
+    Other,
+    /// Another version wrote it.
+    #[error("has schema {0}, and this gpuwatch reads schema {SCHEMA}: save it again")]
+    Schema(u64),
+    /// An earlier release wrote it.
+    #[error("was written by a release that did not save lines: save it again")]
+    WithoutLines,
+    /// The job could not be judged then.
+    #[error("has no peak to compare with: {0}")]
+    NoPeak(Foreign),
+}
+
+impl Baseline {
+    /// Reads an answer.
+    ///
+    /// # Errors
+    /// When the text is not JSON of `gpuwatch fit`.
+    pub fn parse(text: &str) -> Result<Self, BaselineTrouble> {
+        let value: serde_json::Value = serde_json::from_str(text).map_err(|_| BaselineTrouble::Other)?;
+        let schema = value.get("schema").and_then(serde_json::Value::as_u64).ok_or(BaselineTrouble::Other)?;
+        if schema != SCHEMA {
+            return Err(BaselineTrouble::Schema(schema));
+        }
+        if value.get("fits").is_none() {
+            return Err(BaselineTrouble::Other);
+        }
+        serde_json::from_value(value).map_err(|_| BaselineTrouble::Other)
+    }
+
+    /// Returns it if it has what a later answer is compared with.
+    ///
+    /// # Errors
+    /// When it has no peak, or no lines.
+    pub fn usable(self) -> Result<Self, BaselineTrouble> {
+        match &self.peak {
+            None => {
+                let why = self.unknown.first().and_then(|it| it.lines().next()).unwrap_or("the job used no GPU");
+                Err(BaselineTrouble::NoPeak(Foreign::new(why)))
+            }
+            Some(peak) if peak.lines.is_none() => Err(BaselineTrouble::WithoutLines),
+            Some(_) => Ok(self),
+        }
+    }
+
+    /// Returns the phase that takes the most.
+    pub fn highest_phase(&self) -> Option<&SavedPhase> {
+        self.phases.ran.iter().rev().max_by_key(|it| it.allocated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_is_no_baseline_is_refused_with_the_reason() {
+        let why = |text: &str| Baseline::parse(text).and_then(Baseline::usable).unwrap_err().to_string();
+        for other in ["", "{", "[]", "{}", "3", r#"{"schema":"1"}"#, r#"{"schema":1,"verdict":"pass"}"#] {
+            assert!(why(other).starts_with("is no answer of gpuwatch fit"), "{other}");
+        }
+        assert!(why(r#"{"schema":1,"fits":"yes","peak":{"parts":{"weights":-1}}}"#).starts_with("is no answer"));
+        assert!(why(r#"{"schema":2,"fits":"yes"}"#).starts_with("has schema 2, and this gpuwatch reads schema 1"));
+        let failed = r#"{"schema":1,"fits":"unknown","peak":null,"unknown":["the job failed: exit code 3\nmore"]}"#;
+        assert_eq!(why(failed), "has no peak to compare with: the job failed: exit code 3");
+        assert!(why(r#"{"schema":1,"fits":"yes","peak":{"allocated":3}}"#).contains("did not save lines"));
+        let saved = Baseline::parse(r#"{"schema":1,"fits":"yes","peak":{"allocated":3,"lines":[]}}"#);
+        assert_eq!(saved.unwrap().usable().unwrap().peak.unwrap().allocated, 3);
+    }
+}

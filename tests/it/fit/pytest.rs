@@ -1,0 +1,112 @@
+//! The pytest plugin: tests of GPU memory on a simulated card, beside a suite's own tests.
+
+use crate::{
+    helpers::{terminal::PROGRAM, torch::TORCH, venv::Venv},
+    probe::launch::Home,
+};
+use std::{fs, path::Path, process::Command, sync::OnceLock};
+
+/// pytest, beside PyTorch.
+pub(crate) static PYTEST: Venv = Venv {
+    variable: "GPUWATCH_PYTEST_VENV",
+    name: "venv-pytest-8",
+    holds: "pytest and pytest-xdist (a download of about 3 MB)",
+    packages: &[&[
+        "pytest==8.4.2",
+        "pytest-xdist==3.8.0",
+        "execnet==2.1.2",
+        "iniconfig==2.3.1",
+        "packaging==26.3",
+        "pluggy==1.7.0",
+        "pygments==2.21.0",
+    ]],
+    above: Some(&TORCH),
+    python: OnceLock::new(),
+};
+
+const TESTS: &str = include_str!("pytest/test_gpu.py");
+
+/// A suite in a home of its own.
+struct Suite(Home);
+
+impl Suite {
+    fn new(tests: &str) -> Self {
+        let suite = Self(Home::new());
+        fs::write(suite.folder().join("test_gpu.py"), tests).unwrap();
+        suite
+    }
+
+    fn folder(&self) -> &Path {
+        self.0.0.path()
+    }
+
+    /// Runs it; returns what it printed and its exit code.
+    fn run(&self, arguments: &[&str]) -> (String, i32) {
+        let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("probes/python");
+        let mut command = Command::new(PYTEST.python());
+        command.args(["-m", "pytest", "-p", "gpuwatch_probe.pytest_plugin", "-p", "no:cacheprovider"]).args(arguments);
+        command.env("PYTHONPATH", plugin).env("GPUWATCH_PROGRAM", PROGRAM).env("OMP_NUM_THREADS", "1");
+        command.env("COLUMNS", "80").env("PYTHONDONTWRITEBYTECODE", "1").envs(self.0.variables());
+        let output = command.current_dir(self.folder()).output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (printed, output.status.code().unwrap())
+    }
+}
+
+#[test]
+fn a_suite_is_tested_on_a_simulated_card_and_failures_name_lines() {
+    test_tiers::change!("pytest is downloaded");
+    let suite = Suite::new(TESTS);
+    let (text, code) = suite.run(&["--gpuwatch", "RTX 4090", "--tb=short", "-rs"]);
+    assert_eq!(code, 1, "{text}");
+    for part in [
+        "3 failed, 3 passed, 1 skipped",
+        "over the limit of 64.00 MiB, at test_gpu.py:",
+        "lines that hold the most at the peak:",
+        "self.up = nn.Linear(512, 4096)",
+        "grows +512.0 KiB/step, and no growth is allowed; test_gpu.py:15 allocates what\n  stays, held by list keep of train",
+        "growth cannot be judged: 3 steps ran, and it takes 6",
+        "computes with values of the simulated GPU",
+        "GPU memory, RTX 4090",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let wide: Vec<&str> = text.lines().filter(|it| it.chars().count() > 80 && !it.starts_with("SKIPPED")).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
+#[test]
+fn a_test_is_compared_with_its_baseline_also_by_several_workers() {
+    test_tiers::change!("pytest is downloaded");
+    let suite = Suite::new(TESTS);
+    let of_one = ["--gpuwatch", "RTX 4090", "-k", "test_fits"];
+    let (text, code) = suite.run(&of_one);
+    assert!(code == 0 && text.contains("new: without a baseline"), "{text}");
+    let (text, code) = suite.run(&[&of_one[..], &["--gpuwatch-update", "-n", "2"]].concat());
+    assert_eq!(code, 0, "{text}");
+    let file = suite.folder().join(".gpuwatch/baseline.json");
+    let first = fs::read_to_string(&file).unwrap();
+    let (text, code) = suite.run(&[&of_one[..], &["--gpuwatch-update"]].concat());
+    assert!(code == 0 && fs::read_to_string(&file).unwrap() == first, "{text}");
+    let (text, code) = suite.run(&[&of_one[..], &["-n", "2"]].concat());
+    assert!(code == 0 && text.contains(" equal"), "{text}");
+    fs::write(suite.folder().join("test_gpu.py"), TESTS.replace("4096", "5120")).unwrap();
+    let (text, code) = suite.run(&of_one);
+    assert_eq!(code, 1, "{text}");
+    for part in ["over the budget of 0 B: allocated +", "self.up = nn.Linear(512, 5120)"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    fs::write(&file, "[]").unwrap();
+    let (text, code) = suite.run(&of_one);
+    assert!(code == 1 && text.contains("is no baseline of gpuwatch"), "{text}");
+}
+
+#[test]
+fn without_its_flag_the_plugin_changes_nothing_and_a_card_that_does_not_exist_is_refused() {
+    test_tiers::change!("pytest is downloaded");
+    let suite = Suite::new(TESTS);
+    let (text, code) = suite.run(&["-k", "looks or computes or cpu", "--strict-markers"]);
+    assert!(code == 0 && text.contains("1 passed, 2 skipped"), "{text}");
+    let (text, code) = suite.run(&["--gpuwatch", "RTX 9999999"]);
+    assert!(code == 4 && text.contains("--gpuwatch: "), "{text}");
+}
