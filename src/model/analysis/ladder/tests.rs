@@ -11,6 +11,7 @@ fn device(total: u64, free: u64, driver: u64, others: u64) -> DeviceFigures {
         free: Some(Bytes(free)),
         driver: Some(Bytes(driver)),
         others: Some(Bytes(others)),
+        cache: None,
     }
 }
 
