@@ -7,7 +7,11 @@ use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     facts::text::Foreign,
     jobs::{
-        fit::{self, Question, Trouble, Vary, advise, stop},
+        fit::{
+            self, Question, Trouble, Vary,
+            advise::{self, Chosen},
+            stop,
+        },
         launch::job,
     },
     model::fit::{Device, Fits, Table},
@@ -23,7 +27,7 @@ use std::{
 
 /// The end of its help.
 const HELP: &str = "Examples:\n  gpuwatch fit --gpu \"RTX 4090\" -- python train.py --batch 16\n  gpuwatch fit --gpu 24GB --vary \
-     batch=8..64:8 -- python train.py --batch {batch}\n\nThe job runs for some optimizer steps with its own PyTorch on a \
+     batch=8..64:8 -- python train.py --batch {batch}\n  gpuwatch fit --advise --gpu L4 -- python train.py\n\nThe job runs for some optimizer steps with its own PyTorch on a \
      simulated GPU: its allocations are real, its numbers are not computed. What lies outside the allocator is estimated, so \
      the answer is an interval.\n\nWith several --gpu the job has to fit on each of them.";
 
@@ -53,10 +57,13 @@ pub(super) struct FitArgs {
     /// the variable `batch` of its environment.
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse, requires = "devices")]
     vary: Option<Vary>,
-    /// Measure what techniques would save in this job: run it once with each that applies, and with combinations of the
-    /// best. Its files are not changed.
-    #[arg(long)]
-    advise: bool,
+    /// Measure what techniques would save in this job: run it once with each that applies, or with each of these names,
+    /// and with combinations of the best. The job's files are not changed.
+    #[arg(
+        long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "all",
+        value_parser = Chosen::parse,
+    )]
+    advise: Option<Chosen>,
     /// A table that --calibrate wrote; may be given several times. It takes the place of the built-in ranges for GPUs
     /// of its compute capability and for its PyTorch release.
     #[arg(long = "table", value_name = "FILE", value_parser = table)]
@@ -92,11 +99,10 @@ impl Subcommand for FitArgs {
         stop::pass_on()?;
         match &self.calibrate {
             Some(out) => calibrate(out, &self.command).map(|()| 0),
-            None if self.advise => shown(
-                |progress| advise::advise(&self.clone().question(), progress),
-                |it| print(&if self.json { it.json() } else { it.text() }, it.fits()),
-            ),
-            None => fit(&self.clone().question(), &self.against, self.json),
+            None => match &self.advise {
+                Some(chosen) => advise(&self.clone().question(), chosen, self.json),
+                None => fit(&self.clone().question(), &self.against, self.json),
+            },
         }
     }
 }
@@ -133,6 +139,11 @@ fn fit(question: &Question, against: &AgainstArgs, json: bool) -> Result<u8> {
             None => print(&if json { answer.json() } else { answer.text() }, answer.fits()),
         }
     })
+}
+
+fn advise(question: &Question, chosen: &Chosen, json: bool) -> Result<u8> {
+    let answer = |progress: &mut dyn FnMut(&str)| advise::advise(question, chosen, progress);
+    shown(answer, |advice| print(&if json { advice.json() } else { advice.text() }, advice.fits()))
 }
 
 fn print(text: &str, fits: Fits) -> Result<u8> {

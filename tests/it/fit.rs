@@ -1,5 +1,7 @@
 //! Whether jobs fit on GPUs that are not there: the user's script, unchanged, on a simulated machine.
 
+/// What techniques save.
+mod advise;
 /// Against a saved answer.
 mod against;
 /// Measured tables.

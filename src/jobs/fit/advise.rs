@@ -16,7 +16,7 @@ use super::{
     trial::{Bench, Injected, Outcome, Setup, Trial},
 };
 use crate::{
-    facts::units::{Bytes, counted},
+    facts::units::Bytes,
     model::fit::{
         Device, Fits, Need,
         technique::{Price, TECHNIQUES, Technique},
@@ -41,6 +41,29 @@ const PAIRED: usize = 3;
 
 /// Host memory that a run takes at most, beside what the first one took.
 const MARGIN: u64 = 512 << 20;
+
+/// The techniques to try.
+#[derive(Clone, Debug)]
+pub struct Chosen(Vec<&'static Technique>);
+
+impl Chosen {
+    /// Reads names, with commas, or `all`.
+    ///
+    /// # Errors
+    /// When a name is not one of a technique, in words.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self(TECHNIQUES.iter().collect()));
+        }
+        let of = |name: &str| {
+            TECHNIQUES.iter().find(|it| it.name == name.trim()).ok_or_else(|| {
+                let names: Vec<_> = TECHNIQUES.iter().map(|it| it.name).collect();
+                format!("no technique is called {name:?}; there are {}", names.join(", "))
+            })
+        };
+        text.split(',').map(of).collect::<Result<_, _>>().map(Self)
+    }
+}
 
 /// What was tried, the best first, and what was not.
 #[derive(Debug)]
@@ -115,7 +138,7 @@ impl Advice {
 ///
 /// # Errors
 /// When no machine can be simulated for the job, or when it cannot be started.
-pub fn advise(question: &Question, mut progress: impl FnMut(&str)) -> Result<Advice, Trouble> {
+pub fn advise(question: &Question, chosen: &Chosen, mut progress: impl FnMut(&str)) -> Result<Advice, Trouble> {
     let mut bench = Bench::new(question)?;
     let varied = match &question.vary {
         Some(vary) => Some(vary.search(&mut bench, question, &mut progress)?),
@@ -143,31 +166,17 @@ pub fn advise(question: &Question, mut progress: impl FnMut(&str)) -> Result<Adv
         return Ok(advice);
     }
     let first = trials.swap_remove(0);
-    let tries = Tries { bench: &bench, question, device: &advice.device, baseline: &first };
+    let tries = Tries { bench: &bench, question, device: advice.device.clone(), baseline: &first };
     advice.need = need(&first, &advice.device, &question.tables);
     progress("looking for techniques that apply");
-    let observed = match tries.observed(&mut progress)? {
+    let observed = match tries.observed(chosen, &mut progress)? {
         Ok(it) => it,
         Err(why) => {
             advice.why = Some(why);
             return Ok(advice);
         }
     };
-    let asked: Vec<_> = observed.iter().filter(|it| it.refused.is_none()).map(|it| it.techniques.clone()).collect();
-    let notes = notes(&observed);
-    let mut rows = tries.each(&asked, &notes, &mut progress)?;
-    rows.sort_by_key(Measurement::device);
-    let saving: Vec<_> = rows.iter().filter(|it| it.device() < advice.need.as_ref().map(Need::usual)).collect();
-    advice.combinations = tries.each(&combinations(&saving), &notes, &mut progress)?;
-    advice.combinations.retain(|it| it.refused.is_none());
-    advice.combinations.sort_by_key(Measurement::device);
-    for best in [rows.first_mut(), advice.combinations.first_mut()].into_iter().flatten() {
-        tries.largest(best, &notes, &mut progress)?;
-    }
-    advice.rows = rows;
-    advice.rows.extend(observed.into_iter().filter(|it| it.refused.is_some()));
-    // Refused ones are last.
-    advice.rows.sort_by_key(|it| it.refused.is_some());
+    tries.fill(&mut advice, observed, &mut progress)?;
     Ok(advice)
 }
 
@@ -209,25 +218,53 @@ fn combinations(rows: &[&Measurement]) -> Vec<Vec<&'static Technique>> {
 struct Tries<'a> {
     bench: &'a Bench,
     question: &'a Question,
-    device: &'a Device,
+    device: Device,
     baseline: &'a Trial,
 }
 
 impl Tries<'_> {
+    /// Tries the techniques that apply, and combinations of those that save.
+    fn fill(
+        &self,
+        advice: &mut Advice,
+        observed: Vec<Measurement>,
+        progress: &mut impl FnMut(&str),
+    ) -> Result<(), Trouble> {
+        let notes = notes(&observed);
+        let (apply, refused): (Vec<_>, Vec<_>) = observed.into_iter().partition(|it| it.refused.is_none());
+        let apply: Vec<_> = apply.into_iter().map(|it| it.techniques).collect();
+        let mut rows = self.each(&apply, &notes, progress)?;
+        rows.sort_by_key(|it| (it.refused.is_some(), it.device()));
+        let saving: Vec<_> = rows.iter().filter(|it| it.device() < advice.need.as_ref().map(Need::usual)).collect();
+        let saving: Vec<_> = saving.into_iter().filter(|it| it.refused.is_none()).collect();
+        advice.combinations = self.each(&combinations(&saving), &notes, progress)?;
+        advice.combinations.sort_by_key(|it| (it.refused.is_some(), it.device()));
+        for best in [rows.first_mut(), advice.combinations.first_mut()].into_iter().flatten() {
+            self.largest(best, &notes, progress)?;
+        }
+        advice.rows = rows;
+        advice.rows.extend(refused);
+        Ok(())
+    }
+
     fn setup(&self) -> Setup<'_> {
-        Setup { device: self.device, limit: None, is_least: false }
+        Setup { device: &self.device, limit: None, is_least: false }
     }
 
     /// Runs the job with every technique looking on. Returns each with the reason why it does not apply, if so, or why
     /// none can be tried.
-    fn observed(&self, progress: &mut impl FnMut(&str)) -> Result<Result<Vec<Measurement>, String>, Trouble> {
+    fn observed(
+        &self,
+        chosen: &Chosen,
+        progress: &mut impl FnMut(&str),
+    ) -> Result<Result<Vec<Measurement>, String>, Trouble> {
         let trial = self.bench.with(Injected::Observers).run(&self.setup(), false, &mut *progress)?;
         if let Some(why) = why(&trial.outcome) {
             return Ok(Err(format!("with the techniques looking on, {why}")));
         }
         if let Some((before, now)) = difference(self.baseline, &trial) {
             let text = "the job's peak differs between two runs, so no technique can be measured: allocated";
-            return Ok(Err(format!("{text} {} and {} bytes", before, now)));
+            return Ok(Err(format!("{text} {before} and {now} bytes")));
         }
         let row = |technique: &'static Technique| {
             if let Some((why, edit)) = technique.unmeasured {
@@ -245,7 +282,7 @@ impl Tries<'_> {
                 ..Measurement::default()
             }
         };
-        Ok(Ok(TECHNIQUES.iter().map(row).collect()))
+        Ok(Ok(chosen.0.iter().copied().map(row).collect()))
     }
 
     /// Tries techniques, several at once.
@@ -337,7 +374,7 @@ impl Tries<'_> {
 
     fn judge(&self, bench: &Bench, trial: &Trial, out: &mut Measurement) -> Result<(), Trouble> {
         let tables = &self.question.tables;
-        out.need = need(trial, self.device, tables);
+        out.need = need(trial, &self.device, tables);
         let is_enough = |it: &Device| need(trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
         let doubt = doubt(trial, self.question.steps);
         out.smallest = Device::all().into_iter().find(is_enough).filter(|_| doubt.is_none());

@@ -81,6 +81,7 @@ fn reference() -> Vec<(&'static str, String)> {
         ("docs/reference/figures.md", of_figures()),
         ("docs/reference/prometheus.md", of_prometheus()),
         ("docs/reference/devices.md", fit::markdown()),
+        ("docs/reference/techniques.md", fit::technique::markdown()),
         (HEADER, header()),
     ];
     pages.extend(schemas::of_tables());

@@ -1,0 +1,257 @@
+//! What `--advise` measures: each technique that it injects has the peaks of the same change written by hand.
+//!
+//! ```text
+//! GPUWATCH_TESTS=full cargo test --test it fit::advise::
+//! ```
+
+use super::{Asked, bytes};
+use crate::{helpers::torch, house::schemas, probe::frameworks::FRAMEWORKS};
+use gpuwatch::model::fit::technique::TECHNIQUES;
+use serde_json::Value;
+use std::{fs, path::Path};
+
+const JOB: &str = include_str!("../python/advise/train.py");
+const WITH_FRAMEWORKS: &str = include_str!("frameworks.py");
+
+/// Techniques whose peaks must equal those of the edit by hand.
+const EXACT: [&str; 9] =
+    ["checkpoint", "checkpoint:2", "bf16", "foreach", "fused", "accumulate", "sdpa", "save-on-cpu", "weights-bf16"];
+
+/// Asks for advice about a training; returns the answer and the exit code.
+fn advise(script: &str, python: &Path, names: &str, flags: &[&str], arguments: &[&str]) -> (Value, i32) {
+    let asked = Asked::new(script);
+    let names = format!("--advise={names}");
+    let output = asked.fit_with(python, &[&["--json", &names], flags].concat(), arguments);
+    let answer = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    schemas::check("advise", &answer);
+    // Nothing was written beside the script, nor into it.
+    assert_eq!(fs::read_to_string(&asked.script).unwrap(), script);
+    (answer, output.status.code().unwrap())
+}
+
+/// The allocated and reserved peaks of a training with edits by hand.
+fn by_hand(script: &str, python: &Path, arguments: &[&str]) -> (u64, u64) {
+    let asked = Asked::new(script);
+    let output = asked.fit_with(python, &["--json", "--gpu", "RTX 4090"], arguments);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    (bytes(&answer["peak"], "allocated"), bytes(&answer["peak"], "reserved"))
+}
+
+fn row<'a>(answer: &'a Value, name: &str) -> &'a Value {
+    let rows = answer["rows"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
+    rows.iter().find(|it| it["technique"] == name).unwrap_or_else(|| panic!("{name}: {answer:#}"))
+}
+
+fn refused(answer: &Value, name: &str) -> bool {
+    row(answer, name)["refused"].is_string()
+}
+
+#[test]
+fn a_technique_has_the_peak_of_the_same_change_by_hand() {
+    test_tiers::change!("some ten starts of PyTorch");
+    let python = torch::python();
+    let names = "checkpoint,sdpa,sgd,shard:2,set-to-none";
+    let (answer, code) = advise(JOB, &python, names, &["--gpu", "RTX 4090"], &["causal"]);
+    assert_eq!(code, 0, "{answer:#}");
+    for name in ["checkpoint", "sdpa"] {
+        let it = row(&answer, name);
+        assert_eq!((bytes(it, "allocated"), bytes(it, "reserved")), by_hand(JOB, &python, &["causal", name]), "{it:#}");
+        assert_eq!((&it["fits"], &it["price"]["class"]), (&"yes".into(), &"same result".into()), "{it:#}");
+    }
+    let checkpoint = row(&answer, "checkpoint");
+    assert_eq!(
+        (&checkpoint["applied"], &checkpoint["price"]["recomputed_blocks"]),
+        (&"4 of 4 blocks".into(), &4.into())
+    );
+    let edit = row(&answer, "sdpa")["edit"].to_string();
+    assert!(edit.contains("F.scaled_dot_product_attention(q, k, v,") && edit.contains("is_causal=True"), "{edit}");
+    assert_eq!(row(&answer, "sgd")["price"]["class"], "other training");
+    assert!(refused(&answer, "set-to-none") && refused(&answer, "shard:2"), "{answer:#}");
+    // Accepted rows come first, the smallest peak before others; savings of a combination were measured too.
+    let peaks: Vec<_> = answer["rows"].as_array().unwrap().iter().map_while(|it| it["device"].as_u64()).collect();
+    assert!(peaks.len() == 3 && peaks.is_sorted(), "{answer:#}");
+    let baseline = bytes(&answer["baseline"]["peak"], "device");
+    assert!(peaks.iter().all(|it| *it < baseline), "{answer:#}");
+    let pairs = answer["combinations"].as_array().unwrap();
+    let both = pairs.iter().find(|it| it["techniques"].as_array().is_some_and(|it| it.len() == 2)).unwrap();
+    let names: Vec<&str> = both["techniques"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    assert!(both["refused"].is_string() || bytes(both, "device") <= baseline, "{names:?}: {answer:#}");
+}
+
+#[test]
+fn the_text_names_peaks_verdicts_prices_and_lines() {
+    test_tiers::change!("several starts of PyTorch");
+    let output = Asked::new(JOB).fit(&["--advise=checkpoint,set-to-none", "--gpu", "RTX 4090"], &["gpt"]);
+    let text = torch::stdout(&output);
+    for part in [
+        "technique   ",
+        "checkpoint  ",
+        "same result; 4 blocks forward twice",
+        "  checkpoint (4 of 4 blocks)",
+        "train.py:",
+        "checkpoint(block, …, use_reentrant=False)",
+        "not tried or not counted:\n  set-to-none: the job does not fill gradients with zeros",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+}
+
+#[test]
+fn unknown_names_are_refused_with_the_known_ones() {
+    let output = Asked::new(JOB).fit(&["--advise=checkpoints", "--gpu", "RTX 4090"], &["gpt"]);
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    for it in &TECHNIQUES {
+        assert!(text.contains(it.name), "{}: {text}", it.name);
+    }
+}
+
+/// Plain PyTorch: transformers, an encoder, a vision transformer, convolutions, a U-Net, an LSTM, a graph network, PPO.
+#[test]
+fn every_accepted_row_equals_the_edit_by_hand() {
+    test_tiers::full!("some two hundred starts of PyTorch");
+    let python = torch::python();
+    let models = [
+        "gpt", "causal", "plain", "einsum", "watched", "module", "encoder", "vit", "cnn", "unet", "lstm", "graph",
+        "ppo",
+    ];
+    let mut counted = 0;
+    for model in models {
+        let (answer, _) = advise(JOB, &python, &EXACT.join(","), &["--gpu", "RTX 4090"], &[model]);
+        for name in EXACT.iter().filter(|it| !refused(&answer, it)) {
+            let it = row(&answer, name);
+            let now = (bytes(it, "allocated"), bytes(it, "reserved"));
+            assert_eq!(now, by_hand(JOB, &python, &[model, name]), "{model} {name}: {it:#}");
+            counted += 1;
+        }
+        let has_attention = ["causal", "plain", "einsum", "module"].contains(&model);
+        assert_eq!(refused(&answer, "sdpa"), !has_attention, "{model}: {:#}", row(&answer, "sdpa"));
+        let has_blocks = !["lstm", "ppo"].contains(&model);
+        assert_eq!(refused(&answer, "checkpoint"), !has_blocks, "{model}: {:#}", row(&answer, "checkpoint"));
+        for name in ["bf16", "foreach", "fused", "accumulate", "save-on-cpu"] {
+            assert!(!refused(&answer, name), "{model}: {:#}", row(&answer, name));
+        }
+    }
+    assert!(counted > 80, "{counted}");
+}
+
+/// With frameworks, a technique is the framework's own switch.
+#[test]
+fn switches_of_frameworks_equal_the_edit_by_hand() {
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    for library in ["trainer", "peft", "trl", "accelerate", "lightning", "timm", "diffusers"] {
+        let (answer, _) =
+            advise(WITH_FRAMEWORKS, &python, "checkpoint,bf16", &["--gpu", "RTX 4090"], &[library, "fp32"]);
+        for (name, mode) in [("checkpoint", "checkpointed"), ("bf16", "bf16")] {
+            let it = row(&answer, name);
+            let now = (bytes(it, "allocated"), bytes(it, "reserved"));
+            assert_eq!(now, by_hand(WITH_FRAMEWORKS, &python, &[library, mode]), "{library} {name}: {it:#}");
+        }
+    }
+}
+
+/// What a job does already is not offered, and what differs between two runs is not measured.
+#[test]
+fn what_the_job_does_already_is_refused() {
+    test_tiers::full!("several starts of PyTorch");
+    let python = torch::python();
+    let names = "checkpoint,bf16,foreach,fused,accumulate";
+    let arguments = ["gpt", "checkpoint", "bf16", "fused"];
+    let (answer, _) = advise(JOB, &python, names, &["--gpu", "RTX 4090"], &arguments);
+    for (name, why) in [
+        ("checkpoint", "checkpoints already"),
+        ("bf16", "autocast already"),
+        ("foreach", "is fused"),
+        ("fused", "fused already"),
+    ] {
+        let it = row(&answer, name);
+        assert!(it["refused"].as_str().is_some_and(|it| it.contains(why)), "{it:#}");
+    }
+    assert!(!refused(&answer, "accumulate"), "{answer:#}");
+    let changing = "import os, torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
+                    for at in range(9):\n    x = torch.randn(64 + os.getpid() % 4096 * 8, 64, device='cuda')\n    \
+                    net(x).sum().backward()\n    o.step()\n";
+    let (answer, _) = advise(changing, &python, "foreach", &["--gpu", "RTX 4090"], &[]);
+    assert!(answer["why"].as_str().is_some_and(|it| it.contains("differs between two runs")), "{answer:#}");
+}
+
+/// The models of the page, and how the page calls them.
+const COMMON: [(&str, &str); 5] = [
+    ("gpt2", "GPT-2 (124 M), 8 × 512 tokens"),
+    ("bert", "BERT base (110 M), 16 × 512 tokens"),
+    ("vit", "ViT-B/16 (86 M), 32 pictures of 224²"),
+    ("resnet50", "ResNet-50 (26 M), 64 pictures of 224²"),
+    ("unet", "U-Net of diffusers (144 M), 16 pictures of 64²"),
+];
+
+/// `docs/reference/advise-measured.md`: what techniques save in five common models. `GPUWATCH_DOCS=write` rewrites it.
+#[test]
+fn the_page_has_what_techniques_save_in_common_models() {
+    test_tiers::full!("some eighty starts of PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let job = include_str!("../python/advise/common.py");
+    let names = [
+        "expandable-segments",
+        "foreach",
+        "fused",
+        "checkpoint",
+        "checkpoint:2",
+        "chunked-loss",
+        "save-on-cpu",
+        "accumulate",
+        "bf16",
+        "weights-bf16",
+        "adam8bit",
+        "adafactor",
+    ]; // one row of the page each
+    let (mut rows, mut combined) = (vec![Vec::new(); names.len() + 1], Vec::new());
+    for (model, title) in COMMON {
+        let (answer, _) = advise(job, &python, &names.join(","), &[], &[model]);
+        let baseline = bytes(&answer["baseline"]["peak"], "device");
+        rows[0].push(format!("{:.2} GiB", gib(baseline)));
+        for (at, name) in names.iter().enumerate() {
+            let peak = row(&answer, name)["device"].as_u64();
+            rows[at + 1].push(peak.map_or_else(|| "–".to_owned(), |it| percent(it, baseline)));
+        }
+        let best =
+            answer["combinations"].as_array().unwrap().iter().find(|it| it["price"]["class"] != "other training");
+        if let Some(best) = best.filter(|it| it["device"].is_u64()) {
+            let all: Vec<&str> = best["techniques"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            let peak = bytes(best, "device");
+            combined.push(format!(
+                "| {title} | {} | {:.2} GiB | {} |",
+                all.join(", "),
+                gib(peak),
+                percent(peak, baseline)
+            ));
+        }
+    }
+    let titles: Vec<&str> = COMMON.iter().map(|it| it.1).collect();
+    let mut page = format!(
+        "# Savings in five models\n\nWhat `gpuwatch fit --advise` measures for five models in float32 with AdamW: the peak \
+         on the device, and how each technique changes it. The last table has the best combination that keeps the \
+         training.\n\n| technique | {} |\n|---|{}\n",
+        titles.join(" | "),
+        "---|".repeat(titles.len())
+    );
+    for (name, cells) in ["none"].into_iter().chain(names).zip(&rows) {
+        page += &format!("| {name} | {} |\n", cells.join(" | "));
+    }
+    page += &format!("\n| model | best combination | peak | |\n|---|---|---|---|\n{}\n", combined.join("\n"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/advise-measured.md");
+    if std::env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
+        return fs::write(&path, page).unwrap();
+    }
+    assert!(fs::read_to_string(&path).unwrap_or_default() == page, "{} differs: GPUWATCH_DOCS=write", path.display());
+}
+
+fn gib(bytes: u64) -> f64 {
+    f64::from(u32::try_from(bytes >> 20).unwrap()) / 1024.0
+}
+
+/// `−40 %`, or `+2 %`.
+fn percent(now: u64, before: u64) -> String {
+    let change = 100.0 * (gib(now) / gib(before) - 1.0);
+    if change < 0.0 { format!("−{:.0} %", -change) } else { format!("+{change:.0} %") }
+}
