@@ -66,6 +66,9 @@ pub mod sites;
 /// `gpuwatch whatif`: a run under other allocator settings.
 pub mod whatif;
 
+/// `gpuwatch peak`: what a job's memory consists of at a step's highest moment.
+pub mod peak;
+
 /// `gpuwatch fit`: whether a job fits on another GPU.
 pub mod fit;
 
@@ -114,6 +117,8 @@ enum Command {
     Check(Box<check::CheckArgs>),
     /// Ask a job which lines allocate the memory that grows, and what holds it.
     Sites(sites::SitesArgs),
+    /// Ask a job what its memory consists of at a step's highest moment: by part, and by line.
+    Peak(peak::PeakArgs),
     /// Open a memory snapshot of PyTorch: what is live, stuck and free, and by which call stacks.
     Snapshot(Box<snapshot::SnapshotArgs>),
     /// Replay a run under other allocator settings: what it would have reserved, and the smallest device it fits on.
@@ -164,6 +169,7 @@ impl Command {
             Self::Replay(it) => &**it,
             Self::Check(it) => &**it,
             Self::Sites(it) => it,
+            Self::Peak(it) => it,
             Self::Snapshot(it) => &**it,
             Self::Whatif(it) => &**it,
             Self::Fit(it) => &**it,

@@ -15,6 +15,9 @@ pub mod metrics;
 /// A process's figures beside its device memory.
 pub mod figures;
 
+/// A host's memory: limits, and what jobs and their workers hold.
+pub mod host_memory;
+
 /// Everything that can happen.
 pub mod event;
 

@@ -21,6 +21,9 @@ pub mod first_contact;
 /// The peaks of each device.
 pub mod peaks;
 
+/// What is live at a step's highest moment.
+pub mod anatomy;
+
 /// Whether a job fits on a device.
 pub mod fit;
 

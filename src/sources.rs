@@ -15,6 +15,9 @@ mod environment;
 /// What processes use of this host.
 mod figures;
 
+/// The host's memory, its limits, and what jobs and their workers hold.
+pub mod host_memory;
+
 /// Names of users.
 pub mod users;
 
@@ -45,7 +48,7 @@ use crate::{
 };
 use focus::Focus;
 use rustix::time::{ClockId, clock_gettime};
-use std::{sync::Arc, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::{
     sync::{Notify, mpsc, oneshot, watch},
     task::JoinHandle,
@@ -108,6 +111,7 @@ pub struct Sources {
     /// Sends a request to its probe, if that is connected.
     pub asks: mpsc::Sender<Request>,
     captures: mpsc::Sender<oneshot::Sender<()>>,
+    last_memory: mpsc::Sender<oneshot::Sender<()>>,
     begun: Instant,
     hurry: Arc<Notify>,
     tasks: Vec<JoinHandle<()>>,
@@ -127,6 +131,17 @@ impl Sources {
         let (focus, focused) = watch::channel(options.focus);
         let mut tasks = vec![tokio::spawn(system::run(begun, pids.clone(), probed.clone(), sender.clone()))];
         let recorded = options.recorded;
+        let (last_memory, last) = mpsc::channel(1);
+        let root = PathBuf::from("/");
+        let host = host_memory::Needs {
+            root,
+            pids: pids.clone(),
+            probed: probed.clone(),
+            focus: focused.clone(),
+            recorded,
+            last,
+        };
+        tasks.push(tokio::spawn(host_memory::run(begun, host, sender.clone())));
         let needs = figures::Needs { pids: pids.clone(), probed, focus: focused.clone(), recorded };
         tasks.push(tokio::spawn(figures::run(begun, needs, sender.clone())));
         let hurry = Arc::new(Notify::new());
@@ -146,17 +161,20 @@ impl Sources {
             let whole = probe::Options { whole: recorded, ..probes };
             tasks.push(tokio::spawn(probe::run(whole, begun, pids, probed_out, asked, requests, sender)));
         }
-        Self { events, pace, focus, asks, captures, begun, hurry, tasks }
+        Self { events, pace, focus, asks, captures, last_memory, begun, hurry, tasks }
     }
 
-    /// Scans for probes once more. Completes when everything they left is among the events or queued.
+    /// Scans for probes once more, and reads the host's memory. Completes when everything that the probes left and the
+    /// reading are among the events or queued.
     pub fn last_scan(&self) -> impl Future<Output = ()> + use<> {
-        let captures = self.captures.clone();
+        let askers = [self.captures.clone(), self.last_memory.clone()];
         async move {
-            let (reply, replied) = oneshot::channel();
-            // Without a scanner, there is nothing to wait for.
-            if captures.send(reply).await.is_ok() {
-                let _ = replied.await;
+            for asker in askers {
+                let (reply, replied) = oneshot::channel();
+                // Without a scanner, there is nothing to wait for.
+                if asker.send(reply).await.is_ok() {
+                    let _ = replied.await;
+                }
             }
         }
     }

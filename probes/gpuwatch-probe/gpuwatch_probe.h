@@ -96,7 +96,8 @@ int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
 
 /* For Python jobs, with the interpreter's lock held: a new reference to a builtin function, by its name.
  *
- * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved[, joined, joined_blocks]]) picks a row out of the
+ * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved[, joined, joined_blocks[, weights, gradients,
+ * optimizer]]]), where None is unknown, picks a row out of the
  * dictionary that torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask, are unknown. It
  * returns one of the codes above, or 1: taken, and a viewer requests sites. It never raises.
  *
@@ -177,7 +178,8 @@ uint64_t gpuwatch_sites_rises(void);
 int32_t gpuwatch_sites(const char *object, int32_t is_answer);
 
 /* Returns what a viewer requests by `window`, a trace of the allocations of some steps: in the low 20 bits the steps, in
- * bits 20 to 29 the seconds after which it ends at the latest, in the high 32 bits the number N in the name of its file,
+ * bits 20 to 29 the seconds after which it ends at the latest, in bit 31 whether it has call stacks, in bit 30 whether
+ * these may pause the job for long, in the high 32 bits the number N in the name of its file,
  * PID.N.trace in gpuwatch_folder(). 0: no request, or the viewer is gone. A job that never calls this takes none. */
 uint64_t gpuwatch_window_asked(void);
 

@@ -12,7 +12,7 @@ use crate::{
     facts::{
         event::{
             ProbeId,
-            wire::{Counters, Edge, Sample},
+            wire::{Counters, Edge, Parts, Sample},
         },
         figures::Figure,
         metrics::{self, Metric},
@@ -122,6 +122,12 @@ const COLUMNS: [&str; 11] =
 /// of a step's end. If steps between the two have no sample, it is their mean.
 const STEP_TIME: &str = "step_us";
 
+/// The parts of the allocated bytes, in the samples at whose instant they were counted.
+fn parts(of: Option<&Parts>) -> impl Iterator<Item = (&'static str, Option<Value>)> {
+    let values = of.map_or([None; 4], |it| it.values().map(Some));
+    Parts::TABLE.into_iter().zip(values).map(|((name, _), value)| (name, value.map(Value::from)))
+}
+
 /// The device's metrics beside a sample: those that move from second to second, as the driver last reported them.
 fn metrics() -> impl Iterator<Item = &'static metrics::MetricRow> {
     Metric::TABLE.iter().filter(|it| it.every.is_fast())
@@ -149,7 +155,9 @@ const FIGURES: [(&str, Figure); 9] = [
 pub fn export(recordings: &[RecordingSet], format: Format, out: &mut impl Write) -> io::Result<Vec<String>> {
     let metrics = metrics().map(|it| it.name);
     let figures = FIGURES.iter().map(|it| it.0);
-    let columns = COLUMNS.iter().chain(Counters::NAMES).copied().chain(metrics).chain(figures).chain([STEP_TIME]);
+    let parts = Parts::TABLE.iter().map(|it| it.0);
+    let columns =
+        COLUMNS.iter().chain(Counters::NAMES).copied().chain(parts).chain(metrics).chain(figures).chain([STEP_TIME]);
     let columns: Vec<_> = columns.collect();
     table(&columns, format, out, |write| {
         let mut troubles = Vec::new();
@@ -273,6 +281,7 @@ fn row(recordings: &RecordingSet, session: &Session, probe: ProbeId, sample: &Sa
         .into_iter()
         .zip(values)
         .chain(counters)
+        .chain(parts(sample.parts.as_ref()))
         .chain(metrics)
         .chain(figures)
         .chain([(STEP_TIME, step_us)])

@@ -100,7 +100,10 @@ impl Subcommand for FitArgs {
         match &self.calibrate {
             Some(out) => calibrate(out, &self.command).map(|()| 0),
             None => match &self.advise {
-                Some(chosen) => advise(&self.clone().question(), chosen, self.json),
+                Some(chosen) => shown(
+                    |progress| advise::advise(&self.clone().question(), chosen, progress),
+                    |it| print(&if self.json { it.json() } else { it.text() }, it.fits()),
+                ),
                 None => fit(&self.clone().question(), &self.against, self.json),
             },
         }
@@ -139,11 +142,6 @@ fn fit(question: &Question, against: &AgainstArgs, json: bool) -> Result<u8> {
             None => print(&if json { answer.json() } else { answer.text() }, answer.fits()),
         }
     })
-}
-
-fn advise(question: &Question, chosen: &Chosen, json: bool) -> Result<u8> {
-    let answer = |progress: &mut dyn FnMut(&str)| advise::advise(question, chosen, progress);
-    shown(answer, |advice| print(&if json { advice.json() } else { advice.text() }, advice.fits()))
 }
 
 fn print(text: &str, fits: Fits) -> Result<u8> {

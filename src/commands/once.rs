@@ -2,6 +2,8 @@
 
 /// Several hosts.
 pub mod cluster_once;
+/// The host's memory.
+mod host_memory;
 /// The ranks that Prometheus knows.
 pub mod prometheus_once;
 mod session_json;
@@ -157,6 +159,7 @@ fn has_answers(session: &Session, expected: usize) -> bool {
     let has_rates =
         |it: &ProcessFigures| it.host.get(Figure::Rss).is_none() || it.host.get(Figure::CpuPercent).is_some();
     session.driver.is_some()
+        && session.host.memory.is_some()
         && session.figures.values().all(has_rates)
         && devices
         && probes

@@ -8,7 +8,7 @@ use crate::{
     cli::{ProgressLine, inputs, runtime},
     config,
     facts::{
-        event::{Event, Fact, Line, ProbeId, WindowRequest, replayed::WINDOW_STEPS},
+        event::{Event, Fact, Line, ProbeId, WindowDetail, WindowRequest, replayed::WINDOW_STEPS},
         text::Foreign,
         units::{self, counted},
     },
@@ -114,7 +114,8 @@ impl WhatifArgs {
                 let mut line = ProgressLine::new();
                 let it = runtime()?.block_on(async {
                     let mut sources = Sources::start(config::probes_alone());
-                    trace(&mut sources, pid, self.steps, self.timeout, |it| line.show(it)).await
+                    let of = TraceQuestion { pid, steps: self.steps, detail: WindowDetail::Events, command: "whatif" };
+                    trace(&mut sources, of, self.timeout, |it| line.show(it)).await
                 })?;
                 (it.file, it.answers)
             }
@@ -127,28 +128,40 @@ impl WhatifArgs {
     }
 }
 
+/// Which steps of which job to trace.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TraceQuestion {
+    /// The process.
+    pub(super) pid: u32,
+    /// How many steps.
+    pub(super) steps: u64,
+    /// What the trace has beside the events.
+    pub(super) detail: WindowDetail,
+    /// The subcommand that asks.
+    pub(super) command: &'static str,
+}
+
 /// A trace of some steps.
 #[derive(Clone, Debug)]
-struct Traced {
+pub(super) struct Traced {
     /// The file; its reader removes it.
-    file: PathBuf,
+    pub(super) file: PathBuf,
     /// The file for answers to the viewers of the job, beside the probe's socket.
     answers: Option<PathBuf>,
 }
 
-/// Traces some steps of the job with this pid; waits `limit` for them. `report` gets the progress. Where this future is
+/// Traces some steps of a job; waits `limit` for them. `report` gets the progress. Where this future is
 /// dropped and the connection closed, the job ends the trace and removes the file.
 ///
 /// # Errors
 /// Fails if the process has no probe, if it cannot be traced, or if it does not finish in time.
-async fn trace(
+pub(super) async fn trace(
     sources: &mut Sources,
-    pid: u32,
-    steps: u64,
+    TraceQuestion { pid, steps, detail, command }: TraceQuestion,
     limit: Duration,
     report: impl FnMut(String),
 ) -> Result<Traced> {
-    if let Some(why) = of_another_user(pid) {
+    if let Some(why) = of_another_user(pid, command) {
         bail!("{why}");
     }
     let mut session = Session::default();
@@ -158,7 +171,7 @@ async fn trace(
     let Some(file) = file(process, id) else { bail!("{}", missing(&session, pid)) };
     let hello = process.hello.as_deref();
     let answers = hello.and_then(|it| answers::beside(Path::new(process.socket.raw()), it));
-    let ask = WindowRequest { probe: process.probe, id, steps, alert: false };
+    let ask = WindowRequest { probe: process.probe, id, steps, detail, alert: false };
     if sources.asks.send(ask.into()).await.is_err() {
         bail!("the thread that reads probes has ended");
     }
@@ -221,7 +234,7 @@ fn ended(event: &Event, probe: ProbeId) -> Option<String> {
         return Some(format!("is gone: {why}"));
     }
     match event.line().filter(|it| it.0 == probe)?.1 {
-        Line::Refused(it) if it.reason == "unknown verb" => {
+        Line::Refused(it) if it.reason == "unknown verb" || it.reason.starts_with("window takes ") => {
             Some("has a probe of an older gpuwatch: start it with the `gpuwatch run` of this one".to_owned())
         }
         Line::Refused(it) => Some(format!("is not traced: {}", Foreign::new(it.reason.as_str()))),
@@ -243,11 +256,11 @@ fn advised(why: &str) -> String {
 }
 
 /// Returns what to do about another user's process, whose Python gpuwatch would have to run.
-fn of_another_user(pid: u32) -> Option<String> {
+fn of_another_user(pid: u32, command: &str) -> Option<String> {
     let owner = proc::owner(pid)?;
     let is_own = owner == rustix::process::geteuid().as_raw();
     let user = users::within_patience(owner).map_or_else(|| owner.to_string(), |it| it.to_string());
-    (!is_own).then(|| format!("process {pid} belongs to user {user}: run `gpuwatch whatif {pid}` as that user"))
+    (!is_own).then(|| format!("process {pid} belongs to user {user}: run `gpuwatch {command} {pid}` as that user"))
 }
 
 /// Describes that there is no probe.

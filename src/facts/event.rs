@@ -9,6 +9,7 @@ pub mod replayed;
 pub mod sample;
 use crate::facts::{
     figures,
+    host_memory::{HostMemory, Room},
     metrics::Changes,
     text::{self, Foreign, is_unsafe},
     units::{Bytes, Stamp},
@@ -149,6 +150,8 @@ pub enum Fact {
         /// The figures whose values differ from those of the reading before.
         changes: figures::Changes,
     },
+    /// The host's memory, its limits, and what the watched processes and their workers hold.
+    HostMemory(Box<HostMemory>),
     /// A process on a device, as this host's /proc describes it.
     Process(ProcessInfo),
     /// A process ended.
@@ -277,6 +280,20 @@ pub struct DeviceMemory {
     /// The driver's reserve; `None` where only NVML's first memory call exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<Bytes>,
+    /// The system's memory, if the device shares it and has none of its own: then the other figures are the system's,
+    /// and `free` is what can be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unified: Option<Unified>,
+}
+
+/// What a device that shares the system's memory has beside the figures of every device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unified {
+    /// The part of `free` that is page cache: the kernel drops it when memory is needed.
+    pub cache: Bytes,
+    /// The system's swap.
+    #[serde(default)]
+    pub swap: Room,
 }
 
 /// One process on one device.
@@ -485,6 +502,19 @@ pub struct Request {
     pub line: String,
 }
 
+/// What a window has beside the events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WindowDetail {
+    /// Nothing.
+    #[default]
+    Events,
+    /// Call stacks, and which blocks are weights, gradients and optimizer state; it ends when the job has been paused
+    /// for 50 ms.
+    Stacks,
+    /// The same, however long the pauses are.
+    StacksAtAnyCost,
+}
+
 /// A request for a window: a trace of the allocations of some steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowRequest {
@@ -494,6 +524,8 @@ pub struct WindowRequest {
     pub id: u32,
     /// Steps to trace; at least 1.
     pub steps: u64,
+    /// What it has beside the events.
+    pub detail: WindowDetail,
     /// Whether gpuwatch asks because it raised an alert, not because a user asked.
     pub alert: bool,
 }
@@ -507,7 +539,12 @@ impl From<CaptureRequest> for Request {
 impl From<WindowRequest> for Request {
     fn from(it: WindowRequest) -> Self {
         let alert = if it.alert { " why=alert" } else { "" };
-        Self { probe: it.probe, line: format!("window id={} steps={}{alert}\n", it.id, it.steps) }
+        let stacks = match it.detail {
+            WindowDetail::Events => "",
+            WindowDetail::Stacks => " with=stacks",
+            WindowDetail::StacksAtAnyCost => " with=stacks pauses=long",
+        };
+        Self { probe: it.probe, line: format!("window id={} steps={}{stacks}{alert}\n", it.id, it.steps) }
     }
 }
 

@@ -341,6 +341,9 @@ fn in_a_line(it: &Finding, gpu: Option<u32>) -> String {
     let place: Vec<String> = who.into_iter().chain(gpu).collect();
     let what = match (it.kind, it.resource, it.slope()) {
         (Kind::Growth, Some(resource), Some(slope)) => format!("{} {slope}", resource.name()),
+        (kind, ..) if it.limit.is_some() => {
+            format!("{} of {}", kind.name(), it.limit.as_deref().unwrap_or_default())
+        }
         (kind, _, _) => kind.name().to_owned(),
     };
     let cause = it.because().map(str::to_owned);

@@ -3,6 +3,9 @@
 /// Where a device's memory is, rung by rung.
 pub mod ladder;
 
+/// A host's memory, rung by rung, and its limits.
+pub mod host;
+
 /// Reserved memory that is not in use.
 pub mod fragmentation;
 

@@ -6,6 +6,7 @@ mod derive;
 mod finding;
 /// Findings that follow from another, and leaks that several ranks share.
 pub mod follow;
+mod host;
 mod message;
 mod replayed;
 mod steps;

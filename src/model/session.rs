@@ -27,6 +27,9 @@ pub mod timeline;
 /// Processes that hold device memory and do nothing.
 pub mod idle;
 
+/// The host's memory.
+pub mod host;
+
 /// What gpuwatch did not see.
 pub mod losses;
 
@@ -41,6 +44,7 @@ use crate::facts::{
 };
 use device::FreeMemory;
 use device::{Device, Reading};
+use host::Host;
 use idle::Holders;
 use losses::Losses;
 use process::{OnDevice, Peers, Placed, ProbeState, Process, START_US};
@@ -87,6 +91,8 @@ pub struct Session {
     pub losses: Losses,
     /// The processes in the driver's lists, and for how long they have done nothing.
     pub holders: Holders,
+    /// The host's memory.
+    pub host: Host,
     /// The seconds that have been judged.
     judged_s: u64,
 }
@@ -129,6 +135,7 @@ impl Session {
                 self.attribute_list(device, at);
             }
             Fact::Figures { pid, device, changes } => self.figures(*pid, device.as_ref(), changes),
+            Fact::HostMemory(it) => self.host_memory(it, at),
             Fact::Process(info) => self.described(info),
             Fact::ProcessGone { pid } => {
                 self.process_info.remove(pid);

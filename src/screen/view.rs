@@ -26,6 +26,8 @@ mod growth;
 mod header;
 /// The keys.
 mod help;
+/// The host's memory.
+mod host;
 /// The ladder as a bar and its legend.
 mod ladder;
 /// Messages that need attention now.

@@ -5,15 +5,24 @@ use std::{
     fs::{self, File},
     io::{self, Read},
     os::unix::fs::{FileExt, MetadataExt},
+    path::Path,
 };
+
+/// Where the kernel shows them.
+const PROC: &str = "/proc";
 
 /// Inode number of the first pid namespace of every Linux (`PROC_PID_INIT_INO`).
 const FIRST_PID_NAMESPACE: u64 = 0xEFFF_FFFC;
 
 /// Returns the beginning of a process's file, at most so many bytes; empty if it is not readable.
 pub fn beginning(pid: u32, name: &str, most: u64) -> Vec<u8> {
+    beginning_below(Path::new(PROC), pid, name, most)
+}
+
+/// The same with another folder for `/proc`.
+pub fn beginning_below(proc: &Path, pid: u32, name: &str, most: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let read = File::open(format!("/proc/{pid}/{name}")).and_then(|it| it.take(most).read_to_end(&mut bytes));
+    let read = File::open(proc.join(format!("{pid}/{name}"))).and_then(|it| it.take(most).read_to_end(&mut bytes));
     if read.is_ok() { bytes } else { Vec::new() }
 }
 
@@ -143,17 +152,22 @@ impl Mapping {
 
 /// Returns the children that a process's first thread has started.
 pub fn children_of_first_thread(pid: u32) -> Vec<u32> {
-    children_of_thread(pid, &pid.to_string())
+    children_of_thread(Path::new(PROC), pid, &pid.to_string())
 }
 
 /// Returns the children of all threads of a process.
 pub fn children(pid: u32) -> Vec<u32> {
-    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    threads.flat_map(|it| children_of_thread(pid, &it.file_name().to_string_lossy())).collect()
+    children_below(Path::new(PROC), pid)
 }
 
-fn children_of_thread(pid: u32, thread: &str) -> Vec<u32> {
-    let list = fs::read_to_string(format!("/proc/{pid}/task/{thread}/children")).unwrap_or_default();
+/// The same with another folder for `/proc`.
+pub fn children_below(proc: &Path, pid: u32) -> Vec<u32> {
+    let threads = fs::read_dir(proc.join(format!("{pid}/task"))).into_iter().flatten().flatten();
+    threads.flat_map(|it| children_of_thread(proc, pid, &it.file_name().to_string_lossy())).collect()
+}
+
+fn children_of_thread(proc: &Path, pid: u32, thread: &str) -> Vec<u32> {
+    let list = fs::read_to_string(proc.join(format!("{pid}/task/{thread}/children"))).unwrap_or_default();
     list.split_ascii_whitespace().filter_map(|it| it.parse().ok()).collect()
 }
 

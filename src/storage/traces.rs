@@ -13,9 +13,11 @@ use crate::{
         recording::ENDING,
     },
 };
+use flate2::read::ZlibDecoder;
 use gpuwatch_probe::error_file;
 use serde::Deserialize;
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs,
     io::{self, BufRead, BufReader, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -30,6 +32,9 @@ const LINE_MAX: u64 = 16 << 10;
 
 /// Bytes of a packed piece.
 const PIECE_MAX: u64 = 256 << 20;
+
+/// Bytes of what a job keeps, unpacked.
+const KEPT_MAX: u64 = 64 << 20;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -68,6 +73,22 @@ pub struct Traced {
     pub cpu_us: u64,
     /// What it covers, of a window.
     pub window: Option<Window>,
+    /// What the blocks of weights, gradients and optimizer state are, of a window with stacks.
+    pub kept: Option<WindowKept>,
+}
+
+/// What a job keeps, in a window with stacks.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct WindowKept {
+    /// The ends of steps: µs since 1970, and the number of the step that ended.
+    pub boundaries: Vec<(u64, u64)>,
+    /// Functions of modules: file, first line, name, and the module's path.
+    pub modules: Vec<(String, u32, String, String)>,
+    /// µs for which the job was paused.
+    pub paused_us: u64,
+    /// Addresses by device and part: `weights`, `gradients` and `optimizer`.
+    pub blocks: BTreeMap<u32, BTreeMap<String, BTreeSet<u64>>>,
 }
 
 /// The first line.
@@ -85,6 +106,7 @@ struct Header {
 #[serde(default)]
 struct Line {
     bytes: Option<u64>,
+    kept: Option<u64>,
     cpu_us: u64,
     unix_us: u64,
     took_us: u64,
@@ -153,12 +175,17 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
     }
     let mut join = Join::new(header.ring);
     let (mut ended, mut cpu_us) = (Some("its process was killed, or still runs".to_owned()), 0);
+    let mut kept = None;
     let (mut window, mut snapshots, mut allocations) = (None, Vec::new(), Vec::new());
     while let Some(it) = line(&mut from)?.and_then(|it| serde_json::from_str::<Line>(&it).ok()) {
         cpu_us += it.cpu_us;
         if let Some(why) = it.end {
             ended = Some(why).filter(|it| !ENDS.contains(&it.as_str()));
             window = it.ms.map(|ms| Window { steps: it.steps, ms, ..Window::default() });
+        }
+        if let Some(length) = it.kept.filter(|it| *it <= PIECE_MAX) {
+            kept = serde_json::from_reader(ZlibDecoder::new(from.by_ref().take(length)).take(KEPT_MAX)).ok();
+            continue;
         }
         let Some(length) = it.bytes.filter(|it| *it <= PIECE_MAX) else { break };
         let mut packed = Vec::new();
@@ -178,7 +205,7 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
         let first = allocations.first().copied().unwrap_or_default();
         it.allocations = allocations.last().map_or(0, |last| last.saturating_sub(first));
     }
-    Ok(Traced { pid: header.pid, python: header.python, trace, gaps, ended, cpu_us, window })
+    Ok(Traced { pid: header.pid, python: header.python, trace, gaps, ended, cpu_us, window, kept })
 }
 
 /// Returns the next line; `None` at the end, and if the rest is not a line.
@@ -246,7 +273,7 @@ pub fn window_state(path: &Path) -> io::Result<Option<WindowState>> {
         }
         first = first.or(it.allocations);
         last = it.allocations.or(last);
-        let bytes = it.bytes.filter(|it| *it <= PIECE_MAX).and_then(|it| i64::try_from(it).ok());
+        let bytes = it.bytes.or(it.kept).filter(|it| *it <= PIECE_MAX).and_then(|it| i64::try_from(it).ok());
         from.seek(SeekFrom::Current(bytes.unwrap_or(0)))?;
     }
     let allocations = last.unwrap_or(0).saturating_sub(first.unwrap_or(0));

@@ -4,6 +4,7 @@ pub(crate) mod alerts;
 pub(crate) mod corpus;
 pub(crate) mod culprit;
 pub(crate) mod hardware;
+pub(crate) mod host_memory;
 pub(crate) mod idle;
 pub(crate) mod memory_pressure;
 pub(crate) mod out_of_memory;

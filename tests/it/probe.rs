@@ -19,6 +19,7 @@ pub(crate) mod old_glibc;
 pub(crate) mod older_torch;
 pub(crate) mod oom;
 pub(crate) mod other_jobs;
+pub(crate) mod parts;
 pub(crate) mod python_rows;
 pub(crate) mod pytorch;
 pub(crate) mod restarts;

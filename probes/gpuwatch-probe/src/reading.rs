@@ -1,11 +1,17 @@
 //! A sample in the queue and in the history: one value of fixed size, copied.
 
-use crate::wire::{Counters, Edge, Sample, encode_sample};
+use crate::wire::{Counters, Edge, Parts, Sample, encode_sample};
 
 /// Places for counters; those after [`Counters::NAMES`] are reserved for later ones.
 pub const SLOTS: usize = 24;
 
-const _: () = assert!(Counters::NAMES.len() <= SLOTS, "every counter has a place");
+/// Places of what is counted of weights, gradients and optimizer state: no counters of the allocator's, and only in
+/// the samples at whose instant they were counted.
+pub(crate) const PARTS: [usize; 3] = [SLOTS - 3, SLOTS - 2, SLOTS - 1];
+
+const _: () = assert!(Counters::NAMES.len() <= PARTS[0], "every counter has a place");
+
+const ALLOCATED: usize = Counters::place("allocated");
 
 /// Places of the counters that the probe fills itself.
 pub(crate) const DEVICE_FREE: usize = Counters::place("device_free");
@@ -30,8 +36,8 @@ pub struct Reading {
 }
 
 impl Reading {
-    /// The bits of counters that have a name.
-    pub const NAMED: u64 = (1 << Counters::NAMES.len()) - 1;
+    /// The bits of what is known: counters that have a name, and parts.
+    pub const NAMED: u64 = ((1 << Counters::NAMES.len()) - 1) | (7 << PARTS[0]);
 
     /// Returns the number of completed steps, if any.
     pub fn step(&self) -> Option<u64> {
@@ -55,7 +61,7 @@ impl Reading {
     /// Becomes a newer reading, which may lack counters that are read once a second only.
     pub(crate) fn update(&mut self, newer: &Self) {
         let older = std::mem::replace(self, *newer);
-        for (place, value) in older.values.into_iter().enumerate() {
+        for (place, value) in older.values.into_iter().enumerate().take(PARTS[0]) {
             if newer.value(place).is_none() && older.value(place).is_some() {
                 self.put(place, value);
             }
@@ -66,7 +72,13 @@ impl Reading {
     pub(crate) fn encode(&self, seq: u64, out: &mut String) {
         let named = Counters::NAMES.iter().enumerate();
         let known = named.filter_map(|(place, name)| Some((*name, self.value(place)?)));
-        encode_sample(out, Some(seq), (self.at_us, self.device, self.edge, self.step()), known);
+        encode_sample(out, Some(seq), (self.at_us, self.device, self.edge, self.step()), known, self.parts().as_ref());
+    }
+
+    /// Returns what the allocated bytes consist of, where that was counted.
+    pub fn parts(&self) -> Option<Parts> {
+        let [weights, gradients, optimizer] = PARTS.map(|place| self.value(place));
+        Parts::of(self.value(ALLOCATED)?, [weights?, gradients?, optimizer?])
     }
 }
 
@@ -83,6 +95,9 @@ impl From<&Sample> for Reading {
             if let Some(value) = value {
                 reading.put(place, value);
             }
+        }
+        for (place, value) in PARTS.into_iter().zip(sample.parts.iter().flat_map(Parts::values)) {
+            reading.put(place, value);
         }
         reading
     }

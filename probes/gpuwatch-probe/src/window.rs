@@ -12,13 +12,18 @@ const STEPS_MAX: u64 = (1 << 20) - 1;
 const SECONDS: u64 = 60;
 const SECONDS_MAX: u64 = 600;
 
+/// The bits of a request for call stacks, and of one that allows long pauses for them.
+const WITH_STACKS: u64 = 1 << 31;
+const LONG_PAUSES: u64 = 1 << 30;
+
 /// Shortest time between two windows that no user requested, in µs.
 const BETWEEN_US: u64 = 600 * 1_000_000;
 
 /// The open request.
 #[derive(Debug, Default)]
 pub(crate) struct WindowRequest {
-    /// Steps in 20 bits, seconds in 10, and the request's own number in 32; 0 without a request.
+    /// Steps in 20 bits, seconds in 10, [`LONG_PAUSES`], [`WITH_STACKS`], and the request's own number in 32; 0 without a
+    /// request.
     bits: AtomicU64,
     /// Whether the job takes requests at all.
     is_served: AtomicBool,
@@ -45,7 +50,8 @@ pub(crate) struct WindowLimit {
 }
 
 impl WindowLimit {
-    /// Parses `window id=N [steps=N] [seconds=N] [why=alert]` and opens the request; returns its bits.
+    /// Parses `window id=N [steps=N] [seconds=N] [with=stacks] [pauses=long] [why=alert]` and opens the request; returns
+    /// its bits.
     pub(crate) fn ask<'a>(
         &mut self,
         arguments: impl Iterator<Item = &'a str>,
@@ -74,6 +80,7 @@ impl WindowLimit {
 /// Encodes a request, and returns whether an alert is its reason.
 fn parsed<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, bool), String> {
     let (mut id, mut steps, mut seconds, mut is_of_alert) = (None, STEPS, SECONDS, false);
+    let mut with = 0;
     let number = |name: &str, text: &str, most: u64| match text.parse() {
         Ok(number) if (1..=most).contains(&number) => Ok(number),
         _ => Err(format!("{name} is a number from 1 to {most}")),
@@ -84,11 +91,13 @@ fn parsed<'a>(arguments: impl Iterator<Item = &'a str>) -> Result<(u64, bool), S
             Some(("steps", it)) => steps = number("steps", it, STEPS_MAX)?,
             Some(("seconds", it)) => seconds = number("seconds", it, SECONDS_MAX)?,
             Some(("why", "alert")) => is_of_alert = true,
-            _ => return Err("window takes id=N, steps=N, seconds=N and why=alert".to_owned()),
+            Some(("with", "stacks")) => with |= WITH_STACKS,
+            Some(("pauses", "long")) => with |= LONG_PAUSES,
+            _ => return Err("window takes id=N, steps=N, seconds=N, with=stacks, pauses=long and why=alert".to_owned()),
         }
     }
     let id = id.ok_or("window needs id=N, which names its file")?;
-    Ok((id << 32 | seconds << 20 | steps, is_of_alert))
+    Ok((id << 32 | with | seconds << 20 | steps, is_of_alert))
 }
 
 #[cfg(test)]
@@ -111,6 +120,10 @@ mod tests {
         assert_eq!(request.bits(), bits, "another request's end");
         request.end(bits);
         assert_eq!(request.bits(), 0);
+        assert_eq!(
+            ask(&mut limit, "id=9 steps=5 seconds=9 with=stacks", &request),
+            Ok(9 << 32 | 1 << 31 | 9 << 20 | 5)
+        );
     }
 
     #[test]

@@ -7,12 +7,14 @@ mod counters;
 mod encode;
 mod json;
 pub mod limits;
+mod parts;
 mod sites;
 
 pub use counters::{Counter, Counters, Group, Label, Torch, Unit};
 pub use encode::encode;
 pub(crate) use encode::{encode_sites, sample as encode_sample};
 pub(crate) use json::quoted;
+pub use parts::Parts;
 #[cfg(feature = "serde")]
 use serde::{Deserialize, Serialize};
 pub use sites::{Frame, Holder, Owner, PARTS_MAX, Place, SITES_MAX, Site, Sites};
@@ -261,6 +263,9 @@ pub struct Sample {
     /// Steps completed, from 1; `None` before the first one.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub step: Option<u64>,
+    /// What the allocated bytes consist of, where it was counted at this very instant.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub parts: Option<Parts>,
     /// The counters.
     #[cfg_attr(feature = "serde", serde(flatten))]
     pub counters: Counters,

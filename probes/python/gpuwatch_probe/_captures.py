@@ -49,16 +49,25 @@ def segments(torch, is_ours=False):
     what = ((0, 0, False),) if "include_traces" in takes else (None,) if "mempool_id" in takes else ()
     if "include_traces" not in takes and not is_ours and is_recorded(torch):
         return None
-    # To extend stacks, PyTorch would import its compiler, which takes seconds.
-    space = torch.__dict__
-    if "_inductor" in space:
+    with CompilerHidden(torch):
         return snapshot(*what)["segments"]
-    space["_inductor"] = None
-    try:
-        return snapshot(*what)["segments"]
-    finally:
-        if space["_inductor"] is None:
-            del space["_inductor"]
+
+
+class CompilerHidden:
+    """Hides PyTorch's compiler inside of a `with` block: to extend stacks, a snapshot would import it, which takes
+    seconds."""
+
+    def __init__(self, torch):
+        self._space = torch.__dict__
+
+    def __enter__(self):
+        self._is_hidden = "_inductor" not in self._space
+        if self._is_hidden:
+            self._space["_inductor"] = None
+
+    def __exit__(self, *_):
+        if self._is_hidden and self._space["_inductor"] is None:
+            del self._space["_inductor"]
 
 
 def is_recorded(torch):

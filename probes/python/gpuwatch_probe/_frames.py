@@ -10,7 +10,7 @@ import sys
 from _thread import get_ident
 from functools import partial
 from operator import attrgetter
-from types import AsyncGeneratorType, CellType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CellType, CoroutineType, FrameType, GeneratorType
 
 # Limits for frames of all threads together, and for variables of one frame: more is runaway recursion or generated
 # code.
@@ -86,6 +86,17 @@ def values(frame):
         return []
 
 
+def values_here(frame):
+    """Returns the values of a function's variables, without those that it shares, for a frame of the calling thread;
+    empty if they are unreadable. On older Pythons it is much faster than `values`."""
+    if type(_read) is not _Places:
+        return [value for _, value in values(frame)]
+    code = frame.f_code
+    if not code.co_flags & _OPTIMIZED or len(code.co_varnames) > _MOST_VARIABLES:
+        return []
+    return _read.here(frame, len(code.co_varnames))
+
+
 def variables(frame):
     """Returns `[(name, id of its value)]` of a function's frame; `None` if reading it has side effects.
 
@@ -147,8 +158,6 @@ class _Places:
         slots = [("s%d" % at, kind) for at in range(count)]
         if sys.version_info < (3, 11):
             # PyFrameObject ends in f_localsplus[1].
-            from types import FrameType
-
             head = [("head", ctypes.c_char * (FrameType.__basicsize__ - 8))]
             return type("Frame", (ctypes.Structure,), {"_fields_": head + slots}), ""
         # PyFrameObject: two words of head, f_back, f_frame; _PyInterpreterFrame: nine words before localsplus.
@@ -184,6 +193,17 @@ class _Places:
             except ValueError:
                 pass  # An empty cell.
         return found
+
+    def here(self, frame, count):
+        """Returns the values in the first places; of a frame of the calling thread, which cannot end meanwhile."""
+        ctypes = self._ctypes
+        if sys.version_info < (3, 11):
+            begin = id(frame) + FrameType.__basicsize__ - 8
+        else:
+            begin = ctypes.c_size_t.from_address(id(frame) + 24).value + 72
+        addresses = (ctypes.c_size_t * count).from_address(begin)[:]
+        read = ctypes.py_object.from_address
+        return [read(begin + 8 * at).value for at, it in enumerate(addresses) if it]
 
     def _raw(self, frame, names):
         """Yields the values of the places; for a variable shared with an inner function, its cell."""

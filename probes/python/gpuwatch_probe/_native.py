@@ -179,19 +179,23 @@ def cure(error):
 
 
 def taker(push, stats, host, mask, joined):
-    """Makes `take(devices, step, edge, with_pinned=False)`, which pushes one row for each device.
+    """Makes `take(devices, step, edge, with_pinned=False, parts=None)`, which pushes one row for each device.
 
-    `joined(device)` returns the bytes and blocks of parameters that joined an optimizer.
+    `joined(device)` returns the bytes and blocks of parameters that joined an optimizer, and `parts` has the bytes of
+    weights, gradients and optimizer state by device, at the instants at which they were counted.
 
     `mask` has a bit for each valid counter. `push` leaves out counters that this PyTorch does not have.
     `take` returns true if a viewer requests sites.
     """
 
-    def take(devices, step, edge, with_pinned=False):
+    def take(devices, step, edge, with_pinned=False, parts=None):
         code = 0
         for device in devices:
+            of = parts.get(device, ()) if parts else ()
             if with_pinned:
-                code = push(stats(device), device, step, edge, mask, *pinned(host), *joined(device))
+                code = push(stats(device), device, step, edge, mask, *pinned(host), *joined(device), *of)
+            elif of:
+                code = push(stats(device), device, step, edge, mask, None, None, None, None, *of)
             else:
                 code = push(stats(device), device, step, edge, mask)
             if code == INVALID:

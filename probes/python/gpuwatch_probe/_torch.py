@@ -33,6 +33,7 @@ from ._native import (
 from ._oom import Errors, is_ours
 from ._oom_message import OomMessage
 from ._optimizers import Joined, address_of_first_parameter, steps_of
+from ._parts import ROUND, Parts
 from ._process import at_end_of_multiprocessing_child, is_data_worker, ranks
 from ._sites import Sites
 from ._step_watch import Watch
@@ -77,6 +78,7 @@ class Probe(Errors):
         self._trace = None
         self._windows = None
         self._joined = Joined(torch)
+        self._parts = None
         self._has_rank = False
         # Once the library is loaded: the builtin functions that begin and end what `end_step` does without Python, the
         # mask of counters, and the function that reads them.
@@ -161,6 +163,7 @@ class Probe(Errors):
         # lock that was held; a child forked earlier may still begin.
         if self.native is not None:
             self.devices = ()
+            self._parts.forget()
             # Nothing of the allocator's is switched here: a lock of its may have been held.
             self._sites = None
             if self._oom_message is not None:
@@ -250,6 +253,7 @@ class Probe(Errors):
         self._windows = Windows(torch, backend, native, self.number, self._note, self._sites, self._is_traced)
         on_oom_message = self._on_oom_message if backend == "native" else self._on_oom_message_alone
         self._oom_message = OomMessage(torch.cuda.OutOfMemoryError, on_oom_message)
+        self._parts = Parts(torch, ROUND if backend == "native" else 1)
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
@@ -295,7 +299,9 @@ class Probe(Errors):
             self._end_step(STEP)
         elif answer == INVALID:
             raise unknown_shape()
-        elif answer == NOT_ARMED and not self.explicit:
+        elif answer == NOT_ARMED:
+            self._parts.see(optimizer)
+        if answer == NOT_ARMED and not self.explicit:
             if self.late is not None and not self.number():
                 # This step is counted below.
                 self.steps.number = max(0, steps_of(optimizer) - 1)
@@ -306,13 +312,24 @@ class Probe(Errors):
             key = (id(optimizer), address_of_first_parameter(optimizer))
             if self.steps.event(key):
                 self._end_step(STEP)
-            if self.steps.is_alone(key) and not self._due:
+            if self.steps.is_alone(key) and not self._due and not self._is_busy():
                 self._arm(*key, self.steps.number, *self._counters, *((it,) for it in self.devices))
 
     def _end_step(self, edge):
         number = self.steps.number
-        if self._due_row(edge) if self._due else self._row(self.devices, number, edge):
+        self._windows.boundary(number, self._parts)
+        parts = self._parts.turn(number, self._due, self._allocated)
+        if self._due_row(edge, parts) if self._due else self._row(self.devices, number, edge, False, parts):
             self._sites.turn(number)
+
+    def _is_busy(self):
+        """Returns whether the ends of steps need Python."""
+        return self._parts.is_walking or self._windows.watches_steps
+
+    def _allocated(self):
+        """Returns the allocated bytes of each device."""
+        stats = self.torch._C._cuda_memoryStats
+        return [stats(it)["allocated_bytes"]["all"]["current"] for it in self.devices]
 
     def number(self):
         """The number of the latest step, for any thread; the next one comes to `_other_step`."""
@@ -322,11 +339,11 @@ class Probe(Errors):
         """Counts on from where `end_step` has counted; for the thread that trains alone."""
         self.steps.number = self.number()
 
-    def _due_row(self, edge):
+    def _due_row(self, edge, parts=None):
         """Sends a row with the figures that cost more; about once a second."""
         self._find_devices()
         self._due = self.steps.number < _FIRST
-        return self._row(self.devices, self.steps.number, edge, True)
+        return self._row(self.devices, self.steps.number, edge, True, parts)
 
     def _fault(self, error):
         """Handles an error of this package; returns false for one that the job's signal handler raised meanwhile."""

@@ -86,7 +86,7 @@ class Trace:
         self._file, self._left = None, 0
         # The end of the latest whole piece, and the first line until it is written.
         self._whole, self._owed = 0, b""
-        self._is_full = False
+        self._is_full, self._pace = False, _PACE
         self._pieces, self._last, self._at = 0, 0, 0.0
         self._is_on = self._is_ending = self._is_over = self._is_urgent = False
         self._pid = os.getpid()
@@ -169,7 +169,7 @@ class Trace:
             self._switch_on()
             self._ready.release()
             while not self._is_over:
-                self._wake.acquire(True, _PACE)
+                self._wake.acquire(True, self._pace)
                 with self._written:
                     if not self._is_over and self._is_due():
                         self._next_piece()
@@ -195,13 +195,17 @@ class Trace:
         # A replay has no use for these.
         more = {"skip_actions": ["free_requested"]} if self._skips else {}
         switch_on = self._torch.cuda.memory._record_memory_history
-        switch_on(enabled="all", context=None, stacks="python", max_entries=self._ring, **more)
+        switch_on(enabled="all", max_entries=self._ring, **self._history(), **more)
         self._is_on = True
         for name in SWITCHES:
             real = getattr(self._torch._C, name, None)
             if real is not None:
                 self._watched[name] = real, self._watching(real)
                 setattr(self._torch._C, name, self._watched[name][1])
+
+    def _history(self):
+        """Returns what the history records beside the events."""
+        return {"context": None, "stacks": "python"}
 
     def _watching(self, real):
         def switch(*arguments, **named):

@@ -23,7 +23,7 @@ _WITHOUT_STEPS = 10
 _LEFT_BEHIND = 600
 
 # The parts of a request, as in gpuwatch_probe.h.
-_STEPS, _SECONDS = (1 << 20) - 1, (1 << 10) - 1
+_STEPS, _SECONDS, LONG_PAUSES, WITH_STACKS = (1 << 20) - 1, (1 << 10) - 1, 1 << 30, 1 << 31
 
 
 class Windows:
@@ -46,13 +46,27 @@ class Windows:
         window = self._current
         return window if window is not None and window.is_on else None
 
+    @property
+    def watches_steps(self):
+        """Whether a window waits for the ends of steps."""
+        return self.current is not None and hasattr(self.current, "boundary")
+
+    def boundary(self, number, parts):
+        """Hands the end of a step, and the optimizers of the job, to a window that waits for it."""
+        window = self.current
+        if window is not None and hasattr(window, "boundary"):
+            window.boundary(number, parts)
+
     def second(self):
         """Begins a requested window; on the timer's thread."""
         request = self._native.window_asked()
         # A capture ends first.
         if not request or self._current is not None or not self._sites.bar():
             return
-        window = self._current = Window(self._torch, self._note, self._native, request, self._number, self._over)
+        kind = Window
+        if request & WITH_STACKS:
+            from ._peak_window import PeakWindow as kind
+        window = self._current = kind(self._torch, self._note, self._native, request, self._number, self._over)
         try:
             why = self._refusal()
             if why is None:
@@ -150,12 +164,16 @@ class Window(Trace):
         try:
             super()._switch_off()
             if self._file is not None:
+                self._before_the_end()
                 seconds = time.monotonic() - self._begun
                 self._write({"end": self._why or "it failed", "steps": self._steps(), "ms": int(1e3 * seconds)})
         except Exception as error:
             self._note("the window was not closed: %r" % (error,))
         finally:
             self.give_up()
+
+    def _before_the_end(self):
+        """Writes what follows the events."""
 
 
 def _path(native, request):

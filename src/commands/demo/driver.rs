@@ -249,6 +249,7 @@ fn figures(place: usize, (id, processes): (&DeviceId, &BTreeMap<u32, u64>), fact
         used: Bytes(used),
         free: Bytes(TOTAL - RESERVE - used),
         reserved: Some(Bytes(RESERVE)),
+        unified: None,
     };
     facts.push(Fact::Memory { device: id.clone(), reading: Ok(memory) });
     facts.push(Fact::Processes { device: id.clone(), reading: Ok(list) });

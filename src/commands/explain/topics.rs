@@ -13,7 +13,7 @@ pub(super) struct Topic {
 }
 
 /// Kinds that differ from the name of their only cause, what only a comparison of ranks shows, then resources.
-pub(super) const TOPICS: [Topic; 16] = [
+pub(super) const TOPICS: [Topic; 17] = [
     Topic {
         names: &["growth"],
         title: "memory grows from step to step",
@@ -95,6 +95,14 @@ that the job has shown. The ranks of a run report it once.",
 It may have no probe: what the driver lists of it, and /proc, show that it does nothing. What its end or its
 launcher left behind is a warning; a notebook or a script that is idle is information.",
         causes: &[Cause::EndedProcess, Cause::OrphanedRank, Cause::IdleNotebook, Cause::IdleProcess],
+    },
+    Topic {
+        names: &["worker-growth"],
+        title: "the workers of a process take more and more host memory",
+        text: "\
+The kernel's figures of the workers (the children of the process) show what grows: memory that they shared
+and now have copies of. The page cache, which they fill by reading files, is no growth.",
+        causes: &[Cause::WorkersCopy],
     },
     Topic {
         names: &["rank-ended"],

@@ -4,7 +4,7 @@
 //! <https://parquet.apache.org/docs/file-format/>
 
 use super::{ExportRow, FIGURES, metrics};
-use crate::facts::event::wire::{Counters, Unit};
+use crate::facts::event::wire::{Counters, Parts, Unit};
 use parquet::{
     basic::{Compression, ZstdLevel},
     data_type::{ByteArray, ByteArrayType, DataType, Int64Type},
@@ -185,10 +185,11 @@ fn units(names: &[&str]) -> String {
             Unit::Bytes => "bytes",
             Unit::Count => "count",
         });
+        let part = || Parts::TABLE.iter().any(|it| it.0 == name).then_some("bytes");
         let metric = || metrics().find(|it| it.name == name).map(|it| it.unit.name());
         let figure = || FIGURES.iter().find(|it| it.0 == name).map(|it| it.1.row().unit.name());
         let time = || name.ends_with("_us").then_some("µs");
-        counter.or_else(metric).or_else(figure).or_else(time)
+        counter.or_else(part).or_else(metric).or_else(figure).or_else(time)
     };
     let all = names.iter().filter(|it| **it != TIME).filter_map(|it| Some(((*it).to_owned(), unit(it)?.into())));
     Value::Object(all.collect::<Map<_, _>>()).to_string()

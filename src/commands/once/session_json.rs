@@ -5,7 +5,7 @@
 //!
 //! `docs/reference/schemas/once.json` has every field.
 
-use super::is_suspended;
+use super::{host_memory, is_suspended};
 use crate::{
     facts::{
         event::{DeviceId, ReadError},
@@ -20,7 +20,7 @@ use crate::{
             Session,
             device::{Device, Reading},
             oom::OutOfMemory,
-            process::{OnDevice, ProbeState, Process},
+            process::{CountedParts, OnDevice, ProbeState, Process},
         },
     },
 };
@@ -50,6 +50,7 @@ pub(super) fn value(session: &Session, findings: &Findings, host: &str, version:
         "driver": session.driver,
         "devices": devices,
         "probes": probes,
+        "host_memory": host_memory::value(session),
         "losses": session.losses.json(),
         "notices": session.notices.iter().map(|it| &it.value).collect::<Vec<_>>(),
     })
@@ -192,6 +193,10 @@ fn on_device(process: &Process, it: &OnDevice, findings: &Findings) -> Value {
         "counters": it.counters,
         "step_time": it.pace.json(),
     }));
+    if let Some(CountedParts { parts, step, .. }) = it.parts {
+        object.insert("parts".to_owned(), json!(parts));
+        object.insert("parts_step".to_owned(), json!(step));
+    }
     if let Some(found) = found {
         object.insert("driver_used".to_owned(), json!(found.driver_used));
         object.insert("fragmentation".to_owned(), fragmentation(found));

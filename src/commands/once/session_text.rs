@@ -1,6 +1,6 @@
 //! The text of `gpuwatch once`: devices with their ladders, probed jobs, notices.
 
-use super::is_suspended;
+use super::{host_memory, is_suspended};
 use crate::{
     facts::{
         event::{DeviceId, DriverState},
@@ -58,6 +58,7 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
             errors(out, process, findings)?;
         }
     }
+    host_memory::write(out, session, findings)?;
     for it in session.losses.words() {
         writeln!(out, "\nnot seen: {it}")?;
     }
@@ -82,7 +83,13 @@ fn device(
         writeln!(out, "  gone from the driver's list: see `nvidia-smi -L`, and dmesg for the reason")?;
     }
     match it.memory.as_ref().map(|it| &it.value) {
-        Some(Ok(memory)) => writeln!(out, "  used {} of {}, free {}", memory.used, memory.total, memory.free)?,
+        Some(Ok(memory)) => {
+            writeln!(out, "  used {} of {}, free {}", memory.used, memory.total, memory.free)?;
+            if let Some(it) = memory.unified {
+                let swap = format!("swap {} of {}", it.swap.used, it.swap.size);
+                writeln!(out, "  shares the system's memory: {} of what is free is page cache, {swap}", it.cache)?;
+            }
+        }
         Some(Err(why)) => writeln!(out, "  memory: {why}")?,
         None => {}
     }

@@ -37,6 +37,9 @@ const OWN_GAP: &[&str] = &["gpu_uuid", "rank", "run", "rung"];
 const ALERT: &[&str] = &["gpu_uuid", "rank", "run", "kind", "cause", "severity"];
 const DEVICE_ERROR: &[&str] = &["gpu_uuid", "index", "reason"];
 const DEVICE_ALERT: &[&str] = &["gpu_uuid", "kind", "cause", "severity"];
+const LIMIT: &[&str] = &["limit", "path"];
+const LIMIT_RUNG: &[&str] = &["limit", "path", "rung"];
+const HOST_ALERT: &[&str] = &["kind", "cause", "severity"];
 const INFO: &[&str] = &[
     "gpu_uuid",
     "rank",
@@ -96,6 +99,18 @@ families! {
     device_memory_bytes = DeviceGap(Gauge, "bytes", GAP)
     /// Open findings on the device of this kind and cause that are about no process with a probe.
     device_alert = DeviceAlert(Gauge, "", DEVICE_ALERT)
+    /// A limit of the host's memory; of a control group, its path is a label.
+    host_memory_limit_bytes = HostLimit(Gauge, "bytes", LIMIT)
+    /// What is used of it and cannot be given back, with swap.
+    host_memory_used_bytes = HostUsed(Gauge, "bytes", LIMIT)
+    /// The rungs of its ladder.
+    host_memory_bytes = HostRung(Gauge, "bytes", LIMIT_RUNG)
+    /// Time until it is reached; absent unless it is going to be.
+    host_memory_full_seconds = HostFull(Gauge, "seconds", LIMIT)
+    /// Processes that the kernel has killed because memory ran out, since gpuwatch watches.
+    host_oom_kills = HostKills(Counter, "", NONE)
+    /// Open findings of this kind and cause about the host's memory, of no process with a probe.
+    host_alert = HostAlert(Gauge, "", HOST_ALERT)
     /// The rungs of a process's ladder.
     memory_bytes = Gap(Gauge, "bytes", OWN_GAP)
     /// Live allocations, rounded.

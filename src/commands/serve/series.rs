@@ -4,7 +4,10 @@ use super::families::Family;
 use crate::{
     facts::{event::DriverState, metrics::Metric, text::Foreign, units::Stamp},
     model::{
-        analysis::ladder::Rung,
+        analysis::{
+            host::{self, Limit, LimitOf},
+            ladder::Rung,
+        },
         findings::{DeviceFindings, Finding, Findings, ProcessFindings},
         session::{
             Session,
@@ -42,6 +45,7 @@ pub fn series(session: &Session, findings: &Findings) -> Vec<Series> {
         Some(_) => Some(0.0),
     };
     out.add(Family::DriverUp, &Vec::new(), driver);
+    out.host(session, findings);
     let mut known = BTreeMap::new();
     let devices = session.devices.iter().zip(&findings.devices).filter(|it| it.0.gone.is_none());
     for (device, found) in devices {
@@ -104,6 +108,37 @@ impl SeriesList {
             labels.push(("rung", it.gap.row().id.into()));
             self.add(family, &labels, it.bytes.map(|it| it.0 as f64));
         }
+    }
+
+    fn host(&mut self, session: &Session, findings: &Findings) {
+        let Some(memory) = session.host.memory.as_ref().map(|it| &it.value) else { return };
+        let labels = |of: &LimitOf| -> Labels {
+            let path = if let LimitOf::Group(path) | LimitOf::Slowed(path) = of { path.as_str() } else { "" };
+            vec![("limit", of.id().into()), ("path", Foreign::new(path))]
+        };
+        // A process's address space has its pid for a name.
+        let shown = |it: &Limit| !matches!(it.of, LimitOf::AddressSpace(_));
+        for it in host::limits(memory).iter().filter(|it| shown(it)) {
+            let own = labels(&it.of);
+            self.add(Family::HostLimit, &own, Some(it.size as f64));
+            self.add(Family::HostUsed, &own, Some(it.used as f64));
+            let filling = session.host.fillings().find(|known| *known.0 == it.of);
+            let period = filling.and_then(|it| it.1.periods().last().copied()).filter(|it| it.resolved.is_none());
+            self.add(Family::HostFull, &own, period.map(|it| it.full_at.since(session.now) as f64 / 1e6));
+        }
+        for it in host::ladders(memory, &session.own_memory()) {
+            for part in &it.parts {
+                let mut labels = labels(&it.limit.of);
+                labels.push(("rung", part.rung.row().id.into()));
+                self.add(Family::HostRung, &labels, part.bytes.map(|it| it.0 as f64));
+            }
+        }
+        let kills: u64 = session.host.kills.iter().map(|it| it.count).sum();
+        self.add(Family::HostKills, &Vec::new(), Some(kills as f64));
+        let is_nobodys = |it: &Finding| !session.processes.iter().any(|process| it.is_of(process));
+        self.alerts(Family::HostAlert, &Vec::new(), findings, |it| {
+            it.device.is_none() && it.probe.is_none() && is_nobodys(it)
+        });
     }
 
     fn device(&mut self, device: &Device, found: &DeviceFindings) {

@@ -136,7 +136,7 @@ impl<'a> Rest<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::event::{Line, wire::encode};
+    use crate::facts::event::{Line, wire::Parts, wire::encode};
     use proptest::{collection::vec, option, prelude::*};
 
     /// What the general parser reads.
@@ -155,7 +155,7 @@ mod tests {
                 (option::of(any::<u64>()), option::of(any::<u64>()), any::<u64>(), any::<u32>(), 0..EDGES.len()),
         ) {
             let counters = Counters::from_values(numbers.as_slice().try_into().unwrap());
-            let sample = Sample { seq, at_us, device, edge: EDGES[edge], step, counters };
+            let sample = Sample { seq, at_us, device, edge: EDGES[edge], step, counters, parts: None };
             let mut line = String::new();
             encode(&Line::Sample(sample.clone()), &mut line);
             prop_assert_eq!(general(&line), Some(sample.clone()));
@@ -179,6 +179,16 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn parts_are_read_by_the_general_parser() {
+        let parts = Some(Parts { weights: 1, gradients: 2, optimizer: 3, retained: 4 });
+        let sample = Sample { at_us: 5, step: Some(2), parts, ..Sample::default() };
+        let mut line = String::new();
+        encode(&Line::Sample(sample.clone()), &mut line);
+        assert!(line.contains(r#""parts":{"weights":1,"gradients":2,"optimizer":3,"retained":4}"#), "{line}");
+        assert_eq!((read(&line), general(&line)), (None, Some(sample)));
     }
 
     #[test]

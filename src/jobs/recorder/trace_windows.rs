@@ -3,7 +3,7 @@
 
 use crate::{
     facts::{
-        event::{ProbeId, Request, WindowRequest, replayed::WINDOW_STEPS},
+        event::{ProbeId, Request, WindowDetail, WindowRequest, replayed::WINDOW_STEPS},
         units::Stamp,
     },
     model::{
@@ -74,7 +74,8 @@ impl TraceWindows {
     fn ask(&mut self, process: &Process, now: Stamp) {
         let id = new_id();
         let Some((file, hello)) = file(process, id).zip(process.hello.as_ref()) else { return };
-        let ask = WindowRequest { probe: process.probe, id, steps: WINDOW_STEPS, alert: true };
+        let ask =
+            WindowRequest { probe: process.probe, id, steps: WINDOW_STEPS, detail: WindowDetail::Events, alert: true };
         // A full queue has requests of users; the next second tries again.
         if self.asks.try_send(ask.into()).is_ok() {
             self.requests.insert(process.probe, PendingWindow { at: now, pid: hello.pid, file: Some(file) });

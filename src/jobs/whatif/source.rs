@@ -82,7 +82,7 @@ pub(super) fn open(path: &Path, report: impl FnMut(Progress)) -> Result<Vec<Sour
 
 /// Opens the trace of a process.
 pub(super) fn traced(path: &Path) -> Result<Source, Trouble> {
-    let Traced { pid, python, trace, gaps, ended, window, cpu_us } = traces::read(path)?;
+    let Traced { pid, python, trace, gaps, ended, window, cpu_us, .. } = traces::read(path)?;
     let ended = ended.map(|why| format!("the trace of process {pid} ends early: {why}"));
     let python = Some(python).filter(|it| it.exists());
     Ok(Source { trace, pid: Some(pid), python, gaps, window, ended, steps: None, cpu_us })

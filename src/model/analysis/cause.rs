@@ -1,5 +1,7 @@
 //! Why memory grows, fills up or is wasted: a closed list, each cause with its remedy.
 
+/// The texts of causes that lie in the host's memory.
+mod host_texts;
 /// The texts of each cause.
 mod texts;
 
@@ -81,6 +83,18 @@ pub enum Cause {
     IdleNotebook,
     /// A script that does nothing.
     IdleProcess,
+    /// Host memory rises towards a limit at which the kernel kills.
+    HostFull,
+    /// Host memory rises towards a limit from which on the kernel slows a control group down.
+    HostSlowed,
+    /// The file system at `/dev/shm` has hardly any room.
+    ShmFull,
+    /// A process's addresses rise towards their limit.
+    AddressSpaceFull,
+    /// Workers copy the pages of Python objects that they share with their parent.
+    WorkersCopy,
+    /// The kernel killed a process because host memory ran out.
+    OomKilled,
     /// The figures do not show the cause.
     Unknown,
 }

@@ -46,7 +46,7 @@ pub enum Unit {
 }
 
 /// The phrase for each figure, by its name; `{}` is the figure. An unlisted one reads `name figure`.
-const WORDS: [(&str, &str); 44] = [
+const WORDS: [(&str, &str); 52] = [
     ("gained", "{} gained"),
     ("blocks_per_step", "{} a step"),
     ("bytes_per_block", "{} per block"),
@@ -91,6 +91,14 @@ const WORDS: [(&str, &str); 44] = [
     ("idle_us", "has done nothing for {}"),
     ("ended_us", "listed for {} after its end"),
     ("rows_replaced", "{} rows replaced so far"),
+    ("host_used", "{} cannot be given back"),
+    ("host_room", "of {}, with swap"),
+    ("host_rate", "{}"),
+    ("shm_size", "/dev/shm has {}"),
+    ("shm_at_most", "up to {} of it used"),
+    ("workers_copied", "{} copied"),
+    ("workers_compared", "by {} workers"),
+    ("killed", "{} killed"),
 ];
 
 /// The bounds of a 95 % confidence interval.

@@ -4,7 +4,7 @@
 mod gaps;
 
 use crate::facts::{
-    event::wire::Counters,
+    event::wire::{Counters, Parts},
     units::{Bytes, Stamp},
 };
 pub use gaps::{Gap, GapRow, Level, Place};
@@ -19,6 +19,8 @@ pub struct DeviceFigures {
     pub total: Option<Bytes>,
     /// Free.
     pub free: Option<Bytes>,
+    /// The part of what is free that is page cache, on a device that shares the system's memory.
+    pub cache: Option<Bytes>,
     /// The driver's own reserve.
     pub driver: Option<Bytes>,
     /// Memory of all processes except the own ones; `None` if unknown.
@@ -44,6 +46,10 @@ pub struct OwnFigures {
     pub private_pools: Option<u64>,
     /// Whether expandable segments are on, in which case `inactive_split` means nothing.
     pub expandable: bool,
+    /// What the allocated bytes consisted of at the latest end of a step at which they were counted.
+    pub parts: Option<Parts>,
+    /// Whether the counters were read between the ends of two steps.
+    pub is_between_steps: bool,
     /// How the unused part of what is reserved is split, where that is known to the byte.
     pub unused: Option<Unused>,
     /// The driver's figure for the process.
@@ -174,7 +180,9 @@ fn inside(it: &OwnFigures, push: &mut impl FnMut(Gap, Option<u64>, bool)) -> Opt
         push(Gap::Reserved, it.reserved.or(it.active), false);
         return it.reserved;
     };
+    let parts = it.parts.and_then(|of| consists(&of, allocated, it.is_between_steps));
     match it.active.zip(it.requested).map(|(active, requested)| active.checked_sub(requested)) {
+        _ if let Some(parts) = parts => parts.into_iter().for_each(|(gap, bytes)| push(gap, bytes, false)),
         Some(Some(rounding)) if rounding <= allocated => {
             push(Gap::Wanted, Some(allocated - rounding), false);
             push(Gap::Rounding, Some(rounding), false);
@@ -192,6 +200,25 @@ fn inside(it: &OwnFigures, push: &mut impl FnMut(Gap, Option<u64>, bool)) -> Opt
         clash => push(Gap::Cached, None, clash.is_some()),
     }
     it.reserved.map(|reserved| reserved.max(used))
+}
+
+/// Splits allocated bytes by what they consisted of at the end of a step; `None` where the parts are more than that.
+///
+/// Between two steps, gradients come and go: they are a part of what the running step allocated. What was retained at
+/// the end of the step is so until the next one ends.
+fn consists(of: &Parts, allocated: u64, is_between: bool) -> Option<[(Gap, Option<u64>); 5]> {
+    // What is allocated to the byte as at the end of the step has not changed.
+    let is_between = is_between && of.sum() != Some(allocated);
+    let gradients = if is_between { 0 } else { of.gradients };
+    let rest = Parts::of(allocated, [of.weights, gradients, of.optimizer])?.retained;
+    let retained = if is_between { rest.min(of.retained) } else { rest };
+    Some([
+        (Gap::Weights, Some(of.weights)),
+        (Gap::Gradients, (!is_between).then_some(gradients)),
+        (Gap::Optimizer, Some(of.optimizer)),
+        (Gap::Retained, Some(retained)),
+        (Gap::Transient, Some(rest - retained)),
+    ])
 }
 
 /// Splits cached memory into the part that cannot be released, the part that CUDA graphs may keep, and the rest.
@@ -240,6 +267,7 @@ struct Stack {
     rungs: Vec<Rung>,
     room: Option<u64>,
     free: Rung,
+    cache: Option<Rung>,
     driver: Rung,
 }
 
@@ -258,9 +286,12 @@ impl Stack {
                 Some(None) => Rung { bytes: None, inconsistent: Some((device.at, device.at)), ..rung },
             }
         };
-        let free = outer(Gap::Free, device.free);
+        let cache = device.cache.map(|it| it.min(device.free.unwrap_or(it)));
+        let unused = device.free.map(|it| Bytes(it.0 - cache.map_or(0, |it| it.0)));
+        let free = outer(Gap::Free, unused);
+        let cache = cache.map(|it| outer(Gap::PageCache, Some(it)));
         let driver = outer(Gap::Driver, device.driver);
-        Self { rungs: Vec::new(), room, free, driver }
+        Self { rungs: Vec::new(), room, free, cache, driver }
     }
 
     fn push(&mut self, gap: Gap, owner: Option<usize>, bytes: Option<u64>, stamps: (Stamp, Stamp), clash: bool) {
@@ -291,6 +322,7 @@ impl Stack {
             self.push(Gap::Unattributed, None, Some(room), at, false);
         }
         self.rungs.push(self.driver);
+        self.rungs.extend(self.cache);
         self.rungs.push(self.free);
         Ladder { total: device.total, rungs: self.rungs }
     }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::array;
 
 /// Most numbers of a row: a mask has a bit for each.
-const MOST: usize = 32;
+const MOST: usize = 48;
 
 /// Bytes that are added at once, at least.
 const ROOM: usize = 192;
@@ -29,7 +29,7 @@ pub fn numbers<const N: usize>(these: impl IntoIterator<Item = u64>) -> [u64; N]
     array::from_fn(|_| these.next().unwrap_or(0))
 }
 
-/// Rows of `N` numbers each, at most 32.
+/// Rows of `N` numbers each, at most 48.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(bound(serialize = "T: Numbers<N> + Serialize", deserialize = "T: Numbers<N> + Deserialize<'de>"))]
 #[serde(into = "Vec<T>", from = "Vec<T>")]

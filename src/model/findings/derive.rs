@@ -2,7 +2,7 @@
 
 use super::{
     finding::{Finding, Kind},
-    follow, replayed,
+    follow, host, replayed,
 };
 use crate::{
     facts::{
@@ -16,6 +16,7 @@ use crate::{
             diagnosis,
             episode::{Axis, End, Episode, Resolved, Resource},
             evidence::{Evidence, Unit},
+            host as host_memory,
             latch::LatchPeriod,
             pace,
             severity::{self, Full, Severity},
@@ -68,6 +69,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
         }
     }
     out.extend(findings::all(session));
+    out.extend(host::all(session));
     follow::order(&mut out);
     replayed::attach(&mut out, session);
     out
@@ -157,11 +159,12 @@ impl ProcessOnDevice<'_> {
         Finding { cause, advice: cause.advice(), culprit: first, account, ..it }
     }
 
-    /// Bytes by which a resource can grow before the device is full: free memory, and for live memory also the
-    /// allocator's unused memory.
+    /// Bytes by which a resource can grow before the device, or the host, is full: free memory, and for live memory
+    /// also the allocator's unused memory.
     fn room(&self, resource: Resource) -> Option<u64> {
         if is_of_host(resource) {
-            return None;
+            let host = &self.session.host.memory.as_ref()?.value;
+            return host_memory::nearest(host, self.process.pid?).map(|it| it.left());
         }
         let counters = &self.on.counters;
         let driver = self.session.device(&self.on.device).and_then(Device::figures).map(|it| it.free.0);

@@ -59,6 +59,14 @@ pub enum Kind {
     SlowRank,
     /// A process that does nothing holds device memory.
     IdleMemory,
+    /// Host memory is going to run out.
+    HostFull,
+    /// The workers of a process take more and more host memory.
+    WorkerGrowth,
+    /// `/dev/shm` is almost full.
+    ShmFull,
+    /// The kernel killed a process because host memory ran out.
+    OomKilled,
 }
 
 impl Kind {
@@ -186,6 +194,8 @@ pub struct Finding {
     pub account: Vec<String>,
     /// What a replay under other allocator settings shows, or why there is none.
     pub replayed: Option<Box<Replayed>>,
+    /// The limit of the host's memory that it is about, in words: `the cgroup of Slurm job 4242`.
+    pub limit: Option<String>,
     /// Whether samples are missing from its data.
     pub approximate: bool,
 }
@@ -226,6 +236,7 @@ impl Finding {
             ends_us: u64::MAX,
             account: Vec::new(),
             replayed: None,
+            limit: None,
             approximate: false,
         }
     }
@@ -251,7 +262,7 @@ impl Finding {
             subject: self.subject(),
             ordinal: self.ordinal,
             resource: self.resource,
-            cause: matches!(self.kind, Kind::Hardware | Kind::Retries).then_some(self.cause),
+            cause: matches!(self.kind, Kind::Hardware | Kind::Retries | Kind::HostFull).then_some(self.cause),
             step: self.first_alert_step,
             at: self.first_alert_at,
         }

@@ -59,6 +59,12 @@ fn lead(it: &Finding, all: &[Finding]) -> Option<Identity> {
             let is_orphan = |other: &&Finding| other.cause == Cause::OrphanedRank && other.pid == it.pid;
             all.iter().find(|other| is_orphan(other) && other.is_active())
         }
+        // What a user can act on is the kill, which names the limit.
+        (Kind::HostFull | Kind::WorkerGrowth, _) => all.iter().find(|other| {
+            other.kind == Kind::OomKilled
+                && other.first_alert_at >= it.first_alert_at
+                && it.resolved_at.is_none_or(|end| other.first_alert_at.since(end) == 0)
+        }),
         // A job that retries reports its error once.
         (Kind::Oom, _) => others.find(|later| is_again(it, later)),
         _ => None,

@@ -94,6 +94,13 @@ impl Finding {
                 format!("no step for {} after {}", units::duration(stopped), self.place(self.first_alert_step))
             }
             (Kind::IdleMemory, _) => self.held(),
+            (Kind::HostFull, _) if self.limit.is_some() => {
+                let limit = self.limit.as_deref().unwrap_or_default();
+                self.left().map_or_else(|| format!("{limit} fills up"), |it| format!("{limit} is full in {it}"))
+            }
+            (Kind::WorkerGrowth | Kind::ShmFull | Kind::OomKilled, _) if self.sentence.is_some() => {
+                self.sentence.clone().unwrap_or_default()
+            }
             (kind, _) => match self.comparison() {
                 Some(figures) => format!("{}: {figures}", kind.name()),
                 None => self.cause.entry().title.to_owned(),
@@ -143,6 +150,7 @@ impl Finding {
         let who = self.of_whom(sharing);
         let full = self.left().map_or_else(String::new, |it| format!("; full after {it} more"));
         match (self.kind, self.blamed()) {
+            (Kind::HostFull, _) => self.brief_of(sharing),
             (Kind::Growth, Some(line)) => format!("{line}{who}{full}"),
             (Kind::Oom, Some(line)) => format!("{}: {line}", self.brief_of(sharing)),
             (Kind::Oom, None) if self.is_active() => {
@@ -177,6 +185,7 @@ impl Finding {
         Some(match (kind, self.kind, resource) {
             (Kind::Oom, Kind::Oom, _) => "the same error came again".to_owned(),
             (Kind::IdleMemory, ..) => "its launcher has ended".to_owned(),
+            (Kind::OomKilled, ..) => "led to the kill by the kernel".to_owned(),
             (Kind::Oom, ..) => format!("led to the out-of-memory error at {}", self.place(step)),
             (_, _, resource) => format!("follows from growth of {}", resource.map_or("memory", Resource::name)),
         })

@@ -241,6 +241,7 @@ fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option
             at: reading.at,
             total: Some(memory.total),
             free: Some(memory.free),
+            cache: memory.unified.map(|it| it.cache),
             driver: memory.reserved,
             others,
         };
@@ -254,6 +255,7 @@ fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option
         at: latest.map_or(Stamp(0), |it| it.device_at),
         total: latest.and_then(|it| it.counters.device_total).map(Bytes),
         free: device.room.filter(|_| latest.is_some()).map(|it| Bytes(it.free())),
+        cache: None,
         driver: None,
         others,
     }
@@ -267,7 +269,7 @@ fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, dri
     {
         return OwnFigures { at: it.at, reserved: Some(left), driver_used, driver_at, ..OwnFigures::default() };
     }
-    OwnFigures { driver_used, driver_at, ..OwnFigures::counted(&it.counters, process.is_expandable(), it.at) }
+    OwnFigures { driver_used, driver_at, ..it.figures(&it.counters, process.is_expandable(), it.at) }
 }
 
 /// A process does not train on a device where it wants less than its largest device's share of this many parts, and

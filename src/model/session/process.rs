@@ -1,5 +1,8 @@
 //! One probed process: its state, its counters per device, and its lines.
 
+/// What allocated bytes consist of.
+mod counted_parts;
+
 use super::{
     Latest, Session,
     device::DriverUse,
@@ -31,6 +34,7 @@ use crate::{
         statistics,
     },
 };
+pub use counted_parts::CountedParts;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -125,6 +129,10 @@ pub struct OnDevice {
     /// The latest counters. The allocator's own five come from one sample; the others, which not every sample carries,
     /// are the latest known.
     pub counters: Counters,
+    /// What the allocated bytes consisted of when that was counted last.
+    pub parts: Option<CountedParts>,
+    /// Whether the latest counters were read between the ends of two steps.
+    is_between_steps: bool,
     /// When `device_free` and `device_total` were read.
     pub device_at: Stamp,
     /// Its growth, from step to step.
@@ -341,6 +349,8 @@ impl OnDevice {
             at: Stamp(0),
             step: None,
             counters: Counters::default(),
+            parts: None,
+            is_between_steps: false,
             device_at: Stamp(0),
             growth: Growth::default(),
             trail: CounterHistory::default(),
@@ -373,6 +383,7 @@ impl OnDevice {
         if at < self.at {
             return;
         }
+        self.take_parts(sample, at);
         self.step = sample.step.or(self.step);
         self.merge(&sample.counters, at);
         self.remember(sample, at, settings);
@@ -397,7 +408,7 @@ impl OnDevice {
         if let (Some(total), Some(free), Some(reserved)) = (it.device_total, it.device_free, it.reserved) {
             self.timeline.attribute_by_cuda(total.checked_sub(free).and_then(|used| used.checked_sub(reserved)));
         }
-        self.timeline.push(at, sample.step, it, settings.expandable);
+        self.timeline.push(at, sample.step, &self.figures(it, settings.expandable, at));
     }
 
     /// The sample's position on the axis of growth; `None` between two steps.

@@ -6,10 +6,7 @@
 
 pub use crate::model::analysis::ladder::Level;
 use crate::{
-    facts::{
-        event::wire::Counters,
-        units::{Bytes, Stamp},
-    },
+    facts::units::{Bytes, Stamp},
     model::analysis::{
         buckets::{Buckets, Merge},
         ladder::{self, Gap, GapSet, OwnFigures},
@@ -53,7 +50,7 @@ impl Timeline {
     }
 
     /// Adds a sample. Ignores one older than the newest; restarts the run if the step falls.
-    pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, counters: &Counters, expandable: bool) {
+    pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, figures: &OwnFigures) {
         let newest = self.columns.all().newest().map(|it| (it.at, it.step));
         if newest.is_some_and(|(then, _)| at < then) {
             return;
@@ -63,7 +60,7 @@ impl Timeline {
             (self.latest, self.is_longer) = (Packed::default(), false);
         }
         let step = step.or(newest.and_then(|it| it.1));
-        let levels = self.levels(counters, expandable);
+        let levels = self.levels(figures);
         self.is_longer |= self.latest.push_within(LATEST, Point { at, step, levels });
         self.columns.push(Column { at, step, low: levels, high: levels, last: levels });
     }
@@ -97,13 +94,13 @@ impl Timeline {
         self.columns.stride()
     }
 
-    fn levels(&self, it: &Counters, expandable: bool) -> Levels {
+    fn levels(&self, it: &OwnFigures) -> Levels {
         let mut levels = Levels::default();
         if it.allocated.is_none() {
             return levels;
         }
         let used = it.reserved.zip(self.beyond).and_then(|(reserved, beyond)| reserved.checked_add(beyond)).map(Bytes);
-        let figures = OwnFigures { driver_used: used, ..OwnFigures::counted(it, expandable, Stamp(0)) };
+        let figures = OwnFigures { driver_used: used, ..*it };
         let (mut top, mut is_blurred) = (0_u64, false);
         for part in ladder::parts(&figures) {
             match part.bytes {
@@ -290,6 +287,7 @@ fn tops(sizes: &[u64]) -> [u64; LEVELS] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::event::wire::Counters;
     use proptest::prelude::*;
     use std::mem::size_of;
 
@@ -304,11 +302,15 @@ mod tests {
         }
     }
 
+    fn figures(counters: &Counters, expandable: bool) -> OwnFigures {
+        OwnFigures::counted(counters, expandable, Stamp(0))
+    }
+
     fn run(steps: u64, allocated: impl Fn(u64) -> u64) -> Timeline {
         let mut run = Timeline::default();
         run.attribute(Some(5), Some(7));
         for step in 1..=steps {
-            run.push(Stamp(step * 100_000), Some(step), &counters(allocated(step)), false);
+            run.push(Stamp(step * 100_000), Some(step), &figures(&counters(allocated(step)), false));
         }
         run
     }
@@ -352,7 +354,11 @@ mod tests {
         let mut run = Timeline::default();
         for step in 1..=2000 {
             let pools = Some(u64::from(step > 1990) * 4096);
-            run.push(Stamp(step * 100_000), Some(step), &Counters { private_pools: pools, ..counters(5) }, false);
+            run.push(
+                Stamp(step * 100_000),
+                Some(step),
+                &figures(&Counters { private_pools: pools, ..counters(5) }, false),
+            );
         }
         let is_pooled = |it: &Column| it.last.gaps().any(|(gap, ..)| gap == Gap::Cached);
         let pooled: Vec<_> = run.columns().filter(is_pooled).map(|it| it.step.unwrap()).collect();
@@ -362,8 +368,8 @@ mod tests {
     #[test]
     fn unknown_figures_stay_unknown() {
         let mut run = Timeline::default();
-        run.push(Stamp(1), None, &Counters { allocated: Some(5), ..Counters::default() }, false);
-        run.push(Stamp(2), None, &Counters { requested: None, ..counters(5) }, true);
+        run.push(Stamp(1), None, &figures(&Counters { allocated: Some(5), ..Counters::default() }, false));
+        run.push(Stamp(2), None, &figures(&Counters { requested: None, ..counters(5) }, true));
         let last = run.columns().last().unwrap();
         assert_eq!(last.step, None);
         for level in [Level::Wanted, Level::Split, Level::Process, Level::Used] {
@@ -375,10 +381,10 @@ mod tests {
     #[test]
     fn a_count_that_falls_back_begins_again_and_the_past_is_not_rewritten() {
         let mut run = run(900, |step| step);
-        run.push(Stamp(5), Some(5), &counters(1), false);
+        run.push(Stamp(5), Some(5), &figures(&counters(1), false));
         let ends = |run: &Timeline| run.columns().last().map(|it| (it.at, it.step));
         assert_eq!(ends(&run), Some((Stamp(900 * 100_000), Some(900))), "the past is not rewritten");
-        run.push(Stamp(900 * 100_000 + 1), Some(1), &counters(1), false);
+        run.push(Stamp(900 * 100_000 + 1), Some(1), &figures(&counters(1), false));
         assert_eq!(run.columns().map(|it| it.step).collect::<Vec<_>>(), [Some(1)]);
     }
 
@@ -386,7 +392,7 @@ mod tests {
     fn a_far_jump_costs_no_memory_and_no_time() {
         let mut run = Timeline::default();
         for at in [0, 1, u64::MAX - 1, u64::MAX].into_iter().chain([u64::MAX; 2000]) {
-            run.push(Stamp(at), Some(1), &counters(u64::MAX - 10), false);
+            run.push(Stamp(at), Some(1), &figures(&counters(u64::MAX - 10), false));
         }
         assert!(run.columns().count() <= COLUMNS + LATEST);
     }

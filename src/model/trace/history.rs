@@ -126,6 +126,11 @@ impl History {
         self.lives(event).map(|it| (it.address, it.bytes, it.stack))
     }
 
+    /// Returns the same, with whether each block was allocated before the first event.
+    pub fn aged_blocks(&self, event: usize) -> impl Iterator<Item = ((u64, u64, StackId), bool)> {
+        self.lives(event).map(|it| ((it.address, it.bytes, it.stack), it.born == 0))
+    }
+
     fn lives(&self, event: usize) -> impl Iterator<Item = &Life> {
         let now = time(event);
         self.lives.iter().filter(move |it| it.born <= now && it.died > now)

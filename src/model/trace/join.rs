@@ -8,7 +8,8 @@
 //! window starts from what the allocator held when that piece was taken. A snapshot leaves an event of its own in the
 //! ring, so the next piece shows after which event the snapshot was taken.
 
-use super::{Action, AllocatorState, Event, Events, StackId, Trace};
+use super::{Action, AllocatorState, Event, Events, StackId, Stacks, Trace};
+use std::collections::BTreeMap;
 
 /// Events by which the end of a piece is found in the next one.
 const TAIL: usize = 32;
@@ -29,6 +30,8 @@ pub struct Join {
     ring: usize,
     devices: Vec<Joined>,
     last: Option<Trace>,
+    /// The call stacks of all pieces, if they have any.
+    stacks: Stacks,
     /// Times that events were lost.
     gaps: u64,
 }
@@ -72,8 +75,13 @@ impl Join {
     /// of the first piece.
     pub fn add(&mut self, piece: Trace, is_late: bool) {
         let is_first = self.last.is_none();
+        let mut translated = BTreeMap::new();
         for (device, range) in (0..).zip(&piece.devices) {
-            let events: Vec<Event> = piece.events.range(range.clone()).collect();
+            let mut events: Vec<Event> = piece.events.range(range.clone()).collect();
+            for it in events.iter_mut().filter(|it| it.stack != StackId::default()) {
+                let of = *translated.entry(it.stack).or_insert_with(|| self.stacks.copy(&piece.stacks, it.stack));
+                it.stack = of;
+            }
             if self.devices.len() <= device as usize {
                 self.devices.resize_with(device as usize + 1, Joined::default);
             }
@@ -97,7 +105,8 @@ impl Join {
             // No piece came after the loss, so the last piece is all there is.
             return Some(JoinedTrace { trace: last, gaps: self.gaps });
         }
-        let mut trace = Trace { stacks: last.stacks, settings: last.settings.take(), ..Trace::default() };
+        let stacks = if self.stacks.count() > 1 { self.stacks } else { last.stacks };
+        let mut trace = Trace { stacks, settings: last.settings.take(), ..Trace::default() };
         for (device, joined) in (0..).zip(self.devices) {
             let mut held = if let Start::Held(it) = joined.start { it } else { AllocatorState::default() };
             let first = trace.events.len();
@@ -129,7 +138,7 @@ impl Joined {
             other => self.start = other,
         }
         for it in new {
-            self.events.push(&Event { stack: StackId::default(), ..*it });
+            self.events.push(it);
         }
         true
     }

@@ -160,6 +160,16 @@ impl Stacks {
         StackId(self.runs.id(frames))
     }
 
+    /// Adds a stack of others; returns its number here.
+    pub fn copy(&mut self, from: &Self, id: StackId) -> StackId {
+        let mut numbers = Vec::new();
+        for frame in from.frames(id) {
+            let [name, file] = [frame.name, frame.file].map(|it| self.texts.id(from.texts.get(it).as_bytes()));
+            numbers.push(self.frames.id(Frame { name, file, line: frame.line }));
+        }
+        self.id(&numbers)
+    }
+
     /// Returns the numbers of a stack's frames, the innermost first.
     pub fn numbers(&self, id: StackId) -> &[u32] {
         self.runs.get(id.0)

@@ -7,7 +7,7 @@ use crate::{
         units::Bytes,
     },
     model::{
-        analysis::severity::Severity,
+        analysis::{ladder::Gap, severity::Severity},
         findings::Finding,
         session::{device::Device, process::OnDevice},
     },
@@ -271,7 +271,7 @@ pub(super) fn used(device: &Device, context: &RenderContext) -> Option<Bytes> {
         return Some(memory.used);
     }
     let ladder = &context.findings.device(&device.id)?.ladder;
-    let free = ladder.rungs.iter().find(|it| it.gap == crate::model::analysis::ladder::Gap::Free)?.bytes?;
+    let free = ladder.rungs.iter().find(|it| it.gap == Gap::Free)?.bytes?;
     ladder.total?.checked_sub(free)
 }
 

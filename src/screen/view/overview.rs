@@ -10,8 +10,8 @@ use crate::{
             preset::{Part, Preset},
         },
         view::{
-            RenderContext, alerts, cells, course, device, device_name, devices, growth, ladder, processes, put, take,
-            timeline, title,
+            RenderContext, alerts, cells, course, device, device_name, devices, growth, host, ladder, processes, put,
+            take, timeline, title,
         },
     },
 };
@@ -35,6 +35,9 @@ const RUN: usize = 12;
 /// Most alerts shown here.
 const ALERTS: usize = 6;
 
+/// The least rows below the curve with which the host's memory has one of them.
+const HOST: u16 = 4;
+
 /// Arranges the boxes in the area between header and footer:
 ///
 /// ```text
@@ -45,6 +48,7 @@ const ALERTS: usize = 6;
 /// run          the timeline, where there is room left for it
 /// processes    a row each
 /// alerts       what is open, a line each, where there is room left; otherwise the worst, in one line
+/// host         the limit of host memory that comes first, in one line
 /// ```
 ///
 /// From 160 columns on, growth is to the right of ladder and gauge. Boxes fold away in this order:
@@ -92,6 +96,11 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
         };
         growth::draw(buffer, take(&mut rest, curve), context);
     }
+    let host = host::row(usize::from(rest.width), context).filter(|_| rest.height >= HOST);
+    if let Some(line) = &host {
+        rest.height -= 1;
+        put(buffer, Rect { y: rest.bottom(), height: 1, ..rest }, 0, line);
+    }
     let mut spare = usize::from(rest.height).saturating_sub(wanted);
     // Focused alerts stay visible, whatever else has to go.
     let selected = context.ui.is_among_alerts();
@@ -100,7 +109,7 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
     // The row that was kept for the worst one is the title's.
     spare += usize::from(worst.is_some());
     let brief = Some(brief).filter(|it| !it.is_empty() && (selected || it.len() < spare)).unwrap_or_default();
-    rest.height = below.bottom() - rest.y;
+    rest.height = (below.bottom() - rest.y).saturating_sub(u16::from(host.is_some()));
     if brief.is_empty()
         && let Some(row) = &worst
     {

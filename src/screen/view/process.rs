@@ -25,7 +25,7 @@ use crate::{
             alerts::{self, replay_roles},
             cells, culprit,
             growth::{self, dash},
-            heading, messages,
+            heading, host, messages,
             processes::SILENT_US,
             scroll::{Scrolled, moved, scrolled},
             step_times, title, verdict,
@@ -68,6 +68,7 @@ const MARKS: usize = 12;
 /// step time how long steps take, with the whole run
 /// marks     what the job named
 /// use       its part of the device's time, CPU time, host memory, whose it is, settings in its environment
+/// host      the limit of host memory that comes first, and its rungs
 /// curve     what grows, with the fitted line ahead of it; beside the figures from 132 columns on, with a second one
 /// ```
 ///
@@ -120,6 +121,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     lines.extend(marks(process, width, context));
     lines.push(heading("use", width, context));
     lines.extend(figures_lines(process, on, width, context));
+    let (limit, rungs) = host::lines(process, width, context);
+    if !limit.is_empty() {
+        lines.push(heading("host memory", width, context));
+        lines.extend(limit);
+        lines.extend(counters_grid(&rungs, width, context));
+    }
     scrolled(buffer, figures, &lines, &spots, context)
 }
 

@@ -2,8 +2,9 @@
 
 use crate::{
     facts::{
-        event::{DeviceId, DeviceInfo, DeviceMemory, ProcessUse, ReadError},
+        event::{DeviceId, DeviceInfo, DeviceMemory, ProcessUse, ReadError, Unified},
         figures::{Changes, Figure, Figures},
+        host_memory::MachineMemory,
         text::Foreign,
         units::Bytes,
     },
@@ -39,14 +40,52 @@ pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>
             used: Bytes(it.used),
             free: Bytes(it.free),
             reserved: Some(Bytes(it.reserved)),
+            unified: None,
         }),
         (Err(error), Some(direct)) if is_missing(&error) => {
             let it = direct.memory(&id.0).map_err(|it| trouble(&refusal(it)))?;
-            Ok(DeviceMemory { total: Bytes(it.total), used: Bytes(it.used), free: Bytes(it.free), reserved: None })
+            Ok(DeviceMemory {
+                total: Bytes(it.total),
+                used: Bytes(it.used),
+                free: Bytes(it.free),
+                reserved: None,
+                unified: None,
+            })
         }
         (Err(error), _) => Err(trouble(&error)),
     }
 }
+
+/// Returns the memory of a device that shares the system's, of which some drivers report nothing, and others the
+/// system's total with a page cache that counts as used (GB10, Jetson). What the driver reports of another device
+/// stays.
+pub(super) fn or_unified(
+    reading: Result<DeviceMemory, ReadError>,
+    system: impl FnOnce() -> MachineMemory,
+) -> Result<DeviceMemory, ReadError> {
+    let total = match &reading {
+        Err(ReadError::NotSupported) => None,
+        Ok(it) => Some(it.total.0),
+        Err(_) => return reading,
+    };
+    let system = system();
+    let is_unified = total.is_none_or(|it| it == 0 || it.abs_diff(system.total.0) <= SAME_TOTAL);
+    if !is_unified || system.total.0 == 0 {
+        return reading;
+    }
+    let free = system.available.min(system.total);
+    let cache = Bytes(free.0.saturating_sub(system.free.0));
+    Ok(DeviceMemory {
+        total: system.total,
+        used: Bytes(system.total.0 - free.0),
+        free,
+        reserved: None,
+        unified: Some(Unified { cache, swap: system.swap }),
+    })
+}
+
+/// A driver that reports the system's total may round it, in bytes.
+const SAME_TOTAL: u64 = 1 << 16;
 
 /// Opens the already loaded library directly, without the wrapper.
 pub(super) fn direct(library: Option<&OsStr>) -> Option<Direct> {
@@ -211,6 +250,7 @@ fn figures(it: &Utilization) -> Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::{host_memory::Room, units::whole};
 
     #[test]
     fn the_latest_sample_of_each_process_counts_and_no_impossible_number() {
@@ -243,5 +283,47 @@ mod tests {
             });
         }
         assert_eq!(asked, [3, 4, 6, 60, 120]);
+    }
+
+    /// The machine of a GB10 with so much free and available, in MiB.
+    fn gb10(free: u64, available: u64) -> MachineMemory {
+        let mib = |it: u64| Bytes(it << 20);
+        MachineMemory {
+            total: Bytes(127_600_168 << 10),
+            free: mib(free),
+            available: mib(available),
+            swap: Room { size: mib(16 << 10), used: mib(1 << 10) },
+            ..MachineMemory::default()
+        }
+    }
+
+    /// Reports of what these systems show: nvtop 511 (89.276 GiB are used, not the 98.695 that are not free) and 449,
+    /// unsloth 10704 (a file of 60 GiB in the page cache moves `MemFree` from 103.25 to 41.52 GiB, `MemAvailable` not).
+    #[test]
+    fn a_device_without_memory_of_its_own_has_the_systems() {
+        let gib = |it: Bytes| format!("{:.2}", it.0 as f64 / f64::from(1 << 30));
+        let mib = |gib: f64| whole(gib * 1024.0);
+        let total = 127_600_168.0 / 1_048_576.0;
+        for (free, available, used, cache) in [
+            (mib(total - 98.695), mib(total - 89.276), "89.28", "9.42"),
+            (mib(103.25), mib(115.85), "5.84", "12.60"),
+            (mib(41.52), mib(115.65), "6.04", "74.13"),
+        ] {
+            let it = or_unified(Err(ReadError::NotSupported), || gb10(free, available)).unwrap();
+            let unified = it.unified.unwrap();
+            assert_eq!((gib(it.total).as_str(), gib(it.used).as_str()), ("121.69", used));
+            assert_eq!((it.used.plus(it.free), gib(unified.cache).as_str()), (it.total, cache));
+            assert_eq!(unified.swap.free(), Bytes(15 << 30));
+        }
+        // nvitop 208: this driver reports the system's total, and page cache as used.
+        let total = gb10(0, 0).total;
+        let reported = |total| DeviceMemory { total, used: total, free: Bytes(0), reserved: None, unified: None };
+        let it = or_unified(Ok(reported(total)), || gb10(mib(41.52), mib(115.65))).unwrap();
+        assert_eq!(gib(it.free), "115.65");
+        let discrete = reported(Bytes(80 << 30));
+        assert_eq!(or_unified(Ok(discrete), || gb10(1, 2)), Ok(discrete));
+        assert_eq!(or_unified(Err(ReadError::NoPermission), || gb10(1, 2)), Err(ReadError::NoPermission));
+        let nothing = or_unified(Err(ReadError::NotSupported), MachineMemory::default);
+        assert_eq!(nothing, Err(ReadError::NotSupported), "nor does the system report anything");
     }
 }

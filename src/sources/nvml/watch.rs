@@ -7,7 +7,7 @@ use super::{
     Calls, Options, Wanted,
     metrics::{Asked, Meter, READS},
     nap_until,
-    reading::{Uses, absence, compute, direct, graphics, memory, merged, uses},
+    reading::{Uses, absence, compute, direct, graphics, memory, merged, or_unified, uses},
 };
 use crate::{
     facts::{
@@ -15,13 +15,14 @@ use crate::{
         figures::RECORDED_EVERY,
         text::Foreign,
     },
-    sources::{EventSender, beat, surroundings, unix_us},
+    sources::{EventSender, beat, host_memory::machine, surroundings, unix_us},
 };
 use gpuwatch_nvml::Direct;
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
 use std::{
     cell::Cell,
     collections::BTreeMap,
+    path::Path,
     sync::atomic::Ordering::SeqCst,
     time::{Duration, Instant},
 };
@@ -261,6 +262,7 @@ impl<'a> Watch<'a> {
     /// Returns false when nothing receives the facts any more.
     fn memory(&self, watched: &mut Watched<'a>) -> bool {
         let reading = self.call(|| memory(&watched.device, &watched.info.id, self.direct.as_ref()));
+        let reading = or_unified(reading, || machine(Path::new("/")));
         self.troubled.set(self.troubled.get() || reading.is_err());
         self.note_refusal(reading.as_ref().err(), &mut watched.refusals.memory);
         self.sender.send_blocking(Fact::Memory { device: watched.info.id.clone(), reading })

@@ -8,6 +8,7 @@ use crate::facts::{
         replayed::{About, Comparison, Cost},
     },
     figures,
+    host_memory::HostMemory,
     metrics::{Changes, Metrics},
     text::Foreign,
     units::Stamp,
@@ -16,7 +17,7 @@ use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 17] = [
+pub(super) const OWN_TYPES: [&str; 18] = [
     "driver",
     "device",
     "device_gone",
@@ -25,6 +26,7 @@ pub(super) const OWN_TYPES: [&str; 17] = [
     "metrics",
     "processes",
     "figures",
+    "host_memory",
     "process",
     "process_gone",
     "probe_found",
@@ -81,6 +83,7 @@ pub(super) enum Own {
         device: Option<DeviceId>,
         figures: figures::Changes,
     },
+    HostMemory(Box<HostMemory>),
     Process(ProcessInfo),
     ProcessGone {
         pid: u32,
@@ -143,6 +146,7 @@ impl Own {
                 Self::Processes { device, processes, trouble }
             }
             Fact::Figures { pid, device, changes } => Self::Figures { pid, device, figures: changes },
+            Fact::HostMemory(it) => Self::HostMemory(it),
             Fact::Process(info) => Self::Process(info),
             Fact::ProcessGone { pid } => Self::ProcessGone { pid },
             Fact::ProbeFound { probe, pid, socket } => Self::ProbeFound { from: probe, pid, socket },
@@ -172,6 +176,7 @@ impl Own {
                 Fact::Processes { device, reading: join(processes, trouble)? }
             }
             Self::Figures { pid, device, figures } => Fact::Figures { pid, device, changes: figures },
+            Self::HostMemory(it) => Fact::HostMemory(it),
             Self::Process(info) => Fact::Process(info),
             Self::ProcessGone { pid } => Fact::ProcessGone { pid },
             Self::ProbeFound { from, pid, socket } => Fact::ProbeFound { probe: from, pid, socket },

@@ -4,9 +4,12 @@ use super::*;
 use crate::facts::event::{
     Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, ProcessInfo, ProcessUse, ReadError, Replayed, Unread,
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
-    wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Refused, Sample},
+    wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Parts, Refused, Sample},
 };
 use crate::facts::figures::{Figure, Figures};
+use crate::facts::host_memory::{
+    GroupMemory, HostMemory, JobMemory, MachineMemory, Pages, Room, TreeMemory, WorkerMemory,
+};
 use crate::facts::metrics::{Metric, Metrics};
 use crate::facts::units::Bytes;
 use std::io::Write;
@@ -33,7 +36,8 @@ fn described() -> ProcessInfo {
 
 fn every_fact() -> Vec<Fact> {
     let device = || DeviceId("GPU-1".into());
-    let memory = DeviceMemory { total: Bytes(9), used: Bytes(5), free: Bytes(3), reserved: Some(Bytes(1)) };
+    let memory =
+        DeviceMemory { total: Bytes(9), used: Bytes(5), free: Bytes(3), reserved: Some(Bytes(1)), unified: None };
     let before: Metrics = [(Metric::FanPercent, 40)].into_iter().collect();
     let metrics: Metrics = [(Metric::CelsiusNow, 60), (Metric::EccErrors, 0)].into_iter().collect();
     let line = |line| Fact::Probe { probe: ProbeId(3), line: Box::new(line) };
@@ -50,6 +54,8 @@ fn every_fact() -> Vec<Fact> {
         Fact::Metrics { device: device(), changes: metrics.since(&before) },
         Fact::Processes { device: device(), reading: Ok(vec![ProcessUse { pid: 7, used: None }]) },
         Fact::Processes { device: device(), reading: Err(ReadError::NoPermission) },
+        Fact::HostMemory(Box::new(host_memory())),
+        Fact::HostMemory(Box::default()),
         Fact::Process(described()),
         Fact::Process(ProcessInfo { pid: 8, ..ProcessInfo::default() }),
         Fact::Figures { pid: 7, device: Some(device()), changes: [(Figure::SmPercent, 34)].into_iter().collect() },
@@ -73,6 +79,7 @@ fn every_fact() -> Vec<Fact> {
             device: 1,
             edge: Edge::Step,
             step: Some(17),
+            parts: Some(Parts { weights: 1, gradients: 2, optimizer: 3, retained: u64::MAX }),
             counters: Counters { allocated: Some(u64::MAX), rss: Some(0), ..Counters::default() },
         })),
         line(Line::Mark(Mark { seq: Some(6), at_us: 14, name: "epoch".into(), value: Some(-3) })),
@@ -90,6 +97,24 @@ fn every_fact() -> Vec<Fact> {
         Fact::Replayed(Box::new(replayed(Err("no \u{1b}[31mtrace".into())))),
         Fact::JobEnded { code: None, signal: Some(9) },
     ]
+}
+
+fn host_memory() -> HostMemory {
+    let pages = Pages { resident: Bytes(9), private: Bytes(4), anonymous: Bytes(5), ..Pages::default() };
+    let room = Room { size: Bytes(64), used: Bytes(3) };
+    let tree = TreeMemory { own: pages, workers: 1, of_workers: pages, each: vec![WorkerMemory { pid: 8, pages }] };
+    let group = GroupMemory {
+        path: "/job_42".into(),
+        place: Some("slurm 42".into()),
+        max: Some(Bytes(64)),
+        swap: Some(room),
+        oom_kills: Some(0),
+        ..GroupMemory::default()
+    };
+    let job =
+        JobMemory { pid: 7, groups: vec![0], address_space: Some(room), tree: Some(tree), ..JobMemory::default() };
+    let machine = MachineMemory { total: Bytes(99), oom_kills: Some(1), ..MachineMemory::default() };
+    HostMemory { machine, shm: Some(room), groups: vec![group], processes: vec![job] }
 }
 
 fn replayed(result: Result<Box<Comparison>, Foreign>) -> Replayed {

@@ -307,7 +307,7 @@ prop_compose! {
         let line = |line| Fact::Probe { probe, line: Box::new(line) };
         let figures = std::array::from_fn(|it| values[it]);
         let memory =
-            DeviceMemory { total: Bytes(value(0)), used: Bytes(value(1)), free: Bytes(value(2)), reserved: values[3].map(Bytes) };
+            DeviceMemory { total: Bytes(value(0)), used: Bytes(value(1)), free: Bytes(value(2)), reserved: values[3].map(Bytes), unified: None };
         let pid = u32::try_from(value(4) % 9).unwrap();
         let fact = match kind {
             0 => Fact::Memory { device: device(number), reading: Ok(memory) },

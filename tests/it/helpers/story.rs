@@ -52,6 +52,7 @@ impl Story {
                 used: Bytes(used),
                 free: Bytes(total - used - GIB / 2),
                 reserved: Some(Bytes(GIB / 2)),
+                unified: None,
             }),
         });
         let metrics = [

@@ -14,7 +14,7 @@ use gpuwatch::{
         metrics::{Every, Metric, Shown},
     },
     model::{
-        analysis::ladder::Gap,
+        analysis::{host::HostRung, ladder::Gap},
         cluster::overview::figure::{RankFigure, Worse},
         fit,
     },
@@ -234,6 +234,26 @@ fn the_page_of_the_ladder_has_every_gap() {
     }
     let written = fs::read_to_string(&path).unwrap();
     assert!(written == now, "docs/ladder.md differs: GPUWATCH_DOCS=write cargo test --test it docs::");
+}
+
+/// The table of rungs in the page of host memory.
+#[test]
+fn the_page_of_host_memory_has_every_rung() {
+    let path = root().join("docs/host-memory.md");
+    let before = fs::read_to_string(&path).unwrap();
+    let (above, rest) = before.split_once("<!-- host rungs -->\n").unwrap();
+    let (_, below) = rest.split_once("<!-- end of host rungs -->\n").unwrap();
+    let mut table = "| rung | in JSON | what it is | what makes it smaller |\n|---|---|---|---|\n".to_owned();
+    for row in HostRung::TABLE {
+        let remedy = if row.remedy.is_empty() { "–" } else { row.remedy };
+        let _ = writeln!(table, "| {} | `{}` | {} | {remedy} |", row.name, row.id, row.cause);
+    }
+    let now = format!("{above}<!-- host rungs -->\n{table}<!-- end of host rungs -->\n{below}");
+    if env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
+        fs::write(&path, &now).unwrap();
+    }
+    let written = fs::read_to_string(&path).unwrap();
+    assert!(written == now, "docs/host-memory.md differs: GPUWATCH_DOCS=write cargo test --test it docs::");
 }
 
 /// The table of presets in the page of screens.

@@ -275,7 +275,7 @@ fn session() -> Session {
     let name = "NVIDIA H200 MIG 1g.18gb".into();
     story.add(Fact::Device(DeviceInfo { id: mig.clone(), index: 7, name, parent: Some(device(7)) }));
     let [total, used, reserved] = [18, 5, 1].map(|it| Bytes(it * GIB));
-    let memory = DeviceMemory { total, used, free: Bytes(12 * GIB), reserved: Some(reserved) };
+    let memory = DeviceMemory { total, used, free: Bytes(12 * GIB), reserved: Some(reserved), unified: None };
     story.add(Fact::Memory { device: mig, reading: Ok(memory) });
     story.add(Fact::Driver(gpuwatch::facts::event::DriverState::Up { version: Some("570.86.15".into()) }));
     let figures = [(Figure::EncoderPercent, 7), (Figure::DecoderPercent, 8), (Figure::MemoryPercent, 9)];

@@ -108,6 +108,7 @@ fn steps(steps: Range<u64>, ranks: u32, from: Stamp) -> Vec<Event> {
                 device: 0,
                 edge: Edge::Step,
                 step: Some(step),
+                parts: None,
                 counters: Counters::from_values(&values),
             })));
             if step % 100 == 0 {

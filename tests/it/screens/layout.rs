@@ -148,7 +148,7 @@ fn the_blank_part_of_a_timeline_shows_why() {
         if step >= 200 {
             let used = Bytes(30 * GIB);
             let free = Bytes(110 * GIB);
-            let reading = Ok(DeviceMemory { total: Bytes(140 * GIB), used, free, reserved: None });
+            let reading = Ok(DeviceMemory { total: Bytes(140 * GIB), used, free, reserved: None, unified: None });
             story.add(Fact::Memory { device: device(0), reading });
         }
     }

@@ -17,7 +17,7 @@ use watch::Calls;
 
 use super::{INVALID, OK, local};
 use crate::{
-    reading::Reading,
+    reading::{PARTS, Reading},
     sys,
     wire::{Counter, Counters, Edge, Torch},
 };
@@ -59,11 +59,14 @@ const REQUESTED: i32 = 1;
 const METH_FASTCALL: c_int = 0x80;
 
 /// Places of the counters that `push_row` gets in addition to the dictionary.
-const BESIDE: [usize; 4] = [
+const BESIDE: [usize; 7] = [
     Counters::place("pinned_active"),
     Counters::place("pinned_reserved"),
     Counters::place("joined"),
     Counters::place("joined_blocks"),
+    PARTS[0],
+    PARTS[1],
+    PARTS[2],
 ];
 
 /// The interpreter's functions and the keys, which live as long as the process.
@@ -277,8 +280,8 @@ impl Python {
         Some(sum)
     }
 
-    /// Pushes one row: counters, device, step, edge, mask of valid counters, pinned bytes in use and held, and bytes
-    /// and blocks of parameters that joined an optimizer.
+    /// Pushes one row: counters, device, step, edge, mask of valid counters, pinned bytes in use and held, bytes and
+    /// blocks of parameters that joined an optimizer, and bytes of weights, gradients and optimizer state.
     ///
     /// # Safety
     /// The arguments are alive.
@@ -290,7 +293,8 @@ impl Python {
             return INVALID.into();
         };
         let (Ok(device), Some(edge)) = (u32::try_from(device), super::edge(edge)) else { return INVALID.into() };
-        let row = Row { device, edge, steps, mask, beside: [number(4), number(5), number(6), number(7)] };
+        let beside = std::array::from_fn(|it| number(4 + it));
+        let row = Row { device, edge, steps, mask, beside };
         // SAFETY: as the caller promises.
         unsafe { self.push(*stats, &row) }.into()
     }

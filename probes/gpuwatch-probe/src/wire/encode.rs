@@ -4,7 +4,7 @@
 //! limit, the command line has a total one, and the sum of all, with everything escaped, fits.
 
 use super::{
-    Counters, Device, Edge, FRAMES_MAX, Hello, Line, Oom,
+    Counters, Device, Edge, FRAMES_MAX, Hello, Line, Oom, Parts,
     json::{List, Object, digits, quoted},
     limits::{ARGUMENTS_MAX, ARGV_MAX, DEVICE_TEXT_MAX, DEVICES_MAX, MESSAGE_MAX, NAME_MAX, SITE_TEXT_MAX, TEXT_MAX},
     sites,
@@ -17,7 +17,7 @@ pub fn encode(line: &Line, out: &mut String) {
         Line::Sample(it) => {
             let values = it.counters.values();
             let values = Counters::NAMES.iter().zip(values).filter_map(|(name, value)| Some((*name, value?)));
-            sample(out, it.seq, (it.at_us, it.device, it.edge, it.step), values);
+            sample(out, it.seq, (it.at_us, it.device, it.edge, it.step), values, it.parts.as_ref());
         }
         Line::Mark(it) => Object::open(out, "mark")
             .some("seq", it.seq)
@@ -96,6 +96,7 @@ pub(crate) fn sample<'a>(
     seq: Option<u64>,
     (at_us, device, edge, step): (u64, u32, Edge, Option<u64>),
     values: impl Iterator<Item = (&'a str, u64)>,
+    parts: Option<&Parts>,
 ) {
     let mut object = Object::open(out, "sample")
         .some("seq", seq)
@@ -105,6 +106,9 @@ pub(crate) fn sample<'a>(
         .some("step", step);
     for (name, value) in values {
         object = object.number(name, value);
+    }
+    if let Some(parts) = parts {
+        parts.encode(&mut object);
     }
     object.close();
 }

@@ -2,7 +2,7 @@
 
 use gpuwatch_probe::wire::{
     Bye, Counters, Device, Edge, Frame, Hello, History, Holder, Job, LINE_MAX, Line, Live, Lost, Mark, Oom, OomMessage,
-    Owner, Place, Refused, Sample, Site, Sites, encode,
+    Owner, Parts, Place, Refused, Sample, Site, Sites, encode,
 };
 
 /// One of each, every field set, in the order of the golden file; then the minimum of each.
@@ -144,6 +144,7 @@ fn lines() -> Vec<Line> {
             device: 0,
             edge: Edge::Step,
             step: Some(17),
+            parts: None,
             counters: Counters::from_values(&counters),
         }),
         Line::Mark(Mark { seq: Some(9), at_us: 5_000_200, name: "epoch".into(), value: Some(-3) }),
@@ -179,6 +180,12 @@ fn lines() -> Vec<Line> {
         Line::Lost(Lost { at_us: 5_000_700, failures: Some(40), ..Lost::default() }),
         Line::Hello(Hello { master: text("node01:29500"), ..Hello::default() }),
         Line::Oom(oom_of_lines()),
+        Line::Sample(Sample {
+            step: Some(3),
+            parts: Some(Parts { weights: 1, gradients: 2, optimizer: 3, retained: 4 }),
+            counters: Counters { allocated: Some(10), ..Counters::default() },
+            ..Sample::default()
+        }),
     ]
 }
 

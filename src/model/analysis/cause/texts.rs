@@ -2,9 +2,9 @@
 //!
 //! The signatures were measured on PyTorch's own allocator.
 
-use crate::model::analysis::cause::{Cause, Entry};
+use crate::model::analysis::cause::{Cause, Entry, host_texts};
 
-pub(super) static ENTRIES: [Entry; 38] = [
+pub(super) static ENTRIES: [Entry; 44] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -353,6 +353,12 @@ for each rank.",
     super::ORPHANED_RANK,
     super::IDLE_NOTEBOOK,
     super::IDLE_PROCESS,
+    host_texts::HOST_FULL,
+    host_texts::HOST_SLOWED,
+    host_texts::SHM_FULL,
+    host_texts::ADDRESS_SPACE_FULL,
+    host_texts::WORKERS_COPY,
+    host_texts::OOM_KILLED,
     Entry {
         cause: Cause::Unknown,
         id: "unknown",

@@ -38,7 +38,13 @@ macro_rules! gaps {
 listed! {
     /// What the timeline keeps of a ladder: the upper bounds of gaps, from the inside out.
     Level {
-        /// Bytes that the job requested.
+        /// The parameters of models in training.
+        Weights,
+        /// Adds their gradients.
+        Gradients,
+        /// Adds what optimizers keep for them.
+        Optimizer,
+        /// Bytes that the job requested; or adds all else that was allocated at the end of a step.
         Wanted,
         /// Adds the rounding up of requests.
         Allocated,
@@ -103,6 +109,70 @@ pub struct GapRow {
 }
 
 gaps! {
+    /// Parameters of optimizers, and of the modules that have one of them.
+    Weights {
+        name: "weights",
+        id: "weights",
+        role: "weights",
+        cause: "parameters of the optimizers, and of their models",
+        remedy: "",
+        place: Place::InUse,
+        level: Some(Level::Weights),
+        whole: Some(Gap::Allocated),
+        like: Some(Gap::Wanted),
+        sign: '█',
+        colourless: '▇',
+        ascii: 'W',
+        report: ("#1d4f7a", "#2f73ad"),
+    }
+    /// Gradients of the weights.
+    Gradients {
+        name: "gradients",
+        id: "gradients",
+        role: "gradients",
+        cause: "gradients at the end of a step",
+        remedy: "zero_grad(set_to_none=True) after the step frees them until the next backward",
+        place: Place::InUse,
+        level: Some(Level::Gradients),
+        whole: Some(Gap::Allocated),
+        like: Some(Gap::Cached),
+        sign: '▛',
+        colourless: '▛',
+        ascii: 'G',
+        report: ("#3c8577", "#4fa594"),
+    }
+    /// What optimizers keep between steps.
+    Optimizer {
+        name: "optimizer",
+        id: "optimizer",
+        role: "optimizer",
+        cause: "what the optimizers keep between steps",
+        remedy: "an optimizer with 8-bit states, or one that is sharded over the ranks",
+        place: Place::InUse,
+        level: Some(Level::Optimizer),
+        whole: Some(Gap::Allocated),
+        like: Some(Gap::NonTorch),
+        sign: '▜',
+        colourless: '▜',
+        ascii: 'O',
+        report: ("#8659a5", "#a47cc4"),
+    }
+    /// All else that was allocated at the end of a step.
+    Retained {
+        name: "retained",
+        id: "retained",
+        role: "retained",
+        cause: "all else that is allocated at the end of a step: buffers, inputs, caches, copies of models",
+        remedy: "",
+        place: Place::InUse,
+        level: Some(Level::Wanted),
+        whole: Some(Gap::Allocated),
+        like: Some(Gap::Rounding),
+        sign: '▆',
+        colourless: '▆',
+        ascii: 'r',
+        report: ("#6fa3c7", "#7fb4d8"),
+    }
     /// Bytes that the job requested: `allocated - rounding`.
     Wanted {
         name: "wanted",
@@ -118,6 +188,22 @@ gaps! {
         colourless: '█',
         ascii: '#',
         report: ("#2f6f9f", "#3f8cc4"),
+    }
+    /// What the running step has allocated.
+    Transient {
+        name: "transient",
+        id: "transient",
+        role: "transient",
+        cause: "what the running step has allocated: activations, gradients, temporaries",
+        remedy: "a smaller batch, or activation checkpointing",
+        place: Place::InUse,
+        level: Some(Level::Allocated),
+        whole: Some(Gap::Allocated),
+        like: Some(Gap::Pending),
+        sign: '▌',
+        colourless: '▌',
+        ascii: 't',
+        report: ("#b5852f", "#cf9f35"),
     }
     /// Live allocations whose rounding is unknown.
     Allocated {
@@ -326,6 +412,22 @@ gaps! {
         colourless: '░',
         ascii: ':',
         report: ("#bcc1c7", "#4a5159"),
+    }
+    /// Files in the system's memory that a device shares.
+    PageCache {
+        name: "page cache",
+        id: "page_cache",
+        role: "page_cache",
+        cause: "files in memory that the device shares with the system; the kernel drops them when memory is needed",
+        remedy: "",
+        place: Place::Device,
+        level: None,
+        whole: Some(Gap::Free),
+        like: Some(Gap::Releasable),
+        sign: '╌',
+        colourless: '╌',
+        ascii: ',',
+        report: ("#d5dde3", "#39424a"),
     }
     /// Free.
     Free {

@@ -126,6 +126,32 @@ fn several_processes_share_one_device() {
     assert_eq!((size(&ladder, Gap::Unattributed), ladder.sum()), (Some(0), Bytes(1000)));
 }
 
+#[test]
+fn allocated_memory_is_split_into_what_it_consists_of() {
+    let parts = Parts { weights: 40, gradients: 20, optimizer: 25, retained: 15 };
+    let figures = OwnFigures { parts: Some(parts), ..own(90, 100, 100, 0, 200, 200) };
+    let split = |figures| sizes(&ladder(&device(1000, 800, 0, 0), &[figures]))[..5].to_vec();
+    let expected = |gradients, retained, transient| {
+        [
+            (Gap::Weights, Some(40)),
+            (Gap::Gradients, gradients),
+            (Gap::Optimizer, Some(25)),
+            (Gap::Retained, Some(retained)),
+            (Gap::Transient, Some(transient)),
+        ]
+    };
+    assert_eq!(split(figures), expected(Some(20), 15, 0));
+    // What is retained grows until it is counted again.
+    assert_eq!(split(OwnFigures { allocated: Some(130), active: Some(130), ..figures }), expected(Some(20), 45, 0));
+    // Within a step, gradients come and go.
+    let within = OwnFigures { allocated: Some(95), active: Some(95), is_between_steps: true, ..figures };
+    assert_eq!(split(within), expected(None, 15, 15));
+    assert_eq!(split(OwnFigures { is_between_steps: true, ..figures }), expected(Some(20), 15, 0), "nothing changed");
+    // Less than what was counted: it is not so any more.
+    let less = OwnFigures { allocated: Some(60), active: Some(60), requested: Some(50), ..figures };
+    assert_eq!(split(less)[..2], [(Gap::Wanted, Some(50)), (Gap::Rounding, Some(10))]);
+}
+
 fn figure() -> impl Strategy<Value = Option<u64>> {
     prop_oneof![
         Just(None),
@@ -137,7 +163,11 @@ fn figure() -> impl Strategy<Value = Option<u64>> {
 }
 
 prop_compose! {
-    fn any_own()(v in prop::array::uniform7(figure()), expandable in any::<bool>()) -> OwnFigures {
+    fn any_own()(
+        v in prop::array::uniform7(figure()),
+        parts in prop::option::of(prop::array::uniform4(0..900_u64)),
+        (expandable, is_between_steps) in any::<(bool, bool)>(),
+    ) -> OwnFigures {
         let counters = Counters {
             requested: v[0],
             allocated: v[1],
@@ -150,6 +180,8 @@ prop_compose! {
         OwnFigures {
             driver_used: v[6].map(Bytes),
             driver_at: Stamp(v[6].unwrap_or(2)),
+            parts: parts.map(|[weights, gradients, optimizer, retained]| Parts { weights, gradients, optimizer, retained }),
+            is_between_steps,
             ..OwnFigures::counted(&counters, expandable, Stamp(v[0].unwrap_or(1)))
         }
     }
@@ -162,7 +194,7 @@ proptest! {
         own in prop::collection::vec(any_own(), 0..5),
     ) {
         let [total, free, driver, others] = v.map(|it| it.map(Bytes));
-        let ladder = ladder(&DeviceFigures { at: Stamp(3), total, free, driver, others }, &own);
+        let ladder = ladder(&DeviceFigures { at: Stamp(3), total, free, driver, others, cache: None }, &own);
         if let Some(total) = total {
             let exact: u128 = ladder.rungs.iter().filter_map(|it| it.bytes).map(|it| u128::from(it.0)).sum();
             prop_assert_eq!(exact, u128::from(total.0));

@@ -1,0 +1,461 @@
+"""Counts what the allocated memory consists of, at the ends of steps: weights, gradients, optimizer state.
+
+Weights are the parameters of the optimizers whose steps the probe sees, and of the modules that have one of them: the
+frozen base of an adapter as well. Gradients are those of all these parameters. Optimizer state is what the optimizers
+keep for them. Each storage counts once, on its device, rounded up as the allocator does; all other memory is the
+rest, which the viewer calls retained. Buffers, copies of models and what optimizers keep elsewhere are in the rest.
+
+The count takes microseconds for each tensor, so it is made seldom (`_is_due`) and in slices, each at the end of a step:
+at most a millisecond, and a hundredth of a step. No code of the job's classes runs. Nothing is copied or moved, and
+between two slices the walk refers only to objects that its optimizers and modules hold.
+"""
+
+import sys
+import weakref
+from time import monotonic, perf_counter
+
+from ._captures import Resting
+from ._frames import is_library, is_own, values_here
+from ._oom import is_ours
+from ._optimizers import own
+from ._references import is_a, namespace, namespaces
+
+# The allocator rounds a block up to a multiple of this.
+ROUND = 512
+
+# Optimizers at once, and tensors of a walk: a job with more is not counted.
+_MOST, _MOST_TENSORS = 16_384, 400_000
+
+# Optimizers whose groups and states are looked at for changes.
+_MOST_READ = 32
+
+# Seconds of a slice, and the part of a step that it may take.
+SLICE, SHARE = 0.000_8, 0.01
+
+# Steps from the beginning at which every change is counted at once.
+_FIRST = 4
+
+# Seconds between walks: after a change of what optimizers have, of the allocated bytes, and without a change.
+_AFTER_CHANGE, _AFTER_LEVEL, _ANYWAY = 1, 10, 60
+
+# Parameters that are counted between two looks at the clock.
+_TOGETHER = 8
+
+# States of an optimizer of which those of other keys than parameters are searched for.
+_MOST_OTHERS = 512
+
+# Levels of containers within an optimizer's state, and of tensors within tensors.
+_DEPTH = 4
+
+# Frames in which models are searched for, those between two looks at the clock, and variables of a module or an object.
+_MOST_FRAMES, _FRAMES_TOGETHER, _MOST_GLOBALS = 40, 2, 2000
+
+# Models that are kept in mind.
+_MOST_MODELS = 64
+
+WEIGHTS, GRADIENTS, OPTIMIZER = range(3)
+
+
+class Parts:
+    """The walks over the optimizers of a job, one at a time; on the threads that train.
+
+    `round_to` is what the allocator rounds blocks up to.
+    """
+
+    def __init__(self, torch, round_to=ROUND, clock=monotonic, timer=perf_counter):
+        self._torch, self._round, self._clock, self._timer = torch, round_to, clock, timer
+        # By id: optimizers compare as the job likes.
+        self._optimizers, self._models = {}, {}
+        self._walk, self._reader = None, None
+        self._is_off = self._is_in = False
+        # When the latest walk ended, and what was there then; and the latest boundary with the number of its step.
+        self._ended_at, self._shape, self._levels = None, None, None
+        self._boundary = None
+        # Slices, and the longest one in seconds.
+        self.slices, self.longest = 0, 0.0
+
+    @property
+    def is_walking(self):
+        """Whether a walk waits for the end of the next step."""
+        return self._walk is not None
+
+    def see(self, optimizer):
+        """Takes note of an optimizer whose step ended."""
+        known = self._optimizers.get(id(optimizer))
+        if known is None or known() is not optimizer:
+            self._add(optimizer)
+
+    def turn(self, number, is_due, levels):
+        """Continues a walk at the end of a step, or begins one where `is_due`, a second since the last time, or one of
+        the first steps. `levels()` returns the allocated bytes of the devices.
+
+        Returns {device: (weights, gradients, optimizer)} in bytes where a walk is complete, and `None` otherwise.
+        """
+        if self._is_off or self._is_in or not (self._walk or is_due) or not self._optimizers:
+            return None
+        self._is_in = True
+        try:
+            return self._turn(number, is_due, levels)
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            # Objects of another kind: this job's parts stay unknown.
+            self._is_off, self._walk = True, None
+        finally:
+            self._is_in = False
+        return None
+
+    def models(self):
+        """Returns the models that were found."""
+        return [it for it in (ref() for ref in self._models.values()) if it is not None]
+
+    def optimizers(self):
+        """Returns the optimizers whose steps were seen."""
+        return self._living()
+
+    def forget(self):
+        """Ends it for good."""
+        self._is_off, self._walk = True, None
+        self._optimizers, self._models = {}, {}
+
+    def _add(self, optimizer):
+        self._optimizers = {key: it for key, it in self._optimizers.items() if it() is not None}
+        if len(self._optimizers) >= _MOST:
+            self._is_off = True
+            return
+        try:
+            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+        except TypeError:
+            pass  # A class without weak references; what it has is in the rest.
+
+    def _turn(self, number, is_due, levels):
+        now = self._clock()
+        before, self._boundary = self._boundary, (now, number)
+        if self._walk is None:
+            if not self._is_due(now, number, levels):
+                return None
+            self._walk = self._steps()
+        elif self._shape_now() != self._shape:
+            # What is counted changed meanwhile.
+            self._shape = self._shape_now()
+            self._walk = self._steps()
+        budget = SLICE
+        if before is not None and number > before[1]:
+            budget = min(SLICE, SHARE * (now - before[0]) / (number - before[1]))
+        with Resting(), self.without_overrides():
+            return self._slice(budget, levels)
+
+    def _slice(self, budget, levels):
+        begun, timer = self._timer(), self._timer
+        self.slices += 1
+        try:
+            for _ in self._walk:
+                if timer() - begun >= budget:
+                    return None
+        finally:
+            self.longest = max(self.longest, timer() - begun)
+        self._walk = None
+        self._ended_at, self._levels = self._clock(), levels()
+        return self._reader.found()
+
+    def _is_due(self, now, number, levels):
+        shape = self._shape_now()
+        waited = None if self._ended_at is None else now - self._ended_at
+        if waited is None or shape != self._shape:
+            is_due = waited is None or waited >= _AFTER_CHANGE or number <= _FIRST
+        elif levels() != self._levels:
+            is_due = waited >= _AFTER_LEVEL or number <= _FIRST
+        else:
+            is_due = waited >= _ANYWAY
+        if is_due:
+            self._shape = shape
+        return is_due
+
+    def _shape_now(self):
+        """Returns how many groups, parameters and states the optimizers have; of very many, only how many they are."""
+        groups_, parameters, states = 0, 0, 0
+        if len(self._optimizers) > _MOST_READ:
+            return (len(self._optimizers),)
+        for optimizer in self._living():
+            for group in _groups(optimizer):
+                groups_, parameters = groups_ + 1, parameters + list.__len__(group)
+            state = own(optimizer, "state")
+            states += dict.__len__(state) if is_a(state, dict) else 0
+        return len(self._optimizers), groups_, parameters, states
+
+    def _living(self):
+        return [it for it in (ref() for ref in self._optimizers.values()) if it is not None]
+
+    def without_overrides(self):
+        """Returns a context in which tensors' attributes are read without `__torch_function__`."""
+        return getattr(self._torch._C, "DisableTorchFunction", Resting)()
+
+    def _steps(self):
+        """Yields after each small part of the work. In between it holds nothing of the job's but weakly: a job may
+        drop an optimizer or a model and expect its memory back."""
+        reader = self._reader = Reader(self._torch, self._round)
+        optimizers, trained = list(self._optimizers.values()), set()
+        for ref in optimizers:
+            place, states = (0, 0), 0
+            while place is not None:
+                place, found = _next_parameters(ref, place, reader, trained)
+                states += found
+                yield
+            _other_states(ref, states, reader, trained)
+            yield
+        place = 0
+        while place is not None:
+            place = self._find_models(place)
+            yield
+        for ref in list(self._models.values()):
+            yield from _of_model(ref, reader, trained)
+
+    def _find_models(self, place):
+        """Takes note of the models that functions of the training thread have at hand; reads some frames from a place
+        on, counted from the innermost one. Returns the next place."""
+        frame, at = sys._getframe(1), 0
+        while frame is not None and at < _MOST_FRAMES:
+            if not is_own(frame):
+                if at >= place + _FRAMES_TOGETHER:
+                    return at
+                if at >= place:
+                    self._find_in(frame)
+                at += 1
+            frame = frame.f_back
+        return None
+
+    def _find_in(self, frame):
+        module, space = self._torch.nn.Module, frame.f_globals
+        self._find_among(values_here(frame), module)
+        if not is_library(frame.f_code.co_filename) and type(space) is dict and len(space) <= _MOST_GLOBALS:
+            self._find_among(list(space.values()), module)
+
+    def _find_among(self, found, module):
+        self._models = {key: it for key, it in self._models.items() if it() is not None}
+        for it in found:
+            if is_a(it, type):
+                continue
+            if is_a(it, module):
+                self._model(it)
+            elif not is_a(it, (dict, list, tuple, str, int, float)):
+                space = namespace(it)
+                if space is not None and len(space) <= _MOST_GLOBALS:
+                    for inner in list(dict.values(space)):
+                        if is_a(inner, module):
+                            self._model(inner)
+
+    def _model(self, it):
+        if id(it) not in self._models and len(self._models) < _MOST_MODELS:
+            self._models[id(it)] = weakref.ref(it)
+
+
+class Reader:
+    """Adds up storages, each once."""
+
+    def __init__(self, torch, round_to):
+        c = torch._C
+        base = self._base = c.TensorBase
+        self._round = round_to
+        self._storage, self._size, self._id = base.untyped_storage, c.StorageBase.nbytes, c.StorageBase._cdata.__get__
+        self._grad, self._bytes = base.__dict__["grad"].__get__, base.__dict__["nbytes"].__get__
+        self._device, self._sparse = base.get_device, base.__dict__["is_sparse"].__get__
+        self._indices, self._values = base._indices, base._values
+        # A tensor hashes by its address, and a dictionary compares elements only of those with the same hash.
+        self._hash = torch.Tensor.__dict__["__hash__"]
+        # By the id of a type: whether it consists of other tensors, and whether it hashes by address.
+        self._kinds = {}
+        self._storages, self._parameters, self._sums, self._tensors = set(), set(), {}, 0
+
+    def found(self):
+        """Returns {device: (weights, gradients, optimizer)}."""
+        return {device: tuple(it) for device, it in self._sums.items()}
+
+    def parameter(self, it):
+        """Counts a parameter and its gradient."""
+        if id(it) in self._parameters or self._kind(it) is None:
+            return
+        self._parameters.add(id(it))
+        self._tensor(WEIGHTS, it)
+        gradient = self._grad(it)
+        if gradient is not None:
+            self._tensor(GRADIENTS, gradient)
+
+    def is_hashed_by_address(self, it):
+        """Returns whether it is a tensor that a dictionary finds without code of the job's."""
+        kind = self._kind(it)
+        return kind is not None and kind[1]
+
+    def state(self, of, depth=_DEPTH):
+        """Counts what an optimizer keeps for a parameter."""
+        if is_a(of, dict):
+            for it in list(dict.values(of)) if depth else ():
+                self.state(it, depth - 1)
+        elif is_a(of, (list, tuple)):
+            for it in (list if is_a(of, list) else tuple).__iter__(of) if depth else ():
+                self.state(it, depth - 1)
+        elif self._kind(of) is not None:
+            self._tensor(OPTIMIZER, of)
+
+    def _kind(self, it):
+        """Returns whether a tensor's type consists of other tensors, and whether it hashes by address; `None` for
+        anything but a tensor."""
+        kind = type(it)
+        known = self._kinds.get(id(kind), self)
+        if known is self:
+            known = None
+            if issubclass(kind, self._base):
+                space = next((one for one in namespaces(kind) if "__hash__" in one), {})
+                consists = any("__tensor_flatten__" in one for one in namespaces(kind))
+                known = consists, space.get("__hash__") is self._hash
+            self._kinds[id(kind)] = known
+        return known
+
+    def _tensor(self, part, it, depth=_DEPTH):
+        self._tensors += 1
+        if self._tensors > _MOST_TENSORS:
+            raise OverflowError("too many tensors")
+        if self._kind(it)[0]:
+            space = namespace(it) if depth else None
+            for one in list(dict.values(space)) if space else ():
+                if self._kind(one) is not None:
+                    self._tensor(part, one, depth - 1)
+            return
+        device = self._device(it)
+        if device < 0:
+            return
+        try:
+            storage = self._storage(it)
+        except NotImplementedError:
+            # Another layout; of those, optimizers know one.
+            for one in (self._indices(it), self._values(it)) if self._sparse(it) and depth else ():
+                self._tensor(part, one, 0)
+            return
+        size = self._size(storage)
+        # A gradient may be another block at the next slice, at the place of one that was counted. Only those that
+        # share a storage stay where they are.
+        if part != GRADIENTS or self._bytes(it) < size:
+            key = self._id(storage)
+            if key in self._storages:
+                return
+            self._storages.add(key)
+        if size:
+            self._count(part, device, storage, it)
+
+    def _count(self, part, device, storage, it):
+        sums = self._sums.get(device)
+        if sums is None:
+            sums = self._sums[device] = [0, 0, 0]
+        sums[part] += -(-self._size(storage) // self._round) * self._round
+
+
+class Addresses(Reader):
+    """Lists the addresses of storages instead of adding up their bytes."""
+
+    def __init__(self, torch):
+        super().__init__(torch, 1)
+        self._address = torch._C.StorageBase.data_ptr
+        self._is_cow = getattr(torch._C, "_is_cow_tensor", None)
+        self.found = []
+
+    def _count(self, part, device, storage, it):
+        # To read the address of a copy that is made when it is written to would make it.
+        if self._is_cow is None or not self._is_cow(it):
+            self.found.append((device, part, self._address(storage)))
+
+
+def addresses(parts, torch, kinds):
+    """Yields `(device, part, address)` of the storages of a job's optimizers and models, of these parts."""
+    reader = Addresses(torch)
+
+    def found():
+        new = [it for it in reader.found if it[1] in kinds and it[2]]
+        del reader.found[:]
+        return new
+
+    trained = set()
+    for optimizer in parts.optimizers():
+        states = own(optimizer, "state")
+        for parameters in _groups(optimizer):
+            for it in list(parameters):
+                trained.add(id(it))
+                reader.parameter(it)
+                if OPTIMIZER in kinds and is_a(states, dict) and reader.is_hashed_by_address(it):
+                    reader.state(dict.get(states, it))
+                yield from found()
+    for model in parts.models():
+        for _ in _of_model(weakref.ref(model), reader, trained):
+            yield from found()
+
+
+def _groups(optimizer):
+    """Returns the list of parameters of each group."""
+    groups = own(optimizer, "param_groups")
+    found = []
+    for group in list.__iter__(groups) if is_a(groups, list) else ():
+        parameters = dict.get(group, "params") if is_a(group, dict) else None
+        if is_a(parameters, list):
+            found.append(parameters)
+    return found
+
+
+def _next_parameters(ref, place, reader, trained):
+    """Counts some parameters of an optimizer from a place on, with what it keeps for them; returns the next place, and
+    for how many it keeps something."""
+    (group, at), found = place, 0
+    optimizer = ref()
+    if optimizer is None:
+        return None, 0
+    groups, state = _groups(optimizer), own(optimizer, "state")
+    states = state if is_a(state, dict) else {}
+    for _ in range(_TOGETHER):
+        while group < len(groups) and at >= list.__len__(groups[group]):
+            group, at = group + 1, 0
+        if group >= len(groups):
+            return None, found
+        it = list.__getitem__(groups[group], at)
+        at += 1
+        trained.add(id(it))
+        reader.parameter(it)
+        if reader.is_hashed_by_address(it):
+            of = dict.get(states, it)
+            found += of is not None
+            reader.state(of)
+    return (group, at), found
+
+
+def _other_states(ref, found, reader, trained):
+    """Counts what an optimizer keeps under other keys than its parameters, for which `found` were found."""
+    state = own(ref(), "state")
+    if is_a(state, dict) and found < dict.__len__(state) <= _MOST_OTHERS:
+        for key, of in list(dict.items(state)):
+            if id(key) not in trained or not reader.is_hashed_by_address(key):
+                reader.state(of)
+
+
+def _of_model(ref, reader, trained):
+    """Counts the parameters of a model that has a trained one; yields after each module."""
+    modules, seen, parameters = [ref], set(), []
+    is_trained = False
+    while modules:
+        found, inner = _of_module(modules.pop(), seen)
+        modules += inner
+        is_trained = is_trained or any(id(it) in trained for it in found)
+        parameters += [weakref.ref(it) for it in found if id(it) not in trained]
+        del found
+        yield
+    for it in parameters if is_trained else ():
+        reader.parameter(it())
+        yield
+
+
+def _of_module(ref, seen):
+    """Returns the parameters of a module, and references to the modules in it."""
+    module = ref()
+    if module is None or id(module) in seen or len(seen) > _MOST_TENSORS:
+        return [], []
+    seen.add(id(module))
+    space = namespace(module) or {}
+    parameters, inner = dict.get(space, "_parameters"), dict.get(space, "_modules")
+    found = [it for it in dict.values(parameters) if it is not None] if is_a(parameters, dict) else []
+    modules = [weakref.ref(it) for it in dict.values(inner) if it is not None] if is_a(inner, dict) else []
+    return found, modules

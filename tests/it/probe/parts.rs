@@ -1,0 +1,88 @@
+//! What allocated memory consists of: counted in the job, recorded, shown, and at a step's highest moment by line.
+
+use std::{fs, process::Command};
+
+use serde_json::Value;
+
+use crate::{
+    helpers::{terminal::PROGRAM, torch},
+    house::schemas,
+    probe::pytorch::{Job, script},
+};
+
+#[test]
+fn weights_gradients_and_optimizer_state_are_those_that_a_script_counts() {
+    let gpu = torch::machine();
+    let mut python = gpu.command(torch::python());
+    python.arg(script("parts.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+    assert_eq!(torch::stdout(&python.output().unwrap()), "parts are right\n");
+}
+
+const PARTS: [&str; 4] = ["weights", "gradients", "optimizer", "retained"];
+
+#[test]
+fn the_parts_sum_to_what_is_allocated_on_the_ladder_and_in_exports() {
+    let mut job = Job::start(&[&script("consists.py")]);
+    let expected = job.next();
+    let once = job.gpuwatch(&["once", "--json"]);
+    schemas::check("once", &once);
+    let on = &once["probes"][0]["devices"][0];
+    for part in &PARTS[..3] {
+        assert_eq!(on["parts"][part], expected["parts"][part], "{part}: {on:#}");
+    }
+    // The loss is alive at the end of a step.
+    assert!(on["parts"]["retained"].as_u64() >= expected["parts"]["retained"].as_u64(), "{on:#}");
+    assert!(on["parts_step"].as_u64() >= Some(1), "{on:#}");
+    let rungs = once["devices"][0]["ladder"]["rungs"].as_array().unwrap();
+    let rung = |gap: &str| rungs.iter().find(|it| it["gap"] == gap).and_then(|it| it["bytes"].as_u64()).unwrap_or(0);
+    let sum: u64 = PARTS.map(rung).into_iter().sum::<u64>() + rung("transient");
+    assert_eq!(Some(sum), on["counters"]["allocated"].as_u64(), "{rungs:#?}");
+    assert_eq!(Some(rung("weights")), expected["parts"]["weights"].as_u64());
+    let home = job.ended();
+    let mut files = fs::read_dir(home.0.path().join("state/gpuwatch/recordings")).unwrap().map(|it| it.unwrap().path());
+    let path = files.find(|it| it.to_string_lossy().ends_with(".jsonl.zst")).unwrap();
+    schemas::check_recording(&path);
+    let mut export = Command::new(PROGRAM);
+    export.arg("export").arg(&path).args(["--format", "jsonl"]).envs(home.variables());
+    let rows = torch::stdout(&export.output().unwrap());
+    let rows: Vec<Value> = rows.lines().map(|it| serde_json::from_str(it).unwrap()).collect();
+    let counted: Vec<_> = rows.iter().filter(|it| it["weights"].is_u64()).collect();
+    assert!(!counted.is_empty() && counted.len() < rows.len() / 2, "{} of {}", counted.len(), rows.len());
+    for row in counted {
+        let sum: u64 = PARTS.iter().map(|it| row[it].as_u64().unwrap()).sum();
+        assert_eq!((Some(sum), row["edge"].as_str()), (row["allocated"].as_u64(), Some("step")), "{row}");
+    }
+}
+
+#[test]
+fn the_highest_moment_of_a_step_is_that_of_a_history_of_pytorch_by_line() {
+    let mut job = Job::start(&[&script("consists.py")]);
+    let first = job.next();
+    let pid = first["pid"].to_string();
+    let found = job.gpuwatch(&["peak", &pid, "--json"]);
+    schemas::check("peak", &found);
+    let lines = found["lines"].as_array().unwrap();
+    job.send("peak");
+    let expected = job.next();
+    let expected = expected["lines"].as_object().unwrap();
+    // What is older than the step is in the window as well, where it began before it.
+    let of_step = lines.iter().filter(|it| it["part"] == "activations" || it["part"] == "temporaries");
+    let mine: serde_json::Map<_, _> =
+        of_step.map(|it| (it["line"].as_str().unwrap().to_owned(), it["bytes"].clone())).collect();
+    assert_eq!(&mine, expected, "{found:#}");
+    let parts = found["parts"].as_object().unwrap();
+    assert_eq!(parts.values().map(|it| it.as_u64().unwrap()).sum::<u64>(), found["allocated"].as_u64().unwrap());
+    assert_eq!(
+        (&parts["weights"], &parts["optimizer"]),
+        (&first["parts"]["weights"], &first["parts"]["optimizer"]),
+        "{found:#}"
+    );
+    let module = |line: &Value| line["module"].as_str().map(str::to_owned);
+    assert!(lines.iter().any(|it| module(it).as_deref() == Some("layers.*")), "{found:#}");
+    assert!(found["step"].as_u64() > Some(8), "{found:#}");
+    let text = job.output_of(&["peak", &pid]);
+    for words in ["allocated at the highest moment of step", "activations, inputs and outputs", "consists.py:"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    job.ended();
+}

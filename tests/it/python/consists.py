@@ -1,0 +1,108 @@
+"""Trains until its input ends. Prints, at each line of it: `parts`, what a script counts itself at the end of a step;
+`peak`, which line allocated what is live at the highest moment of a step, by PyTorch's own history."""
+
+import json
+import os
+import select
+import sys
+import time
+
+import torch
+from torch import nn
+
+HERE = os.path.basename(__file__)
+
+
+class Block(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        hidden = self.up(x)
+        hidden = torch.relu(hidden)
+        return x + self.down(hidden)
+
+
+class Net(nn.Module):
+    def __init__(self, width=128):
+        super().__init__()
+        self.layers = nn.ModuleList([Block(width) for _ in range(4)])
+        self.head = nn.Linear(width, 1024, bias=False)
+        self.register_buffer("mask", torch.ones(512, 512))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+
+net = Net().cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+cache = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda")]
+
+
+def step():
+    x = torch.ones(256, 128, device="cuda")
+    logits = net(x)
+    loss = logits.square().mean()
+    del x, logits
+    loss.backward()
+    optimizer.step()
+
+
+def bytes_of(tensors):
+    sizes = {it.untyped_storage().data_ptr(): it.untyped_storage().nbytes() for it in tensors if it.is_cuda}
+    return sum(-(-it // 512) * 512 for it in sizes.values())
+
+
+def parts():
+    found = {
+        "weights": bytes_of(net.parameters()),
+        "gradients": bytes_of(it.grad for it in net.parameters()),
+        "optimizer": bytes_of(it for of in optimizer.state.values() for it in of.values()),
+    }
+    found["retained"] = torch.cuda.memory_allocated() - sum(found.values())
+    return found
+
+
+def peak():
+    history = torch.cuda.memory._record_memory_history
+    history(max_entries=100_000, context="alloc", stacks="python")
+    optimizer.zero_grad()
+    step()
+    held = torch.cuda.memory._snapshot()
+    history(None)
+    live, now, highest, at_highest = {}, 0, 0, {}
+    for event in held["device_traces"][0]:
+        if event["action"] == "alloc":
+            live[event["addr"]] = event
+            now += event["size"]
+        elif event["action"] == "free_completed":
+            gone = live.pop(event["addr"], None)
+            now -= event["size"]
+        if now > highest:
+            highest, at_highest = now, dict(live)
+    lines = {}
+    for it in at_highest.values():
+        own = [one for one in it["frames"] if os.path.basename(one["filename"]) == HERE]
+        if own:
+            line = "%s:%d" % (HERE, own[0]["line"])
+            lines[line] = lines.get(line, 0) + -(-it["size"] // 512) * 512
+    return {"lines": lines}
+
+
+for _ in range(8):
+    optimizer.zero_grad()
+    step()
+print(json.dumps({"pid": os.getpid(), "parts": parts()}), flush=True)
+while True:
+    optimizer.zero_grad()
+    step()
+    # Another thread gets its turn.
+    time.sleep(0.005)
+    if select.select([sys.stdin], [], [], 0)[0]:
+        word = sys.stdin.readline().strip()
+        if word not in ("parts", "peak"):
+            break
+        print(json.dumps({"parts": parts, "peak": peak}[word]()), flush=True)
