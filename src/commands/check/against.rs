@@ -92,8 +92,7 @@ fn figures(verdict: &Verdict) -> Baseline {
         let line = it.culprit.as_ref().map(|it| it.kept.as_ref().unwrap_or(&it.allocated).place());
         Some(Growth { bytes: whole(it.bytes_per_step?), line })
     });
-    let torch =
-        session.processes.iter().find_map(|it| Some(it.hello.as_ref()?.framework_version.as_ref()?.to_string()));
+    let torch = session.processes.iter().find_map(|it| Some(it.hello.as_ref()?.framework_version.as_ref()?.clone()));
     Baseline {
         torch: torch.unwrap_or_default(),
         devices: most.map(|(id, _)| DeviceName { name: name(id) }).into_iter().collect(),

@@ -79,7 +79,7 @@ pub fn answer(request: Request) -> Result<Value, String> {
 }
 
 fn machine(gpu: &str, python: String) -> Result<Value, String> {
-    let device = Device::parse(gpu).map_err(|e| e.to_string())?;
+    let device = Device::parse(gpu)?;
     let torch = simgpu::torch_of(&[python.into()]).map_err(|e| {
         let why = e.to_string();
         Trouble::NoTorch(why.split("; use --torch").next().unwrap_or_default().to_owned()).to_string()

@@ -131,7 +131,7 @@ impl Baseline {
     /// # Errors
     /// When the text is not JSON of `gpuwatch fit`.
     pub fn parse(text: &str) -> Result<Self, BaselineTrouble> {
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|_| BaselineTrouble::Other)?;
+        let value: serde_json::Value = serde_json::from_str(text).map_err(|_invalid| BaselineTrouble::Other)?;
         let schema = value.get("schema").and_then(serde_json::Value::as_u64).ok_or(BaselineTrouble::Other)?;
         if schema != SCHEMA {
             return Err(BaselineTrouble::Schema(schema));
@@ -139,7 +139,7 @@ impl Baseline {
         if value.get("fits").is_none() {
             return Err(BaselineTrouble::Other);
         }
-        serde_json::from_value(value).map_err(|_| BaselineTrouble::Other)
+        serde_json::from_value(value).map_err(|_invalid| BaselineTrouble::Other)
     }
 
     /// Returns it if it has what a later answer is compared with.

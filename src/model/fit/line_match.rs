@@ -39,12 +39,12 @@ fn by_text(it: &PeakLine) -> Option<String> {
 
 /// Another statement in the same function.
 fn by_function(it: &PeakLine) -> Option<String> {
-    Some(format!("{}\0{}", it.path, it.function))
+    (!it.function.is_empty()).then(|| format!("{}\0{}", it.path, it.function))
 }
 
 /// Any statement.
-fn anywhere(_: &PeakLine) -> Option<String> {
-    Some(String::new())
+fn anywhere(it: &PeakLine) -> Option<String> {
+    (!it.parts.is_empty()).then(String::new)
 }
 
 /// Pairs lines before and now; each line is in one pair, alone if it has no counterpart.

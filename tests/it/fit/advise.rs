@@ -59,7 +59,10 @@ fn a_technique_has_the_peak_of_the_same_change_by_hand() {
         assert_eq!((&it["fits"], &it["price"]["class"]), (&"yes".into(), &"same result".into()), "{it:#}");
     }
     let checkpoint = row(&answer, "checkpoint");
-    assert_eq!((&checkpoint["applied"], &checkpoint["price"]["recomputed_blocks"]), (&"4 of 4 blocks".into(), &4.into()));
+    assert_eq!(
+        (&checkpoint["applied"], &checkpoint["price"]["recomputed_blocks"]),
+        (&"4 of 4 blocks".into(), &4.into())
+    );
     let edit = row(&answer, "sdpa")["edit"].to_string();
     assert!(edit.contains("F.scaled_dot_product_attention(q, k, v,") && edit.contains("is_causal=True"), "{edit}");
     assert_eq!(row(&answer, "sgd")["price"]["class"], "other training");
@@ -109,7 +112,8 @@ fn every_accepted_row_equals_the_edit_by_hand() {
     test_tiers::full!("some two hundred starts of PyTorch");
     let python = torch::python();
     let models = [
-        "gpt", "causal", "plain", "einsum", "watched", "module", "encoder", "vit", "cnn", "unet", "lstm", "graph", "ppo",
+        "gpt", "causal", "plain", "einsum", "watched", "module", "encoder", "vit", "cnn", "unet", "lstm", "graph",
+        "ppo",
     ];
     let mut counted = 0;
     for model in models {
@@ -188,8 +192,18 @@ fn the_page_has_what_techniques_save_in_common_models() {
     let python = test_tiers::needs!(FRAMEWORKS.found());
     let job = include_str!("../python/advise/common.py");
     let names = [
-        "expandable-segments", "foreach", "fused", "checkpoint", "checkpoint:2", "chunked-loss", "save-on-cpu",
-        "accumulate", "bf16", "weights-bf16", "adam8bit", "adafactor",
+        "expandable-segments",
+        "foreach",
+        "fused",
+        "checkpoint",
+        "checkpoint:2",
+        "chunked-loss",
+        "save-on-cpu",
+        "accumulate",
+        "bf16",
+        "weights-bf16",
+        "adam8bit",
+        "adafactor",
     ]; // one row of the page each
     let (mut rows, mut combined) = (vec![Vec::new(); names.len() + 1], Vec::new());
     for (model, title) in COMMON {
@@ -200,11 +214,17 @@ fn the_page_has_what_techniques_save_in_common_models() {
             let peak = row(&answer, name)["device"].as_u64();
             rows[at + 1].push(peak.map_or_else(|| "–".to_owned(), |it| percent(it, baseline)));
         }
-        let best = answer["combinations"].as_array().unwrap().iter().find(|it| it["price"]["class"] != "other training");
+        let best =
+            answer["combinations"].as_array().unwrap().iter().find(|it| it["price"]["class"] != "other training");
         if let Some(best) = best.filter(|it| it["device"].is_u64()) {
             let all: Vec<&str> = best["techniques"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
             let peak = bytes(best, "device");
-            combined.push(format!("| {title} | {} | {:.2} GiB | {} |", all.join(", "), gib(peak), percent(peak, baseline)));
+            combined.push(format!(
+                "| {title} | {} | {:.2} GiB | {} |",
+                all.join(", "),
+                gib(peak),
+                percent(peak, baseline)
+            ));
         }
     }
     let titles: Vec<&str> = COMMON.iter().map(|it| it.1).collect();

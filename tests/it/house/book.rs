@@ -14,13 +14,15 @@ use std::{
 };
 
 /// Flags of other programs, which the pages name too.
-const OF_OTHERS: [&str; 28] = [
+const OF_OTHERS: [&str; 30] = [
     "--batch",
     "--collector",
     "--device",
     "--from",
     "--gpus",
     "--gpus-per-node",
+    "--gpuwatch",
+    "--gpuwatch-update",
     "--jobid",
     "--lib",
     "--locked",
