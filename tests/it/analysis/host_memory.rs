@@ -359,8 +359,9 @@ fn the_kernels_figures_show_what_forked_workers_copy_and_nothing_of_arrays() {
             .unwrap();
         let mut output = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut workers = Workers::default();
+        let pid = child.id();
         let mut read = |at: u64| {
-            let watched = Watched { pid: child.id(), is_shown: true };
+            let watched = Watched { pid, is_shown: true };
             let reading = Reader::new("/".into()).read(&[watched], None);
             let tree = reading.processes.into_iter().next().and_then(|it| it.tree);
             tree.map(|it| {
