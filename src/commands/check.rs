@@ -1,9 +1,9 @@
 //! `gpuwatch check`: whether a recorded run passes, for users and for CI jobs.
 
-/// Against an earlier run.
-mod against;
 /// Recordings of several hosts.
 pub mod cluster_check;
+/// Against an earlier run.
+mod comparison;
 mod limits;
 mod verdict_report;
 
@@ -65,7 +65,7 @@ pub(super) struct CheckArgs {
     #[command(flatten)]
     limits: Limits,
     #[command(flatten)]
-    against: against::AgainstArgs,
+    against: comparison::AgainstArgs,
 }
 
 /// The format of a verdict.
@@ -84,7 +84,7 @@ impl Subcommand for CheckArgs {
     fn run(&self, invocation: &Invocation) -> Result<u8> {
         let json = self.json || self.format == VerdictFormat::Json;
         if self.against.against.is_some() {
-            return Ok(against::print(&self.files, &self.against, json, &invocation.policy));
+            return Ok(comparison::print(&self.files, &self.against, json, &invocation.policy));
         }
         Ok(print_verdict(&self.files, json, &self.limits, &invocation.policy))
     }

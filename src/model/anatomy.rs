@@ -200,7 +200,7 @@ mod tests {
         let mut trace = Trace::default();
         let mut stack = |file: &str, name: &str, line: u32| {
             let [file, name] = [file, name].map(|it| trace.stacks.texts.id(it.as_bytes()));
-            let frame = trace.stacks.frames.id(Frame { file, line, name });
+            let frame = trace.stacks.frames.id(Frame { name, file, line });
             trace.stacks.id(&[frame])
         };
         let (own, inner) = (stack("/job/train.py", "main", 9), stack("/job/net.py", "forward", 31));

@@ -6,7 +6,7 @@ mod derive;
 mod finding;
 /// Findings that follow from another, and leaks that several ranks share.
 pub mod follow;
-mod host;
+mod host_limits;
 mod message;
 mod replayed;
 mod steps;

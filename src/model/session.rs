@@ -28,7 +28,7 @@ pub mod timeline;
 pub mod idle;
 
 /// The host's memory.
-pub mod host;
+pub mod host_state;
 
 /// What gpuwatch did not see.
 pub mod losses;
@@ -44,7 +44,7 @@ use crate::facts::{
 };
 use device::FreeMemory;
 use device::{Device, Reading};
-use host::Host;
+use host_state::Host;
 use idle::Holders;
 use losses::Losses;
 use process::{OnDevice, Peers, Placed, ProbeState, Process, START_US};

@@ -195,6 +195,13 @@ pub fn boot_id() -> Option<String> {
     Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
 }
 
+/// Returns the bytes that programs can still take without swapping (`MemAvailable`).
+pub fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,11 +245,4 @@ mod tests {
         assert_eq!(owner(own), Some(rustix::process::geteuid().as_raw()));
         assert!(Stat::of(u32::MAX).is_none() && Status::read(u32::MAX).text("Name").is_none());
     }
-}
-
-/// Returns the bytes that programs can still take without swapping (`MemAvailable`).
-pub fn available_memory() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|it| it.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }

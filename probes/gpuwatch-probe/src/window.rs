@@ -22,8 +22,8 @@ const BETWEEN_US: u64 = 600 * 1_000_000;
 /// The open request.
 #[derive(Debug, Default)]
 pub(crate) struct WindowRequest {
-    /// Steps in 20 bits, seconds in 10, [`LONG_PAUSES`], [`WITH_STACKS`], and the request's own number in 32; 0 without a
-    /// request.
+    /// Steps in 20 bits, seconds in 10, [`LONG_PAUSES`], [`WITH_STACKS`], and the request's own number in 32; 0 without
+    /// a request.
     bits: AtomicU64,
     /// Whether the job takes requests at all.
     is_served: AtomicBool,
@@ -50,8 +50,8 @@ pub(crate) struct WindowLimit {
 }
 
 impl WindowLimit {
-    /// Parses `window id=N [steps=N] [seconds=N] [with=stacks] [pauses=long] [why=alert]` and opens the request; returns
-    /// its bits.
+    /// Parses `window id=N [steps=N] [seconds=N] [with=stacks] [pauses=long] [why=alert]` and opens the request;
+    /// returns its bits.
     pub(crate) fn ask<'a>(
         &mut self,
         arguments: impl Iterator<Item = &'a str>,

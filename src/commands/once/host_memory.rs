@@ -5,7 +5,7 @@ use crate::{
     model::{
         analysis::host::{self, HostLadder, Limit, LimitOf},
         findings::{Findings, Kind},
-        session::{Session, host::Kill},
+        session::{Session, host_state::Kill},
     },
 };
 use serde_json::{Value, json};
@@ -78,9 +78,9 @@ pub(super) fn value(session: &Session) -> Value {
     let processes: Vec<Value> = memory
         .processes
         .iter()
-        .map(|it| {
-            let tree = session.host.trees.get(&it.pid);
-            json!({"pid": it.pid, "anonymous": it.anonymous, "data": it.data, "tree": tree})
+        .map(|process| {
+            let tree = session.host.trees.get(&process.pid);
+            json!({"pid": process.pid, "anonymous": process.anonymous, "data": process.data, "tree": tree})
         })
         .collect();
     let kill = |it: &Kill| json!({"at_us": it.at, "of": it.of.id(), "words": it.place, "count": it.count});

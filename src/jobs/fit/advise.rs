@@ -5,9 +5,9 @@
 //! ones, because savings do not add. Runs are beside one another, as far as processors and memory allow.
 
 /// Writes JSON.
-mod json;
+mod advice_json;
 /// Writes text.
-mod text;
+mod advice_text;
 
 use super::{
     Answer, Question, Trouble,
@@ -120,12 +120,12 @@ impl Measurement {
 impl Advice {
     /// Returns the table in words.
     pub fn text(&self) -> String {
-        text::advice(self)
+        advice_text::advice(self)
     }
 
     /// Returns the table as JSON, schema 1.
     pub fn json(&self) -> String {
-        json::advice(self)
+        advice_json::advice(self)
     }
 
     /// Returns whether the job fits as it is.
@@ -204,8 +204,8 @@ fn combinations(rows: &[&Measurement]) -> Vec<Vec<&'static Technique>> {
         }
         out.push(together);
     }
-    let key = |it: &Vec<&'static Technique>| {
-        let mut names: Vec<_> = it.iter().map(|it| it.name).collect();
+    let key = |together: &Vec<&'static Technique>| {
+        let mut names: Vec<_> = together.iter().map(|it| it.name).collect();
         names.sort_unstable();
         names
     };

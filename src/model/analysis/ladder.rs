@@ -287,7 +287,7 @@ impl Stack {
             }
         };
         let cache = device.cache.map(|it| it.min(device.free.unwrap_or(it)));
-        let unused = device.free.map(|it| Bytes(it.0 - cache.map_or(0, |it| it.0)));
+        let unused = device.free.map(|free| Bytes(free.0 - cache.map_or(0, |it| it.0)));
         let free = outer(Gap::Free, unused);
         let cache = cache.map(|it| outer(Gap::PageCache, Some(it)));
         let driver = outer(Gap::Driver, device.driver);

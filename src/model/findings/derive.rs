@@ -2,7 +2,7 @@
 
 use super::{
     finding::{Finding, Kind},
-    follow, host, replayed,
+    follow, host_limits, replayed,
 };
 use crate::{
     facts::{
@@ -69,7 +69,7 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
         }
     }
     out.extend(findings::all(session));
-    out.extend(host::all(session));
+    out.extend(host_limits::all(session));
     follow::order(&mut out);
     replayed::attach(&mut out, session);
     out

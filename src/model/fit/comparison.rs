@@ -170,7 +170,7 @@ impl Comparison {
     /// Returns what is over the budget.
     pub fn over(&self) -> Vec<Over> {
         let is_over = |it: Change, more: u64| it.now > it.before.saturating_add(self.budget).saturating_add(more);
-        let growth = |it: &Option<Growth>| it.as_ref().map_or(0, |it| it.bytes);
+        let growth = |of: &Option<Growth>| of.as_ref().map_or(0, |it| it.bytes);
         let all = [
             (Over::Allocated, is_over(self.allocated, 0)),
             (Over::Reserved, is_over(self.reserved, SEGMENT)),
@@ -193,8 +193,8 @@ pub enum Over {
 
 /// Returns why two answers cannot be compared, as text.
 fn doubt(before: &Baseline, now: &Baseline) -> Option<String> {
-    let names = |it: &Baseline| {
-        let names: Vec<&str> = it.devices.iter().map(|it| it.name.as_str()).collect();
+    let names = |of: &Baseline| {
+        let names: Vec<&str> = of.devices.iter().map(|it| it.name.as_str()).collect();
         if names.len() > 4 { format!("{} cards", names.len()) } else { names.join(", ") }
     };
     if now.peak.is_none() {

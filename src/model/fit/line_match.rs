@@ -71,6 +71,10 @@ pub(super) fn pairs<'a>(
             pairs.push((old.get_mut(place).and_then(Option::take), line.take()));
         }
     }
+    let (mut old, mut new) = (old.into_iter().flatten().collect::<Vec<_>>(), new.into_iter().flatten().collect());
+    moved(&mut old, &mut new);
+    let (mut old, mut new): (Vec<_>, Vec<_>) =
+        (old.into_iter().map(Some).collect(), new.into_iter().map(Some).collect());
     edited(&mut old, &mut new, &mut pairs);
     let (mut old, mut new) = (old.into_iter().flatten().collect::<Vec<_>>(), new.into_iter().flatten().collect());
     moved(&mut old, &mut new);
@@ -173,7 +177,7 @@ mod tests {
 
     /// What is different: the line now (or before), and by how many bytes.
     fn differences(before: &[PeakLine], now: &[PeakLine]) -> Vec<(String, i64)> {
-        let bytes = |it: Option<&PeakLine>| it.map_or(0, |it| i64::try_from(it.bytes()).unwrap());
+        let bytes = |line: Option<&PeakLine>| line.map_or(0, |it| i64::try_from(it.bytes()).unwrap());
         let mut all: Vec<_> = pairs(before, now)
             .into_iter()
             .map(|(old, new)| (new.or(old).unwrap().line.clone(), bytes(new) - bytes(old)))

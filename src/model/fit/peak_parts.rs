@@ -206,7 +206,7 @@ mod tests {
             let frame = trace.stacks.frames.id(Frame { file, line: 41, ..Frame::default() });
             trace.stacks.id(&[frame])
         };
-        let [own, optim] = ["/job/train.py", "/venv/torch/optim/adamw.py"].map(&mut stack);
+        let [own, optim] = ["/job/train.py", "/venv/site-packages/torch/optim/adamw.py"].map(&mut stack);
         let none = StackId::default();
         let operation = stack("/run/gpuwatch_probe/_fit_values.py");
         for (address, size, stack) in

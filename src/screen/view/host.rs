@@ -89,7 +89,7 @@ pub(super) fn lines(
 
 /// Returns the whole limit as cells, in the colours of the device's ladder.
 fn bar(ladder: &HostLadder, width: usize, context: &RenderContext) -> Vec<Span<'static>> {
-    let sizes: Vec<u64> = ladder.parts.iter().map(|it| it.bytes.map_or(0, |it| it.0)).collect();
+    let sizes: Vec<u64> = ladder.parts.iter().map(|part| part.bytes.map_or(0, |it| it.0)).collect();
     let cell = |(it, count): (&HostPart, usize)| {
         let gap: Gap = it.rung.row().like;
         Span::styled(glyph(gap, context).to_string().repeat(count), context.style(Role::Gap(gap)))

@@ -99,7 +99,7 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
     let host = host::row(usize::from(rest.width), context).filter(|_| rest.height >= HOST);
     if let Some(line) = &host {
         rest.height -= 1;
-        put(buffer, Rect { y: rest.bottom(), height: 1, ..rest }, 0, line);
+        put(buffer, Rect { y: below.bottom() - 1, height: 1, ..rest }, 0, line);
     }
     let mut spare = usize::from(rest.height).saturating_sub(wanted);
     // Focused alerts stay visible, whatever else has to go.

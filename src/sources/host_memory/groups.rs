@@ -62,7 +62,7 @@ impl Hierarchies {
 }
 
 impl Hierarchy {
-    /// Parses a line of mountinfo (proc_pid_mountinfo(5)).
+    /// Parses a line of mountinfo (`proc_pid_mountinfo(5)`).
     fn parse(line: &str, root: &Path) -> Option<Self> {
         let (mount, kind) = line.split_once(" - ")?;
         let mut kind = kind.split(' ');

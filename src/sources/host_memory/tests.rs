@@ -1,3 +1,5 @@
+//! Tests of what is read of a host, from trees that they make.
+
 use super::*;
 use crate::facts::text::Foreign;
 use std::{

@@ -181,11 +181,11 @@ impl Together {
         let nodes = read(&recorded, cache, progress);
         for (node, set) in cluster.nodes.iter_mut().zip(&recorded.nodes) {
             let header = set.as_ref().and_then(|set| set.tracks.iter().find_map(|it| it.header.as_ref()));
-            node.greeting = header.map(|it| Greeting {
-                gpuwatch: it.gpuwatch.as_str().into(),
-                host: it.host.clone(),
-                started_unix_us: it.started_unix_us,
-                monotonic_us: it.monotonic_us,
+            node.greeting = header.map(|of| Greeting {
+                gpuwatch: of.gpuwatch.as_str().into(),
+                host: of.host.clone(),
+                started_unix_us: of.started_unix_us,
+                monotonic_us: of.monotonic_us,
             });
         }
         let mut all = Self {

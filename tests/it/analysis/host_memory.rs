@@ -140,7 +140,7 @@ fn a_job_that_fills_its_group_is_warned_of_with_the_time_that_is_left() {
         (Screen::Overview, 80, 24, ["host  ", "51.50 GiB of 64.00 GiB, full in 1"]),
         (Screen::Overview, 160, 50, ["host  ", "the cgroup of Slurm job 4242"]),
         (Screen::Process, 100, 80, ["page cache", "51.50 GiB of 64.00 GiB cannot be given back"]),
-        (Screen::Alerts, 140, 40, ["then the kernel kills a process", "most of it: process 38.6"]),
+        (Screen::Alerts, 140, 40, ["GiB a minute come; then the kernel", "most of it: process 38.6"]),
     ] {
         let ui = Ui { screen, ..Ui::default() };
         let shown = text(&picture(&session, &ui, &theme, width, height));
@@ -364,10 +364,7 @@ fn the_kernels_figures_show_what_forked_workers_copy_and_nothing_of_arrays() {
             let watched = Watched { pid, is_shown: true };
             let reading = Reader::new("/".into()).read(&[watched], None);
             let tree = reading.processes.into_iter().next().and_then(|it| it.tree);
-            tree.map(|it| {
-                workers.reading(&it, Stamp(at));
-                it
-            })
+            tree.inspect(|it| workers.reading(it, Stamp(at)))
         };
         assert_eq!(output.next().unwrap().unwrap(), "begun");
         let Some(first) = read(0) else {

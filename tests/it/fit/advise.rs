@@ -8,7 +8,7 @@ use super::{Asked, bytes};
 use crate::{helpers::torch, house::schemas, probe::frameworks::FRAMEWORKS};
 use gpuwatch::model::fit::technique::TECHNIQUES;
 use serde_json::Value;
-use std::{fs, path::Path};
+use std::{fmt::Write as _, fs, path::Path};
 
 const JOB: &str = include_str!("../python/advise/train.py");
 const WITH_FRAMEWORKS: &str = include_str!("frameworks.py");
@@ -73,7 +73,7 @@ fn a_technique_has_the_peak_of_the_same_change_by_hand() {
     let baseline = bytes(&answer["baseline"]["peak"], "device");
     assert!(peaks.iter().all(|it| *it < baseline), "{answer:#}");
     let pairs = answer["combinations"].as_array().unwrap();
-    let both = pairs.iter().find(|it| it["techniques"].as_array().is_some_and(|it| it.len() == 2)).unwrap();
+    let both = pairs.iter().find(|pair| pair["techniques"].as_array().is_some_and(|it| it.len() == 2)).unwrap();
     let names: Vec<&str> = both["techniques"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
     assert!(both["refused"].is_string() || bytes(both, "device") <= baseline, "{names:?}: {answer:#}");
 }
@@ -236,9 +236,9 @@ fn the_page_has_what_techniques_save_in_common_models() {
         "---|".repeat(titles.len())
     );
     for (name, cells) in ["none"].into_iter().chain(names).zip(&rows) {
-        page += &format!("| {name} | {} |\n", cells.join(" | "));
+        let _ = writeln!(page, "| {name} | {} |", cells.join(" | "));
     }
-    page += &format!("\n| model | best combination | peak | |\n|---|---|---|---|\n{}\n", combined.join("\n"));
+    let _ = writeln!(page, "\n| model | best combination | peak | |\n|---|---|---|---|\n{}", combined.join("\n"));
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/reference/advise-measured.md");
     if std::env::var_os("GPUWATCH_DOCS").is_some_and(|it| it == "write") {
         return fs::write(&path, page).unwrap();

@@ -1,3 +1,5 @@
+//! Tests of the host's ladder.
+
 use super::*;
 use crate::facts::host_memory::{MachineMemory, Pages, WorkerMemory};
 
@@ -49,7 +51,7 @@ fn own(host: &HostMemory, pinned: Option<(u64, Option<u64>)>) -> BTreeMap<u32, O
 }
 
 fn sizes(ladder: &HostLadder) -> Vec<(&'static str, Option<u64>)> {
-    ladder.parts.iter().map(|it| (it.rung.row().id, it.bytes.map(|it| it.0 / GIB))).collect()
+    ladder.parts.iter().map(|part| (part.rung.row().id, part.bytes.map(|it| it.0 / GIB))).collect()
 }
 
 #[test]

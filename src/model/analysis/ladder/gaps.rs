@@ -121,7 +121,7 @@ gaps! {
         whole: Some(Gap::Allocated),
         like: Some(Gap::Wanted),
         sign: '█',
-        colourless: '▇',
+        colourless: '▉',
         ascii: 'W',
         report: ("#1d4f7a", "#2f73ad"),
     }
@@ -168,8 +168,8 @@ gaps! {
         level: Some(Level::Wanted),
         whole: Some(Gap::Allocated),
         like: Some(Gap::Rounding),
-        sign: '▆',
-        colourless: '▆',
+        sign: '▊',
+        colourless: '▊',
         ascii: 'r',
         report: ("#6fa3c7", "#7fb4d8"),
     }

@@ -1,3 +1,5 @@
+//! Tests of when a limit is going to be reached.
+
 use super::*;
 
 const GIB: f64 = (1_u64 << 30) as f64;

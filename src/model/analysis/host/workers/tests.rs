@@ -1,3 +1,5 @@
+//! Tests of workers that copy what they share.
+
 use super::*;
 use crate::facts::{host_memory::Pages, units::Bytes};
 
@@ -44,7 +46,9 @@ fn workers_that_copy_what_they_share_are_raised_once_and_end_with_them() {
     workers.reading(&tree([9, 10], 0, 0), Stamp(60_000_000));
     assert_eq!(workers.periods()[0].resolved, Some(Stamp(60_000_000)));
     let again = [300, 600].map(|it| tree([9, 10], it, 0));
-    again.iter().for_each(|it| workers.reading(it, Stamp(70_000_000)));
+    for it in &again {
+        workers.reading(it, Stamp(70_000_000));
+    }
     assert_eq!(workers.periods().len(), 2);
 }
 
@@ -58,8 +62,8 @@ fn healthy_workers_are_not() {
         assert!(judged(all).periods().is_empty(), "{name}");
     }
     // The parent frees what it shared: it is private to the workers, and nothing was copied.
-    let freed = [0, 500, 900].map(|it| {
-        let mut tree = tree([7, 8], it, 0);
+    let freed = [0, 500, 900].map(|copied| {
+        let mut tree = tree([7, 8], copied, 0);
         tree.own = Pages::default();
         tree.of_workers.anonymous = Bytes(1024 * MIB);
         tree

@@ -111,7 +111,9 @@ impl Host {
             let (place, size) = (host::words(&of, known), near(&of));
             kills.push(Kill { before, at, of: LimitOf::Machine, place, size, count });
         }
-        kills.into_iter().for_each(|it| self.kills.push(it));
+        for it in kills {
+            self.kills.push(it);
+        }
     }
 
     fn judge_shm(&mut self, memory: &HostMemory, at: Stamp, second: u64) {

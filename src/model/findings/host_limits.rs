@@ -19,7 +19,7 @@ use crate::{
         },
         session::{
             JobEnd, Session,
-            host::Kill,
+            host_state::Kill,
             process::{ProbeState, Process},
         },
     },

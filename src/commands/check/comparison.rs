@@ -79,7 +79,7 @@ fn figures(verdict: &Verdict) -> Baseline {
     let session = &verdict.run.session;
     let most = verdict.run.peaks.devices.iter().max_by_key(|it| it.1.allocated);
     let name = |id| session.device(id).map(|it| it.name.to_string()).unwrap_or_default();
-    let bytes = |it: Option<Bytes>| it.map_or(0, |it| it.0);
+    let bytes = |known: Option<Bytes>| known.map_or(0, |it| it.0);
     let peak = most.filter(|it| it.1.allocated.is_some()).map(|(_, it)| SavedPeak {
         allocated: bytes(it.allocated),
         wanted: bytes(it.reserved),
@@ -88,9 +88,9 @@ fn figures(verdict: &Verdict) -> Baseline {
         ..SavedPeak::default()
     });
     let grows = |it: &&Finding| it.is_own_growth() && it.is_active() && !it.is_allowed() && !it.is_companion();
-    let growth = verdict.findings.iter().filter(grows).filter_map(|it| {
-        let line = it.culprit.as_ref().map(|it| it.kept.as_ref().unwrap_or(&it.allocated).place());
-        Some(Growth { bytes: whole(it.bytes_per_step?), line })
+    let growth = verdict.findings.iter().filter(grows).filter_map(|finding| {
+        let line = finding.culprit.as_ref().map(|it| it.kept.as_ref().unwrap_or(&it.allocated).place());
+        Some(Growth { bytes: whole(finding.bytes_per_step?), line })
     });
     let torch = session.processes.iter().find_map(|it| Some(it.hello.as_ref()?.framework_version.as_ref()?.clone()));
     Baseline {
