@@ -21,7 +21,8 @@ class Accumulation(Technique):
         # Lines where loaders of training are made.
         self._lines = set(notes.get("lines", ()))
         self._made = weakref.WeakKeyDictionary()
-        self._latest = None
+        # Line and size of the loader that was begun last.
+        self._latest = None, None
         self._trained = {}
         self._halved = {}
         self._edits = {}
@@ -78,7 +79,8 @@ class Accumulation(Technique):
 
         @functools.wraps(iterate)
         def iterated(loader):
-            technique._latest = weakref.ref(loader)
+            # A loader that only a loop names may be gone while its iterator gives batches.
+            technique._latest = technique._made.get(loader), loader.batch_size
             return iterate(loader)
 
         cls.__init__, cls.__iter__ = made, iterated
@@ -155,10 +157,8 @@ class Accumulation(Technique):
 
     def _note(self):
         """An optimizer steps: the loader that gave something last is one of training."""
-        loader = self._latest() if self._latest is not None else None
-        line = self._made.get(loader) if loader is not None else None
+        line, size = self._latest
         if line is not None:
-            size = loader.batch_size
             self._trained[line] = size
 
     def applied(self):

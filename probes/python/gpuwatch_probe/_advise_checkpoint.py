@@ -22,7 +22,7 @@ class _Block:
     def __init__(self, module):
         self.module = module
         self.forward = module.forward
-        # Calls of training, and those in a backward.
+        # Its calls in training, and calls of modules in it during a backward.
         self.calls = self.again = 0
         self.line = None
 
@@ -91,23 +91,32 @@ class Checkpoint(Technique):
         original = block.forward
 
         @functools.wraps(original)
-        def counted(*arguments, **named):
-            if calls.is_backward:
-                block.again += 1
-            return original(*arguments, **named)
-
-        @functools.wraps(original)
         def forward(*arguments, **named):
             if not calls.is_backward and torch.is_grad_enabled() and module.training:
                 block.calls += 1
                 if block.line is None:
                     block.line = self._line()
                 if self.is_active and self._switch is None and self._arguments is None:
-                    return self._checkpoint(counted, *arguments, use_reentrant=False, **named)
-            return counted(*arguments, **named)
+                    return self._checkpoint(original, *arguments, use_reentrant=False, **named)
+            return original(*arguments, **named)
 
         module.forward = forward
+        # A model's own checkpoint may be within the block's forward, so what the block calls shows that it runs again.
+        for inner in module.modules():
+            if inner is not module:
+                self._count(block, inner)
         return block
+
+    def _count(self, block, inner):
+        original, calls = inner.forward, self.advise.calls
+
+        @functools.wraps(original)
+        def forward(*arguments, **named):
+            if calls.is_backward:
+                block.again += 1
+            return original(*arguments, **named)
+
+        inner.forward = forward
 
     def _line(self):
         import sys
@@ -128,7 +137,11 @@ class Checkpoint(Technique):
         self.price = {"recomputed_blocks": sum(it.again > 0 for it in used)}
         if any(type(it).__name__.startswith(_NORMS) for one in used for it in one.module.modules()):
             self.price["class"] = "other numerics"
-        return of_all(sum(it.again > 0 for it in used), len(used), "block")
+        done = sum(it.again > 0 for it in used)
+        if done and (self._switch is not None or self._arguments is not None):
+            # The model's own switch decides which blocks it checkpoints.
+            return "%d of %d blocks" % (done, len(used))
+        return of_all(done, len(used), "block")
 
     def _write(self, used):
         calls, name = self.advise.calls, type(used[0].module).__name__ if used else "block"
