@@ -371,6 +371,13 @@ fn words(argv: &[String], varies: bool) -> Option<String> {
     Some(format!("to find the largest batch that fits: {}{how}", Foreign::new(line)))
 }
 
+/// Returns a line with the command that measures what would save memory in the job; `None` without the job's command.
+fn advise_words(argv: &[String]) -> Option<String> {
+    let start = ["gpuwatch", "fit", "--advise", "--"].into_iter();
+    let line = (argv.len() > 1).then(|| command(start.chain(argv.iter().map(String::as_str)), COMMAND_MAX))?;
+    Some(format!("to measure what would save memory: {}", Foreign::new(line)))
+}
+
 /// Puts `{batch}` in the place of the batch size of a command, and returns that size.
 fn batch(words: &mut [String]) -> Option<u64> {
     let is_name = |it: &str| {
@@ -427,5 +434,8 @@ mod tests {
             assert!(found.starts_with(&format!("{start}{expected}")), "{found}");
         }
         assert_eq!(line("python"), None);
+        let argv = ["python", "train.py", "--lr", "1"].map(str::to_owned);
+        let expected = "to measure what would save memory: gpuwatch fit --advise -- python train.py --lr 1";
+        assert_eq!((advise_words(&argv).as_deref(), advise_words(&argv[..1])), (Some(expected), None));
     }
 }

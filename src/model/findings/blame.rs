@@ -121,7 +121,9 @@ impl ProcessOnDevice<'_> {
         }
         if matches!(reason, Reason::Larger(_) | Reason::First | Reason::Model) {
             let varies = *reason != Reason::Model;
-            found.account.extend(self.process.hello.as_deref().and_then(|it| findings::words(&it.argv, varies)));
+            let argv = self.process.hello.as_deref().map_or(&[][..], |it| &it.argv);
+            found.account.extend(findings::words(argv, varies));
+            found.account.extend(findings::advise_words(argv));
         }
         (sentence, found)
     }

@@ -277,7 +277,8 @@ neighbour can end the run. This is not a leak.
 
 Remedy, in the order of their cost: set expandable_segments:True; a smaller batch with gradient
 accumulation; activation checkpointing; lower precision; a smaller or sharded optimizer state (8-bit,
-FSDP, ZeRO); offloading. Missing zero_grad(set_to_none=True) keeps one copy of the gradients resident, once.",
+FSDP, ZeRO); offloading. `gpuwatch fit --advise -- CMD` measures what each of them saves in this job.
+Missing zero_grad(set_to_none=True) keeps one copy of the gradients resident, once.",
     },
     Entry {
         cause: Cause::Thrashing,
@@ -384,7 +385,8 @@ An allocation failed for good, and what is live is what fills the device: neithe
 attempt, nor fragmentation, nor another process explains it.
 
 Remedy: a smaller batch or sequence, activation checkpointing, or sharding. `gpuwatch fit` finds the largest
-batch that fits; the account of the error ends with its command.
+batch that fits, and `gpuwatch fit --advise` measures what each technique would save in the job; the account
+of the error ends with both commands.
 
 After an out-of-memory error that is caught, let go of the exception (its traceback keeps every tensor of
 the failed step) before trying again: see failed-attempt.",

@@ -88,7 +88,7 @@ rungs! {
     Others {
         "others", "others", Others,
         "other processes, and what no figure attributes",
-        "end what is left over; look with `ps --sort -rss`"
+        "end what is left over; look with `top`"
     }
     /// Page cache.
     PageCache {
