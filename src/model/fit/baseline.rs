@@ -24,6 +24,30 @@ pub struct Baseline {
     pub phases: SavedPhases,
     /// Why there is no peak, and other unknowns.
     pub unknown: Vec<String>,
+    /// What `--advise` measured for techniques, where the file has its table.
+    #[serde(skip)]
+    pub advised: Vec<Advised>,
+}
+
+/// What the job takes with a technique, or with several.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct Advised {
+    /// The name of the only one.
+    pub technique: Option<String>,
+    /// The names of several.
+    pub techniques: Vec<String>,
+    /// The highest sum of live allocations; nothing where it was refused.
+    pub allocated: Option<u64>,
+    /// The most that the allocator reserves.
+    pub reserved: Option<u64>,
+}
+
+impl Advised {
+    /// Returns its name, as `checkpoint + bf16`.
+    pub fn name(&self) -> String {
+        self.technique.clone().unwrap_or_else(|| self.techniques.join(" + "))
+    }
 }
 
 /// A device by its name.
@@ -126,7 +150,7 @@ pub enum BaselineTrouble {
 }
 
 impl Baseline {
-    /// Reads an answer.
+    /// Reads an answer, or the answer for the job as it was of a table of `--advise`.
     ///
     /// # Errors
     /// When the text is not JSON of `gpuwatch fit`.
@@ -135,6 +159,13 @@ impl Baseline {
         let schema = value.get("schema").and_then(serde_json::Value::as_u64).ok_or(BaselineTrouble::Other)?;
         if schema != SCHEMA {
             return Err(BaselineTrouble::Schema(schema));
+        }
+        if let Some(before) = value.get("baseline").filter(|_| value.get("rows").is_some()) {
+            let mut baseline = Self::parse(&before.to_string())?;
+            let all = ["rows", "combinations"].into_iter().filter_map(|it| value.get(it)?.as_array()).flatten();
+            let read = |it: &serde_json::Value| Advised::deserialize(it).map_err(|_invalid| BaselineTrouble::Other);
+            baseline.advised = all.map(read).collect::<Result<_, _>>()?;
+            return Ok(baseline);
         }
         if value.get("fits").is_none() {
             return Err(BaselineTrouble::Other);
@@ -180,5 +211,14 @@ mod tests {
         assert!(why(r#"{"schema":1,"fits":"yes","peak":{"allocated":3}}"#).contains("did not save lines"));
         let saved = Baseline::parse(r#"{"schema":1,"fits":"yes","peak":{"allocated":3,"lines":[]}}"#);
         assert_eq!(saved.unwrap().usable().unwrap().peak.unwrap().allocated, 3);
+        let table = r#"{"schema":1,"rows":[{"technique":"bf16","allocated":2,"reserved":4}],"combinations":[],"baseline":
+                       {"schema":1,"fits":"yes","peak":{"allocated":3,"lines":[]}}}"#;
+        let saved = Baseline::parse(table).unwrap();
+        assert_eq!((saved.peak.unwrap().allocated, saved.advised[0].name().as_str()), (3, "bf16"));
+        for other in
+            [r#"{"schema":1,"rows":3,"baseline":{}}"#, r#"{"schema":1,"rows":[3],"baseline":{"schema":1,"fits":"no"}}"#]
+        {
+            assert!(why(other).starts_with("is no answer of gpuwatch fit"), "{other}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! What a job needs more than a baseline: in all, by part, and by line.
 
 use super::{
-    baseline::{Baseline, Growth, PeakLine, SavedPeak},
+    baseline::{Advised, Baseline, Growth, PeakLine, SavedPeak},
     line_match,
 };
 use crate::facts::units::{parse_bytes, whole};
@@ -260,6 +260,15 @@ fn notes(before: &Baseline, now: &Baseline) -> Vec<String> {
             all.push(format!("{} ran in the baseline, and did not run here", phase.name));
         }
     }
+    if let Some(peak) = now.peak.as_ref().filter(|_| !before.advised.is_empty()) {
+        let is_it = |of: &&Advised| of.allocated == Some(peak.allocated) && of.reserved == Some(peak.wanted);
+        let names: Vec<String> = before.advised.iter().filter(is_it).map(Advised::name).collect();
+        all.push(if names.is_empty() {
+            "the peak equals that of none of the techniques that were measured".to_owned()
+        } else {
+            format!("the peak equals, to the byte, what was measured for {}", names.join(", "))
+        });
+    }
     all
 }
 
@@ -280,6 +289,20 @@ mod tests {
             "text":"w","parts":{{"weights":{allocated}}}}}]}},"phases":{{"ran":[{{"name":"training","allocated":9}}]}}}}"#
         );
         Baseline::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn an_edit_is_confirmed_by_the_table_of_advice() {
+        let advised = |name: &str, allocated| Advised {
+            technique: Some(name.to_owned()),
+            allocated: Some(allocated),
+            reserved: Some(20),
+            ..Advised::default()
+        };
+        let before = Baseline { advised: vec![advised("bf16", 7), advised("checkpoint", 5)], ..answer(9, 30) };
+        let notes = |now: &Baseline| compare(&before, now, Budget::Bytes(0)).notes;
+        assert_eq!(notes(&answer(5, 20)), ["the peak equals, to the byte, what was measured for checkpoint"]);
+        assert_eq!(notes(&answer(6, 20)), ["the peak equals that of none of the techniques that were measured"]);
     }
 
     #[test]
