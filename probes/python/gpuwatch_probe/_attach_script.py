@@ -88,8 +88,12 @@ def _package(order, os, sys):
     return _load(os.fsdecode(order["folder"]), os, sys)
 
 
+# Modules that only simulated jobs and pytest use begin with these.
+_OTHERS = "_advise", "_fit", "_test_", "pytest_"
+
+
 def _load(folder, os, sys):
-    """Loads every module of the package, as its files may go."""
+    """Loads every module that a job may need, as the files may go."""
     import importlib.util
 
     folder = os.path.join(folder, "gpuwatch_probe")
@@ -101,7 +105,8 @@ def _load(folder, os, sys):
         spec.loader.exec_module(package)
         for name in sorted(os.listdir(folder)):
             stem, ending = os.path.splitext(name)
-            if ending == ".py" and stem not in ("__init__", "_attach_script"):
+            is_of_jobs = ending == ".py" and not stem.startswith(_OTHERS)
+            if is_of_jobs and stem not in ("__init__", "_attach_script"):
                 importlib.import_module("gpuwatch_probe." + stem)
     except BaseException:
         for name in [it for it in list(sys.modules) if it.partition(".")[0] == "gpuwatch_probe"]:

@@ -6,7 +6,12 @@ import time
 
 # What only a recorder of the job knows: the ladder, which needs the driver, and the findings.
 RECORDED = (
+    "ladder_weights",
+    "ladder_gradients",
+    "ladder_optimizer",
+    "ladder_retained",
     "ladder_wanted",
+    "ladder_transient",
     "ladder_allocated",
     "ladder_rounding",
     "ladder_pending",
@@ -20,6 +25,7 @@ RECORDED = (
     "ladder_others",
     "ladder_driver",
     "ladder_unattributed",
+    "ladder_page_cache",
     "ladder_free",
     "growth_bytes_per_step",
     "full_seconds",

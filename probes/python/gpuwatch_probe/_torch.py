@@ -163,7 +163,8 @@ class Probe(Errors):
         # lock that was held; a child forked earlier may still begin.
         if self.native is not None:
             self.devices = ()
-            self._parts.forget()
+            if self._parts is not None:
+                self._parts.forget()
             # Nothing of the allocator's is switched here: a lock of its may have been held.
             self._sites = None
             if self._oom_message is not None:
@@ -253,7 +254,9 @@ class Probe(Errors):
         self._windows = Windows(torch, backend, native, self.number, self._note, self._sites, self._is_traced)
         on_oom_message = self._on_oom_message if backend == "native" else self._on_oom_message_alone
         self._oom_message = OomMessage(torch.cuda.OutOfMemoryError, on_oom_message)
-        self._parts = Parts(torch, ROUND if backend == "native" else 1)
+        # The walks keep more of the job in mind than a job may notice, so they are asked for.
+        if "parts" in os.environ.get("GPUWATCH", "").split(","):
+            self._parts = Parts(torch, ROUND if backend == "native" else 1)
         self.native = native
         stats = torch._C._cuda_memoryStats
         host = getattr(torch._C, "_cuda_hostMemoryStats", None)
@@ -299,7 +302,7 @@ class Probe(Errors):
             self._end_step(STEP)
         elif answer == INVALID:
             raise unknown_shape()
-        elif answer == NOT_ARMED:
+        elif answer == NOT_ARMED and self._parts is not None:
             self._parts.see(optimizer)
         if answer == NOT_ARMED and not self.explicit:
             if self.late is not None and not self.number():
@@ -317,14 +320,16 @@ class Probe(Errors):
 
     def _end_step(self, edge):
         number = self.steps.number
-        self._windows.boundary(number, self._parts)
-        parts = self._parts.turn(number, self._due, self._allocated)
+        parts = None
+        if self._parts is not None:
+            self._windows.boundary(number, self._parts)
+            parts = self._parts.turn(number, self._due, self._allocated)
         if self._due_row(edge, parts) if self._due else self._row(self.devices, number, edge, False, parts):
             self._sites.turn(number)
 
     def _is_busy(self):
         """Returns whether the ends of steps need Python."""
-        return self._parts.is_walking or self._windows.watches_steps
+        return self._parts is not None and (self._parts.is_walking or self._windows.watches_steps)
 
     def _allocated(self):
         """Returns the allocated bytes of each device."""

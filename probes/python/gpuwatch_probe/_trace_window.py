@@ -68,7 +68,7 @@ class Windows:
             from ._peak_window import PeakWindow as kind
         window = self._current = kind(self._torch, self._note, self._native, request, self._number, self._over)
         try:
-            why = self._refusal()
+            why = self._refusal(request)
             if why is None:
                 _sweep(self._native)
                 window.begin_at(_path(self._native, request))
@@ -88,9 +88,11 @@ class Windows:
         if self._current is not None:
             self._current.forked()
 
-    def _refusal(self):
+    def _refusal(self, request):
         if "nosites" in os.environ.get("GPUWATCH", "").split(","):
             return "GPUWATCH=nosites forbids it in this job"
+        if request & WITH_STACKS and "parts" not in os.environ.get("GPUWATCH", "").split(","):
+            return "it needs GPUWATCH=parts in the job's environment"
         if self._is_traced():
             return "gpuwatch run --trace traces it: replay its recording"
         return refusal(self._torch, self._backend)

@@ -33,8 +33,14 @@ pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) ->
 
 /// Returns memory, without the driver's reserve in `used`. Drivers before 510 have only the first version of the call,
 /// which includes the reserve in `used` and does not report it.
-pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>) -> Result<DeviceMemory, ReadError> {
-    match (device.memory_info(), direct) {
+/// `system` is asked where the device may share its memory.
+pub(super) fn memory(
+    device: &Device<'_>,
+    id: &DeviceId,
+    direct: Option<&Direct>,
+    system: impl FnOnce() -> MachineMemory,
+) -> Result<DeviceMemory, ReadError> {
+    let reading = match (device.memory_info(), direct) {
         (Ok(it), _) => Ok(DeviceMemory {
             total: Bytes(it.total),
             used: Bytes(it.used),
@@ -52,14 +58,17 @@ pub(super) fn memory(device: &Device<'_>, id: &DeviceId, direct: Option<&Direct>
                 unified: None,
             })
         }
+        // A driver without the call says nothing of the device.
+        (Err(error), _) if is_missing(&error) => return Err(trouble(&error)),
         (Err(error), _) => Err(trouble(&error)),
-    }
+    };
+    or_unified(reading, system)
 }
 
 /// Returns the memory of a device that shares the system's, of which some drivers report nothing, and others the
 /// system's total with a page cache that counts as used (GB10, Jetson). What the driver reports of another device
 /// stays.
-pub(super) fn or_unified(
+fn or_unified(
     reading: Result<DeviceMemory, ReadError>,
     system: impl FnOnce() -> MachineMemory,
 ) -> Result<DeviceMemory, ReadError> {

@@ -7,7 +7,7 @@ use super::{
     Calls, Options, Wanted,
     metrics::{Asked, Meter, READS},
     nap_until,
-    reading::{Uses, absence, compute, direct, graphics, memory, merged, or_unified, uses},
+    reading::{Uses, absence, compute, direct, graphics, memory, merged, uses},
 };
 use crate::{
     facts::{
@@ -261,8 +261,8 @@ impl<'a> Watch<'a> {
 
     /// Returns false when nothing receives the facts any more.
     fn memory(&self, watched: &mut Watched<'a>) -> bool {
-        let reading = self.call(|| memory(&watched.device, &watched.info.id, self.direct.as_ref()));
-        let reading = or_unified(reading, || machine(Path::new("/")));
+        let reading =
+            self.call(|| memory(&watched.device, &watched.info.id, self.direct.as_ref(), || machine(Path::new("/"))));
         self.troubled.set(self.troubled.get() || reading.is_err());
         self.note_refusal(reading.as_ref().err(), &mut watched.refusals.memory);
         self.sender.send_blocking(Fact::Memory { device: watched.info.id.clone(), reading })

@@ -64,6 +64,7 @@ const LONG: &[(&[&str], Waits, i32)] = &[
     (&["sites", "OWN", "--timeout", "5m"], AfterMessage, KILLED),
     (&["snapshot", "SNAPSHOT", "--text"], ForItsReader, KILLED),
     (&["whatif", "SNAPSHOT", "--torch", "TORCH"], ForAChild, KILLED),
+    (&["peak", "PYTHON"], ForItsReader, KILLED),
     (&["fit", "--gpu", "16GiB", "--", "TORCH", "-c", "import time; time.sleep(1000)"], ForAChild, KILLED),
     (&["recordings", "."], ForItsReader, KILLED),
     (&["export", "-"], ForInput, KILLED),
