@@ -185,7 +185,7 @@ probe = _torch.Probe(torch)
 rows = []
 # There is no CUDA here: this tests only the hooks, with a row that holds nothing but its step.
 probe._due = False
-probe._row = lambda devices, step, edge: rows.append(step)
+probe._row = lambda devices, step, edge, *more: rows.append(step)
 probe._arm = lambda *armed: None
 # Where the library cannot watch, PyTorch's own hooks do.
 without = {"begin_watching": lambda *it: _native.INVALID, "watch": None, "end_watching": int}
@@ -374,7 +374,7 @@ def interrupted():
     """An exception that a signal handler of the job raises in the middle of a row reaches the job."""
     optimizer = sgd()
 
-    def row(devices, step, edge):
+    def row(devices, step, edge, *more):
         raised = compile("raise TimeoutError('the job')", "job.py", "exec")
         exec(raised)
 
