@@ -44,7 +44,12 @@ pub use calibrate::calibrate;
 pub use trouble::Trouble;
 pub use vary::Vary;
 
-use self::{judge::Judged, peak::Peak, phases::Phases, trial::Bench};
+use self::{
+    judge::Judged,
+    peak::Peak,
+    phases::Phases,
+    trial::{Bench, Trial},
+};
 use crate::model::fit::{Baseline, Budget, Comparison, Device, Fits, Table, baseline::Growth, comparison};
 use std::{ffi::OsString, path::PathBuf};
 
@@ -97,18 +102,27 @@ pub struct Answer {
 /// # Errors
 /// When no machine can be simulated for the job, or when it cannot be started.
 pub fn answer(question: &Question, mut progress: impl FnMut(&str)) -> Result<Answer, Trouble> {
-    let mut bench = Bench::new(question)?;
+    Ok(answered(&mut Bench::new(question)?, question, &mut progress)?.0)
+}
+
+/// Answers a question, and returns the runs without a limit beside it, the one of the first device first. The bench then
+/// has the varied value that the answer is of.
+fn answered(
+    bench: &mut Bench,
+    question: &Question,
+    progress: &mut impl FnMut(&str),
+) -> Result<(Answer, Vec<Trial>), Trouble> {
     let varied = match &question.vary {
-        Some(vary) => Some(vary.search(&mut bench, question, &mut progress)?),
+        Some(vary) => Some(vary.search(bench, question, progress)?),
         None => None,
     };
     if let Some(it) = &varied {
         bench.set(it.shown());
     }
-    let (mut answer, _) = bench.judged(question, &mut progress)?;
+    let (mut answer, trials) = bench.judged(question, progress)?;
     answer.unknown.splice(0..0, question.devices.iter().filter_map(|it| it.taken.clone()));
     answer.varied = varied;
-    Ok(answer)
+    Ok((answer, trials))
 }
 
 impl Answer {

@@ -110,7 +110,7 @@ class Autocast(Technique):
 
 
 class _Mine:
-    """A context that is told apart from the job's own."""
+    """A context of the technique, which must not be taken for one of the job's."""
 
     def __init__(self, technique, context):
         self._technique = technique

@@ -10,7 +10,7 @@ mod advice_json;
 mod advice_text;
 
 use super::{
-    Answer, Question, Trouble,
+    Answer, Question, Trouble, answered,
     job_report::{InjectedTechnique, JobReport},
     judge::{busiest, doubt, need, on, why},
     trial::{Bench, Injected, Outcome, Setup, Trial},
@@ -140,15 +140,7 @@ impl Advice {
 /// When no machine can be simulated for the job, or when it cannot be started.
 pub fn advise(question: &Question, chosen: &Chosen, mut progress: impl FnMut(&str)) -> Result<Advice, Trouble> {
     let mut bench = Bench::new(question)?;
-    let varied = match &question.vary {
-        Some(vary) => Some(vary.search(&mut bench, question, &mut progress)?),
-        None => None,
-    };
-    if let Some(it) = &varied {
-        bench.set(it.shown());
-    }
-    let (mut baseline, mut trials) = bench.judged(question, &mut progress)?;
-    baseline.varied = varied;
+    let (baseline, mut trials) = answered(&mut bench, question, &mut progress)?;
     let device = match question.devices.first() {
         Some(it) => it.clone(),
         None => Device::parse(USUAL).map_err(Trouble::NoTorch)?,

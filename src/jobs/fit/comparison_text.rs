@@ -20,13 +20,14 @@ const SHOWN: usize = 12;
 /// Lines that Markdown shows before the folded rest.
 const SHOWN_FIRST: usize = 8;
 
-/// Columns of a line's source.
+/// Columns of a line's source, on a terminal and in Markdown.
 const SOURCE: usize = 64;
+const SOURCE_IN_MARKDOWN: usize = 120;
 
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
 
-/// Columns before what is said of a line.
+/// Columns before the details of a line.
 const INDENT: usize = 14;
 
 /// Returns the comparison as JSON, schema 1.
@@ -110,7 +111,7 @@ pub fn text(it: &Comparison) -> String {
         let place = wrapped(&Foreign::new(place(line)).to_string(), INDENT);
         let _ = write!(out, "{:>12}  {}", bytes(line.bytes()), place.trim_start());
         if !line.line.text.is_empty() {
-            let _ = writeln!(out, "{:INDENT$}{}", "", Foreign::new(shortened(&line.line.text)));
+            let _ = writeln!(out, "{:INDENT$}{}", "", Foreign::new(shortened(&line.line.text, SOURCE)));
         }
         out.push_str(&wrapped(&Foreign::new(parts(line)).to_string(), INDENT));
         if !line.line.calls.is_empty() {
@@ -147,7 +148,10 @@ pub fn markdown(it: &Comparison) -> String {
     if !it.lines.is_empty() {
         out.push_str("\n| bytes | line | source | part |\n|---:|---|---|---|\n");
         for line in largest(it, SHOWN_FIRST) {
-            let source = Foreign::new(shortened(&line.line.text)).to_string().replace('`', "'").replace('|', "\\|");
+            let source = Foreign::new(shortened(&line.line.text, SOURCE_IN_MARKDOWN))
+                .to_string()
+                .replace('`', "'")
+                .replace('|', "\\|");
             let (place, parts) = (escaped(&place(line)), escaped(&parts(line)));
             let _ = writeln!(out, "| {} | {place} | `{source}` | {parts} |", bytes(line.bytes()));
         }
@@ -233,11 +237,11 @@ fn bytes(difference: i64) -> String {
     if difference == 0 { "0 B".to_owned() } else { units::signed(difference as f64, 4, "") }
 }
 
-fn shortened(text: &str) -> String {
-    if text.chars().count() <= SOURCE {
+fn shortened(text: &str, columns: usize) -> String {
+    if text.chars().count() <= columns {
         return text.to_owned();
     }
-    text.chars().take(SOURCE - 1).chain(['…']).collect()
+    text.chars().take(columns - 1).chain(['…']).collect()
 }
 
 /// Breaks a text between words into lines of a terminal, each after so many spaces; the second and later ones two more.

@@ -64,7 +64,7 @@ fn the_gate_makes_a_baseline_passes_and_fails_with_a_comment() {
     let (text, code) = pipeline.run(PYTEST.python(), "-p gpuwatch_probe.pytest_plugin -k is_over_its_limit");
     let comment = pipeline.comment();
     assert_eq!(code, 1, "{text}");
-    for part in ["❌ GPU memory: over the budget of ", "amsg", "❌ GPU memory tests"] {
+    for part in ["❌ GPU memory: over the budget of ", "amsgrad=True", "❌ GPU memory tests"] {
         assert!(comment.contains(part), "{part}: {comment}");
     }
 }
