@@ -105,8 +105,8 @@ pub fn answer(question: &Question, mut progress: impl FnMut(&str)) -> Result<Ans
     Ok(answered(&mut Bench::new(question)?, question, &mut progress)?.0)
 }
 
-/// Answers a question, and returns the runs without a limit beside it, the one of the first device first. The bench then
-/// has the varied value that the answer is of.
+/// Answers a question, and returns the runs without a limit beside it, the one of the first device first. The bench
+/// then has the varied value that the answer is of.
 fn answered(
     bench: &mut Bench,
     question: &Question,
