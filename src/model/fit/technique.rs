@@ -28,8 +28,6 @@ impl Price {
 /// Techniques of one kind exclude one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Settings of the process.
-    Setting,
     /// The optimizer.
     Optimizer,
     /// Which blocks are checkpointed.
@@ -70,7 +68,7 @@ const fn measured(name: &'static str, summary: &'static str, price: Price, kind:
 pub const TECHNIQUES: [Technique; 20] = [
     Technique {
         environment: &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")],
-        ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Setting)
+        ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Other)
     },
     Technique {
         environment: &[("CUBLAS_WORKSPACE_CONFIG", ":16:8")],
