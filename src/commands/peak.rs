@@ -34,7 +34,7 @@ const LINES: usize = 12;
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[command(after_help = "Example:\n  gpuwatch peak 4242 --json | jq '.lines[] | [.line, .bytes, .module]'\n\n\
                         The job records the stacks of its allocations for these steps only, and is paused for at most 50 ms \
-                        in all unless --long-pauses allows more. With GPUWATCH=nosites in its environment it records none.")]
+                        in all unless --long-pauses allows more. With GPUWATCH=noparts or nosites in its environment it records none.")]
 pub(super) struct PeakArgs {
     /// The process.
     #[arg(value_name = "PID")]

@@ -30,7 +30,7 @@ _MOST, _MOST_TENSORS = 16_384, 400_000
 _MOST_READ = 32
 
 # Seconds of a slice, and the part of a step that it may take.
-SLICE, SHARE = 0.000_8, 0.01
+SLICE, SHARE = 0.000_6, 0.01
 
 # Steps from the beginning at which every change is counted at once.
 _FIRST = 4

@@ -254,8 +254,7 @@ class Probe(Errors):
         self._windows = Windows(torch, backend, native, self.number, self._note, self._sites, self._is_traced)
         on_oom_message = self._on_oom_message if backend == "native" else self._on_oom_message_alone
         self._oom_message = OomMessage(torch.cuda.OutOfMemoryError, on_oom_message)
-        # The walks keep more of the job in mind than a job may notice, so they are asked for.
-        if "parts" in os.environ.get("GPUWATCH", "").split(","):
+        if "noparts" not in os.environ.get("GPUWATCH", "").split(","):
             self._parts = Parts(torch, ROUND if backend == "native" else 1)
         self.native = native
         stats = torch._C._cuda_memoryStats

@@ -91,8 +91,8 @@ class Windows:
     def _refusal(self, request):
         if "nosites" in os.environ.get("GPUWATCH", "").split(","):
             return "GPUWATCH=nosites forbids it in this job"
-        if request & WITH_STACKS and "parts" not in os.environ.get("GPUWATCH", "").split(","):
-            return "it needs GPUWATCH=parts in the job's environment"
+        if request & WITH_STACKS and "noparts" in os.environ.get("GPUWATCH", "").split(","):
+            return "GPUWATCH=noparts forbids it in this job"
         if self._is_traced():
             return "gpuwatch run --trace traces it: replay its recording"
         return refusal(self._torch, self._backend)

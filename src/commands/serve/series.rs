@@ -237,7 +237,7 @@ mod tests {
     use crate::model::analysis::ladder::{Gap, Place};
 
     #[test]
-    fn a_rank_with_every_figure_has_at_most_30_series_and_33_with_parts() {
+    fn a_rank_with_every_figure_has_at_most_33_series_and_30_without_parts() {
         let is_once = |family| !matches!(family, Family::Gap | Family::Alert);
         let once = Family::TABLE.iter().filter(|it| it.labels.contains(&"rank") && is_once(it.family)).count();
         // Of allocated memory, either its parts are known or what was wanted and rounded.

@@ -181,7 +181,10 @@ impl Bench {
         for (name, _) in env::vars_os().filter(|it| is_foreign(&it.0)) {
             command.env_remove(name);
         }
-        command.envs(machine.environment(&self.libraries)).env("GPUWATCH", "nosites").env("GPUWATCH_FIT", &accounts);
+        command
+            .envs(machine.environment(&self.libraries))
+            .env("GPUWATCH", "nosites,noparts")
+            .env("GPUWATCH_FIT", &accounts);
         command.env("GPUWATCH_NVML_PATH", self.libraries.join("libnvidia-ml.so.1"));
         if let Some(limit) = setup.limit {
             command.env("SIMGPU_CONTEXT_MB", limit.context.div_ceil(MIB).to_string());

@@ -22,9 +22,7 @@ const PARTS: [&str; 4] = ["weights", "gradients", "optimizer", "retained"];
 
 #[test]
 fn the_parts_sum_to_what_is_allocated_on_the_ladder_and_in_exports() {
-    let mut job = Job::start_with(torch::machine(), &[&script("consists.py")], |it| {
-        it.env("GPUWATCH", "parts");
-    });
+    let mut job = Job::start(&[&script("consists.py")]);
     let expected = job.next();
     let once = job.gpuwatch(&["once", "--json"]);
     schemas::check("once", &once);
@@ -58,9 +56,7 @@ fn the_parts_sum_to_what_is_allocated_on_the_ladder_and_in_exports() {
 
 #[test]
 fn the_highest_moment_of_a_step_is_that_of_a_history_of_pytorch_by_line() {
-    let mut job = Job::start_with(torch::machine(), &[&script("consists.py")], |it| {
-        it.env("GPUWATCH", "parts");
-    });
+    let mut job = Job::start(&[&script("consists.py")]);
     let first = job.next();
     let pid = first["pid"].to_string();
     let found = job.gpuwatch(&["peak", &pid, "--json"]);
