@@ -171,6 +171,7 @@ fn describe(description: &mut Description, key: &str, value: String) {
         "backend" => hello.backend = Some(value),
         "allocator_conf" => hello.allocator_conf = Some(value),
         "sites" => hello.sites = Some(value),
+        "fitted" => hello.fitted = Some(value),
         "run" => hello.run = Some(value),
         "attached_us" => hello.attached_us = number(),
         "attached_step" => hello.attached_step = number(),

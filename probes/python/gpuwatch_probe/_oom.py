@@ -5,11 +5,13 @@ What runs here runs within the job's failing allocation. It must not raise, allo
 
 import ctypes
 import os
+import sys
 import time
 
 from ._native import TICK, FailedRequest, Frame, utf8
 from ._oom_blocks import bytes_of, grouped, groups, snapshot
-from ._oom_request import Request, keeps_tensors
+from ._oom_request import Request, frames_from, keeps_tensors
+from ._size_search import SizeSearch
 from ._stacks import cell
 
 # Seconds from the report of one burst of errors to the next.
@@ -111,10 +113,20 @@ class Errors:
             self._note("live blocks could not be counted: %r" % (error,))
             return None, None, 0
 
+    def _describe_size(self):
+        """Reports the size with which the first step after early errors fitted."""
+        search, self._size_search = self._size_search, None
+        found = search.fitted(frames_from(sys._getframe(1)))
+        if found is not None:
+            self.native.describe(b"fitted", utf8(found))
+
     def _request(self, again):
         """Returns the lines that ask for memory, in the library's form; `None` if they are unreadable."""
         try:
             request = Request(self.torch)
+            if self._size_search is None:
+                self._size_search = SizeSearch(self._sites.stacks.rank)
+            self._size_search.failed(request.stack, self.number())
             lines, library = request.lines(self._sites.stacks)
             frames = [Frame(utf8(cell(it[0]) or it[0]), it[1], utf8(it[2])) for it in lines + [library or ("", 0, "")]]
             frames = (Frame * len(frames))(*frames)

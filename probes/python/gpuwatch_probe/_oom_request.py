@@ -23,7 +23,8 @@ _SEARCH_S = 0.02
 class Request:
     """The call stack of a failing allocation, innermost frame first, and the phase of the job.
 
-    `frames` are `(file, line, function)`. If autograd's own thread asks, they are those of the thread that waits for it.
+    `stack` has the frames, and `frames` are `(file, line, function)` of each. If autograd's own thread asks, they are
+    those of the thread that waits for it.
     `phase` is `backward`, `optimizer`, `placement` (a module is moved), `inference` (no gradients are recorded) or
     `forward`.
     """
@@ -32,9 +33,10 @@ class Request:
         home = os.path.dirname(torch.__file__)
         autograd, optim = (os.path.join(home, it, "") for it in ("autograd", "optim"))
         module = os.path.join(home, "nn", "modules", "module.py")
-        own = _frames(sys._getframe(1))
+        own = frames_from(sys._getframe(1))
         waiting = [] if own else _waiting(autograd)
-        self.frames = [(it.f_code.co_filename, it.f_lineno, function_name(it.f_code)) for it in own + waiting]
+        self.stack = own + waiting
+        self.frames = [(it.f_code.co_filename, it.f_lineno, function_name(it.f_code)) for it in self.stack]
         files = {it[0] for it in self.frames}
         if waiting or any(it.startswith(autograd) and not it.endswith("grad_mode.py") for it in files):
             self.phase = "backward"
@@ -55,7 +57,8 @@ class Request:
         return stack[first : first + _FRAMES], library
 
 
-def _frames(frame):
+def frames_from(frame):
+    """Returns a frame and those that called it, without the probe's own."""
     found = []
     while frame is not None:
         if not is_own(frame):
@@ -67,7 +70,7 @@ def _frames(frame):
 def _waiting(autograd):
     """Returns the frames of the thread that waits for autograd's threads; empty if none or several do."""
     tops = [it for it in sys._current_frames().values() if it.f_code.co_filename.startswith(autograd)]
-    return _frames(tops[0]) if len(tops) == 1 else []
+    return frames_from(tops[0]) if len(tops) == 1 else []
 
 
 def keeps_tensors(torch, alive):

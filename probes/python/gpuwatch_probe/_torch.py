@@ -74,6 +74,7 @@ class Probe(Errors):
         self._wake = _thread.allocate_lock()
         self._due = True
         self._burst = None
+        self._size_search = None
         self._oom_message = None
         self._trace = None
         self._windows = None
@@ -320,6 +321,8 @@ class Probe(Errors):
     def _end_step(self, edge):
         number = self.steps.number
         parts = None
+        if self._size_search is not None:
+            self._describe_size()
         if self._parts is not None:
             self._windows.boundary(number, self._parts)
             parts = self._parts.turn(number, self._due, self._allocated)

@@ -78,11 +78,13 @@ impl ProcessOnDevice<'_> {
         let mut evidence = Evidence::default();
         evidence.add("attempts", attempts as f64, Unit::Count);
         let (step, at) = (it.reported.step.unwrap_or(0), Stamp(it.reported.at_us));
+        let with = self.process.hello.as_ref().and_then(|it| it.fitted.as_deref());
+        let with = with.map_or_else(String::new, |it| format!(", with {it}"));
         let failed = if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") };
         let line = it.line().map_or_else(String::new, |it| format!(" at {it}"));
         let when = if step == 0 { "before the first step that fitted" } else { "before training settled" };
         let after = if is_followed { "" } else { "; no error came after it" };
-        let sentence = format!("{failed} ran out of memory{line} {when}{after}.");
+        let sentence = format!("{failed} ran out of memory{line} {when}{with}{after}.");
         Finding {
             sentence: Some(sentence),
             resolved_step: Some(step + 1),

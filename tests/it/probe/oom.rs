@@ -7,6 +7,7 @@ use crate::{
     },
     house::schemas,
     probe::{
+        holders::pythons,
         launch::Home,
         pytorch::{is_quiet, script},
     },
@@ -167,6 +168,16 @@ fn sent_bye(home: &Home) -> bool {
 
 fn account(finding: &Value) -> String {
     finding["account"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+/// With every Python of the machine.
+#[test]
+fn a_search_has_the_size_that_fitted() {
+    for python in pythons() {
+        let mut command = Command::new(&python);
+        command.arg(script("size_search.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+        assert_eq!(torch::stdout(&command.output().unwrap()), "sizes are right\n", "{}", python.display());
+    }
 }
 
 #[test]

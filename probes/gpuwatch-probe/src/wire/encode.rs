@@ -146,7 +146,8 @@ fn hello(it: &Hello, out: &mut String) {
         quoted(&job.id, TEXT_MAX, object.out);
         object.out.push('}');
     }
-    object = object.some_text("sites", it.sites.as_deref(), TEXT_MAX);
+    object =
+        object.some_text("sites", it.sites.as_deref(), TEXT_MAX).some_text("fitted", it.fitted.as_deref(), NAME_MAX);
     object.name("devices");
     devices(&it.devices, object.out);
     object.number("monotonic_us", it.monotonic_us).number("unix_us", it.unix_us).close();

@@ -120,6 +120,7 @@ fn hello() -> Hello {
         master: None,
         job: Some(Job { scheduler: "slurm".into(), id: "123".into() }),
         sites: text("ready"),
+        fitted: None,
         devices: vec![
             Device { ordinal: 0, uuid: text("GPU-1"), name: text("NVIDIA H200"), total: Some(150_754_820_096) },
             Device { ordinal: 1, ..Device::default() },
@@ -177,6 +178,7 @@ fn lines() -> Vec<Line> {
         Line::OomMessage(OomMessage::default()),
         Line::Hello(Hello { instance: text("fedcba9876543210fedcba9876543210"), ..Hello::default() }),
         Line::Hello(Hello { attached_us: Some(1_700_000_000_000_000), attached_step: Some(1204), ..Hello::default() }),
+        Line::Hello(Hello { fitted: text("batch = 1282"), ..Hello::default() }),
         Line::Lost(Lost { at_us: 5_000_700, failures: Some(40), ..Lost::default() }),
         Line::Hello(Hello { master: text("node01:29500"), ..Hello::default() }),
         Line::Oom(oom_of_lines()),
