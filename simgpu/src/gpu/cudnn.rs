@@ -6,7 +6,7 @@ use super::{
     abi::{In, Out},
     capture,
     capture_state::Work,
-    convolution::{self, Tensor},
+    convolution::{Convolution, Tensor, element},
     model::Model,
     process::{current, process},
     stubs::streams,
@@ -65,9 +65,9 @@ mod attribute {
     pub(super) const PLAN_WORKSPACE: i32 = 402;
     pub(super) const PLAN_JSON: i32 = 405;
     pub(super) const ENGINE_NOTES: i32 = 1301;
-    /// Of the gradient of a convolution's weights.
-    pub(super) const GRADIENT: i32 = 715;
-    pub(super) const GRADIENT_INPUT: i32 = 716;
+    /// Weights, input and output of a convolution, of the gradient of its input, and of that of its weights.
+    pub(super) const CONVOLUTIONS: [[i32; 3]; 3] = [[703, 704, 705], [709, 710, 711], FOR_WEIGHTS];
+    pub(super) const FOR_WEIGHTS: [i32; 3] = [715, 716, 717];
     pub(super) const GRAPH_OPERATIONS: i32 = 801;
     pub(super) const GRAPH_ENGINES: i32 = 802;
     pub(super) const TENSOR_TYPE: i32 = 901;
@@ -93,16 +93,6 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     bytes.chunks_exact(8).map(|it| it.iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte)))
 }
 
-/// Bytes of one element of a `cudnnDataType_t`; of the smallest ones, a byte.
-fn element(kind: u64) -> u64 {
-    match kind {
-        1 | 10 => 8,
-        0 | 4 => 4,
-        2 | 9 => 2,
-        _ => 1,
-    }
-}
-
 /// Returns the bytes of a tensor; 0 of any other descriptor.
 fn tensor(it: &Descriptor) -> u64 {
     let Some(dimensions) = it.get(&attribute::TENSOR_DIMENSIONS) else { return 0 };
@@ -126,19 +116,21 @@ fn named(all: &HashMap<usize, Descriptor>, operation: &Descriptor, name: i32) ->
     })
 }
 
+/// The convolution that an operation is.
+fn convolution(all: &HashMap<usize, Descriptor>, operation: &Descriptor) -> Option<Convolution> {
+    attribute::CONVOLUTIONS.into_iter().find_map(|names| {
+        let [weights, input, output] = names.map(|it| named(all, operation, it));
+        let is_for_weights = names == attribute::FOR_WEIGHTS;
+        Some(Convolution { weights: weights?, input: input?, output: output?, is_for_weights })
+    })
+}
+
 /// Returns the bytes of the workspace for operations, while their tensors exist.
 fn workspace(operations: &[u8]) -> u64 {
-    let model = process().card(current(), |it| Model::of(it.name()));
-    if !model.is_ok_and(convolution::sums_by_image) {
-        return 0;
-    }
+    let Ok(model) = process().card(current(), |it| Model::of(it.name())) else { return 0 };
     let all = DESCRIPTORS.lock().unwrap_or_else(PoisonError::into_inner);
-    let of = |handle: u64| {
-        let operation = all.get(&usize::try_from(handle).ok()?)?;
-        let input = named(&all, operation, attribute::GRADIENT_INPUT)?;
-        Some(convolution::workspace(&input, &named(&all, operation, attribute::GRADIENT)?))
-    };
-    words(operations).filter_map(of).fold(0, u64::saturating_add)
+    let of = |handle: u64| convolution(&all, all.get(&usize::try_from(handle).ok()?)?);
+    words(operations).filter_map(of).map(|it| it.workspace(model)).fold(0, u64::saturating_add)
 }
 
 /// Keeps the bytes of a workspace with a descriptor: a graph's, then its configuration's.
