@@ -14,6 +14,7 @@
 #![expect(clippy::print_stdout, reason = "the table is its answer")]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test reports a failure by a panic")]
 
+mod advice;
 mod allocators;
 mod bench;
 #[path = "../it/driver/peers/binding.rs"]
@@ -26,6 +27,7 @@ mod meter;
 mod metrics;
 mod native;
 mod others;
+mod parts;
 mod results;
 mod settings;
 mod torch;
@@ -43,7 +45,7 @@ use std::{
 type Layer = fn(&Bench) -> Result<Vec<Row>, String>;
 
 /// From what is nearest to the driver to what rests on all of it.
-const LAYERS: [(&str, Layer); 18] = [
+const LAYERS: [(&str, Layer); 20] = [
     ("NVML against nvidia-smi", driver::memory),
     ("metrics of an idle device", metrics::idle),
     ("metrics of a busy device", metrics::busy),
@@ -55,11 +57,13 @@ const LAYERS: [(&str, Layer); 18] = [
     ("out of memory", torch::oom),
     ("attached while it runs", torch::attached),
     ("kinds of allocators", allocators::kinds),
+    ("what memory consists of", parts::parts),
     ("frameworks", frameworks::healthy),
     ("JAX", others::jax),
     ("CuPy", others::cupy),
     ("what if", settings::replayed),
     ("fit", fit::peaks),
+    ("advice", advice::measured),
     ("outside of the allocator", fit::calibrated),
     ("viewers beside a job", viewers::beside),
 ];

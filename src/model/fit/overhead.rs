@@ -43,27 +43,30 @@ const TABLE: [OverheadRow; 6] = [
         bytes: |it| {
             let (least, most) = it.multiprocessors;
             let sum = |mib: u64| it.processes * mib * MIB;
-            [sum(10 + least * 5 / 2), sum(10 + (least + most) * 3 / 2), sum(30 + most * 4)]
+            // Per multiprocessor, in quarters of a MiB.
+            let (usual, high) = if it.capability < 9 { (12, 16) } else { (18, 19) };
+            [sum(10 + least * 5 / 2), sum(10 + (least + most) * usual / 8), sum(30 + most * high / 4)]
         },
         measured: Table::context,
         is_optional: false,
-        rule: "each process: 2.5 to 4 MiB per multiprocessor, and 10 to 30 MiB",
+        rule: "each process: 10 to 30 MiB, and 2.5 to 4 MiB per multiprocessor; from compute capability 9.0 on, 2.5 to 4.75 MiB",
         source: "RTX 3060: at most 141 MiB, RTX 4060: 107 MiB (failed runs of xMem's measurements); RTX 3090: 256 MiB \
                  (invoke-ai/InvokeAI#9413, driver 610); RTX 4090: 382 MiB (PyTorch's error messages); RTX 6000 Ada: 426 MiB \
-                 (unslothai/unsloth-zoo#1053, CUDA 13.0); H200: 518 MiB (driver 580); all with lazily loaded modules",
+                 (unslothai/unsloth-zoo#1053, CUDA 13.0); H100 and H200: 518 MiB for a program in C, 619 MiB with PyTorch 2.11 (driver 580, CUDA 13.0); all with \
+                 lazily loaded modules",
     },
     OverheadRow {
         name: "lazily loaded kernels",
         bytes: |it| {
-            let mib = if it.capability < 9 { [0, 8, 35] } else { [0, 225, 280] };
+            let mib = if it.capability < 9 { [0, 8, 35] } else { [0, 125, 190] };
             mib.map(|mib| it.processes * mib * MIB)
         },
         measured: Table::kernels,
         is_optional: false,
-        rule: "each process: 0 to 35 MiB; from compute capability 9.0 on, 0 to 280 MiB",
-        source: "difference between the measured and the simulated peak of 22 transformers on an RTX 3060; ten trainings on an H200 \
-                 (PyTorch 2.11, CUDA 13.0, driver 580): 224 to 240 MiB for transformers, 242 to 244 MiB for CNNs; the same is assumed for \
-                 other cards from 9.0 on",
+        rule: "each process: 0 to 35 MiB; from compute capability 9.0 on, 0 to 190 MiB",
+        source: "difference between the measured and the simulated peak of 22 transformers on an RTX 3060; ten trainings on an H100 \
+                 and an H200 (PyTorch 2.11, CUDA 13.0, driver 580): 123 to 139 MiB for transformers, 141 to 143 MiB for CNNs, and 150 MiB for \
+                 some 40 operations; the same is assumed for other cards from 9.0 on",
     },
     OverheadRow {
         name: "cuDNN workspaces",
@@ -275,8 +278,8 @@ mod tests {
             ("RTX 3090", 256, 0),
             ("RTX 4090", 382, 0),
             ("RTX 6000 Ada", 426, 0),
-            ("H200", 518, 224),
-            ("H200", 518, 244),
+            ("H100 80GB", 619, 123),
+            ("H200", 619, 143),
         ];
         for (name, context, kernels) in all {
             let facts = Facts { processes: 1, ..Facts::default() }.on(&Device::parse(name).unwrap());

@@ -1,11 +1,12 @@
 """Trainings in plain PyTorch, each as a user would write it, and with edits by hand.
 
 `train.py MODEL [EDIT…]`: edits are the names of techniques. What `gpuwatch fit --advise` injects into the training without
-edits must have the peaks of the one with the edit.
+edits must have the peaks of the one with the edit. `SIZES` in the environment makes it larger.
 """
 
 import contextlib
 import math
+import os
 import sys
 
 import torch
@@ -15,7 +16,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Dataset
 
 MODEL, EDITS = sys.argv[1], set(sys.argv[2:])
-WORDS, LENGTH, WIDTH, HEADS, BATCH = 4000, 128, 128, 4, 16
+SIZES = os.environ.get("SIZES", "4000,128,128,4,16")
+WORDS, LENGTH, WIDTH, HEADS, BATCH = map(int, SIZES.split(","))
 
 
 def blocks(layers, x, *more):
