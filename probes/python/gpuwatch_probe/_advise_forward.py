@@ -1,6 +1,7 @@
 """Techniques that last from a model's call to its backward, or change the model as a whole."""
 
 import functools
+import sys
 
 from ._advise_technique import Refused, Technique
 
@@ -31,7 +32,9 @@ class Autocast(Technique):
 
         @functools.wraps(enter)
         def entered(context):
-            if context.device == "cuda" and context._enabled and not self._is_mine:
+            # Checkpointed blocks enter it again in backward, as it was in forward.
+            is_repeated = sys._getframe(1).f_globals.get("__name__") == "torch.utils.checkpoint"
+            if context.device == "cuda" and context._enabled and not self._is_mine and not is_repeated:
                 if self._switch is not None and self.is_active:
                     self._entered += 1
                 elif not self.is_active or self._switch is None:
