@@ -13,6 +13,7 @@ between two slices the walk refers only to objects that its optimizers and modul
 import sys
 import weakref
 from time import monotonic, perf_counter
+from types import MemberDescriptorType
 
 from ._captures import Resting
 from ._frames import is_library, is_own, values_here
@@ -264,6 +265,8 @@ class Reader:
         self._hash = torch.Tensor.__dict__["__hash__"]
         # By the id of a type: whether it consists of other tensors, and whether it hashes by address.
         self._kinds = {}
+        # By the same: the slots of types that consist of others.
+        self._members = {}
         self._storages, self._parameters, self._sums, self._tensors = set(), set(), {}, 0
 
     def found(self):
@@ -315,8 +318,7 @@ class Reader:
         if self._tensors > _MOST_TENSORS:
             raise OverflowError("too many tensors")
         if self._kind(it)[0]:
-            space = namespace(it) if depth else None
-            for one in list(dict.values(space)) if space else ():
+            for one in self._inner(it) if depth else ():
                 if self._kind(one) is not None:
                     self._tensor(part, one, depth - 1)
             return
@@ -340,6 +342,21 @@ class Reader:
             self._storages.add(key)
         if size:
             self._count(part, device, storage, it)
+
+    def _inner(self, it):
+        """Returns what a tensor that consists of others has in its dictionary and its slots."""
+        members = self._members.get(id(type(it)))
+        if members is None:
+            found = (member for space in namespaces(type(it)) for member in list(space.values()))
+            members = self._members[id(type(it))] = [one for one in found if type(one) is MemberDescriptorType]
+        space = namespace(it)
+        inner = list(dict.values(space)) if space else []
+        for member in members:
+            try:
+                inner.append(member.__get__(it))
+            except AttributeError:
+                pass  # An empty slot.
+        return inner
 
     def _count(self, part, device, storage, it):
         sums = self._sums.get(device)

@@ -79,7 +79,24 @@ impl Trained {
             done
         });
         torch::stdout(&done);
-        Self { gpu, home }
+        let trained = Self { gpu, home };
+        trained.check_parts();
+        trained
+    }
+
+    /// What it consisted of was counted, and is all that was allocated.
+    fn check_parts(&self) {
+        let mut export = self.gpu.command(PROGRAM);
+        export.args(["export", "--format", "jsonl"]).envs(self.home.variables());
+        let rows = torch::stdout(&export.output().unwrap());
+        let rows = rows.lines().map(|it| serde_json::from_str::<Value>(it).unwrap());
+        let counted: Vec<Value> = rows.filter(|it| it["weights"].is_u64()).collect();
+        assert!(!counted.is_empty(), "no parts were counted");
+        for row in counted {
+            let sum: u64 = PARTS.iter().map(|it| row[it].as_u64().unwrap()).sum();
+            assert_eq!(Some(sum), row["allocated"].as_u64(), "{row}");
+            assert!(row["weights"].as_u64() > Some(0), "{row}");
+        }
     }
 
     /// Returns the verdict of `check` on it.
@@ -89,6 +106,8 @@ impl Trained {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 }
+
+const PARTS: [&str; 4] = ["weights", "gradients", "optimizer", "retained"];
 
 const PATIENCE: Duration = Duration::from_secs(300);
 

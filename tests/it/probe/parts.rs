@@ -5,7 +5,10 @@ use std::{fs, process::Command};
 use serde_json::Value;
 
 use crate::{
-    helpers::{terminal::PROGRAM, torch},
+    helpers::{
+        terminal::PROGRAM,
+        torch::{self, Gpu},
+    },
     house::schemas,
     probe::pytorch::{Job, script},
 };
@@ -16,6 +19,16 @@ fn weights_gradients_and_optimizer_state_are_those_that_a_script_counts() {
     let mut python = gpu.command(torch::python());
     python.arg(script("parts.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
     assert_eq!(torch::stdout(&python.output().unwrap()), "parts are right\n");
+}
+
+#[test]
+fn each_rank_counts_its_own_replica_and_its_own_shards() {
+    test_tiers::change!("starts PyTorch on two ranks");
+    let gpu = Gpu::new(&[torch::H200; 2].join(";"));
+    let mut python = gpu.command(torch::python());
+    python.args(["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", &script("parts_ranks.py")]);
+    python.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+    assert_eq!(torch::stdout(&python.output().unwrap()), "shards are right\n");
 }
 
 const PARTS: [&str; 4] = ["weights", "gradients", "optimizer", "retained"];

@@ -208,11 +208,18 @@ class Part(torch.Tensor):
         raise AssertionError("its code ran")
 
 
+class Slotted(Part):
+    __slots__ = ("_inner", "_empty")
+
+    def __init__(self, local):
+        self._inner = local
+
+
 weight, shard = Counting(torch.zeros(64, 64, device="cuda")), torch.zeros(64, 64, device="cuda")
 optimizer = torch.optim.SGD([weight], lr=0.1)
-optimizer.param_groups[0]["params"].append(Part(shard))
+optimizer.param_groups[0]["params"] += [Part(shard), Slotted(torch.zeros(64, 64, device="cuda"))]
 before = Counting.calls
-assert counted(optimizer)[0] == 2 * 16384
+assert counted(optimizer)[0] == 3 * 16384
 assert Counting.calls == before, "the job's code ran"
 
 # Slices: by a clock of its own, each look at which costs 10 µs, of a job whose steps take 40 ms.
