@@ -1,4 +1,5 @@
-//! What allocated memory consists of: counted by the probe and by the job itself, and at a step's highest moment by line.
+//! What allocated memory consists of: counted by the probe and by the job itself, and by line at a step's highest
+//! moment.
 
 use crate::{
     bench::{Bench, Job, json, text},

@@ -182,7 +182,7 @@ pub struct Hello {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::TEXT_MAX }>"))]
     pub sites: Option<String>,
-    /// The size with which a step fitted after attempts that ran out of memory: its name and value, as in `batch = 1282`.
+    /// The size with which a step fitted after attempts that ran out of memory, as in `batch = 1282`.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::NAME_MAX }>"))]
     pub fitted: Option<String>,

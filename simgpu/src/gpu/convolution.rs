@@ -2,11 +2,11 @@
 //! the driver is NVIDIA's and cannot be asked.
 //!
 //! From compute capability 9.0 on, a convolution whose tensors have channels first takes copies of all three with
-//! channels last, unless it is pointwise or has groups. On an H100 (cuDNN 9.19), 67 of the 72 workspaces of six shapes, in
-//! float32 and float16, with 16 and 64 images, are that and at most 9 MiB more (`tests/gpu/results`).
+//! channels last, unless it is pointwise or has groups. On an H100 (cuDNN 9.19), 67 of the 72 workspaces of six shapes,
+//! in float32 and float16, with 16 and 64 images, are that and at most 9 MiB more (`tests/gpu/results`).
 //!
-//! Before, two peaks that were measured on an RTX 3060 (cuDNN 9.1, two CNNs in `docs/fit.md`) agree within 0.6 % with one
-//! algorithm for the gradient of a pointwise convolution's weights, in float32 and channels first: cuDNN multiplies
+//! Before, two peaks that were measured on an RTX 3060 (cuDNN 9.1, two CNNs in `docs/fit.md`) agree within 0.6 % with
+//! one algorithm for the gradient of a pointwise convolution's weights, in float32 and channels first: cuDNN multiplies
 //! image by image, and sums afterwards. Its workspace is the size of the weights for each image. Larger batches and
 //! larger images show no such sums.
 

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     facts::{
         event::{DeviceId, wire::Sites},
-        units::Stamp,
+        units::{Bytes, Stamp},
     },
     model::{
         analysis::{
@@ -27,7 +27,7 @@ use crate::{
         session::{
             Session,
             device::Device,
-            process::{OnDevice, Process},
+            process::{GrownPart, OnDevice, Process},
         },
     },
 };
@@ -82,6 +82,17 @@ pub(super) struct ProcessOnDevice<'a> {
     pub(super) on: &'a OnDevice,
 }
 
+/// Says which part of the allocated memory grew.
+fn words_of(it: &GrownPart) -> String {
+    let what = match it.name {
+        "retained" => return "weights, gradients and optimizer state do not grow".to_owned(),
+        "optimizer" => "optimizer state",
+        "model" => "the model, with its gradients and its optimizer state",
+        name => name,
+    };
+    format!("what grows is {what}, {} a step: parameters are added", Bytes(it.bytes_per_step as u64))
+}
+
 impl ProcessOnDevice<'_> {
     /// Whether this device reports a resource. Host memory belongs to the process, so the process reports it once.
     fn reports(&self, resource: Resource) -> bool {
@@ -134,7 +145,11 @@ impl ProcessOnDevice<'_> {
             ends_us: ends,
             ..found
         };
-        self.blamed(found)
+        let mut found = self.blamed(found);
+        if it.resource == Resource::Allocated && it.axis == Axis::Steps {
+            found.account.extend(self.on.grown_part(it.since_step).map(|it| words_of(&it)));
+        }
+        found
     }
 
     /// Adds the line that allocates what grows and its holder, from the latest capture since the growth began that

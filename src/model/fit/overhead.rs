@@ -77,7 +77,7 @@ const TABLE: [OverheadRow; 6] = [
         measured: Table::workspaces,
         is_optional: true,
         rule: "where cuDNN is used: 0 to 21 % of the reserved peak",
-        source: "difference between the measured and the simulated peak of 28 CNNs (docs/accuracy.md), which is largest for 3 by 3 convolutions; the simulated cuDNN asks for what pointwise ones need. Where a workspace does not fit, PyTorch takes an algorithm that needs less (`try_plans` in Conv_v8.cpp)",
+        source: "difference between the measured and the simulated peak of 28 CNNs (docs/accuracy.md), which is largest for 3 by 3 convolutions; the simulated cuDNN asks for what pointwise ones need, and from compute capability 9.0 on for the copies that others make. Where a workspace does not fit, PyTorch takes an algorithm that needs less (`try_plans` in Conv_v8.cpp)",
     },
     OverheadRow {
         name: "cuDNN's trials (benchmark)",

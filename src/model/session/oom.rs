@@ -2,13 +2,14 @@
 
 use crate::{
     facts::{
-        event::wire::{Counters, GROUPS_MAX, Oom, Sites},
+        event::wire::{Counters, GROUPS_MAX, Oom, Parts, Sites},
         text::Foreign,
         units::Bytes,
     },
     model::analysis::{
         culprit::{self, Spot},
         episode::Episode,
+        ladder::{self, Gap, OwnFigures},
         oom::{
             self, Blocks, OomFigures, Tenant, rare_rises,
             reason::{Before, OomEvidence},
@@ -38,7 +39,12 @@ pub struct OutOfMemory {
     pub growing: Vec<Episode>,
     /// The course of live memory up to then.
     pub before: Before,
+    /// What the allocated bytes consisted of when that was counted last.
+    pub parts: Option<Parts>,
 }
+
+/// The parts of allocated memory.
+const CONSISTS: [Gap; 5] = [Gap::Weights, Gap::Gradients, Gap::Optimizer, Gap::Retained, Gap::Transient];
 
 /// Smaller rises are noise, in bytes.
 const SMALLEST_RISE: u64 = 1 << 20;
@@ -102,7 +108,7 @@ impl OutOfMemory {
         let message = reported.message.take();
         let mut tenants = tenancy.unwrap_or_default().others;
         tenants.truncate(TENANTS);
-        let mut it = Self { reported, figures, tenants, growing: Vec::new(), before: Before::default() };
+        let mut it = Self { reported, figures, tenants, growing: Vec::new(), before: Before::default(), parts: None };
         if let Some(message) = message {
             it.worded(&message, pid);
         }
@@ -163,6 +169,27 @@ impl OutOfMemory {
         self.reported.frames.first().map(|it| Spot::of(it).call())
     }
 
+    /// Returns what the allocated bytes consisted of, the largest part first, and what makes that one smaller.
+    fn consists(&self) -> Vec<String> {
+        let allocated = self.figures.allocated;
+        let figures = OwnFigures { allocated, parts: self.parts, is_between_steps: true, ..OwnFigures::default() };
+        let mut parts: Vec<(Gap, u64)> = ladder::parts(&figures)
+            .into_iter()
+            .filter(|it| CONSISTS.contains(&it.gap))
+            .filter_map(|it| Some((it.gap, it.bytes.filter(|bytes| *bytes > 0)?)))
+            .collect();
+        parts.sort_by_key(|it| Reverse(it.1));
+        let (Some((largest, _)), Some(allocated)) = (parts.first(), allocated) else { return Vec::new() };
+        let row = largest.row();
+        let each: Vec<String> =
+            parts.iter().map(|(gap, bytes)| format!("{} {}", gap.row().name, Bytes(*bytes))).collect();
+        let mut lines = vec![format!("of {} allocated: {}", Bytes(allocated), each.join(", "))];
+        if !row.remedy.is_empty() {
+            lines.push(format!("the largest part is {}: {}; less with {}", row.name, row.cause, row.remedy));
+        }
+        lines
+    }
+
     /// Explains the failure, a line each; with live memory by line and by holder.
     pub fn account(&self, lines: Option<&Sites>) -> Vec<String> {
         let blocks = Blocks { groups: &self.reported.blocks, others: self.reported.other_blocks };
@@ -179,6 +206,7 @@ impl OutOfMemory {
             };
             account.insert(0, format!("the request came from {line}{}{phase}", inside.unwrap_or_default()));
         }
+        account.extend(self.consists());
         let device = self.reported.device;
         account.extend(lines.and_then(|it| culprit::live(it, device)));
         account.extend(lines.into_iter().flat_map(|it| culprit::held(it, device)));
@@ -249,5 +277,30 @@ mod tests {
         }
         let empty = OutOfMemory::new(&Oom::default(), &Counters::default(), false, None, None);
         assert!(empty.account(None).is_empty() && empty.reported.message.is_none());
+    }
+
+    #[test]
+    fn the_largest_part_of_what_is_allocated_has_advice() {
+        let known = Counters { allocated: Some(1000 * MIB), ..Counters::default() };
+        let parts = |[weights, gradients, optimizer, retained]: [u64; 4]| {
+            let [weights, gradients, optimizer, retained] =
+                [weights, gradients, optimizer, retained].map(|it| it * MIB);
+            let parts = Parts { weights, gradients, optimizer, retained };
+            let it = OutOfMemory::new(&Oom::default(), &known, false, None, None);
+            OutOfMemory { parts: Some(parts), ..it }
+        };
+        let of_activations = parts([100, 100, 200, 50]).consists();
+        assert_eq!(
+            of_activations[0],
+            "of 1000 MiB allocated: transient 650.0 MiB, optimizer 200.0 MiB, weights 100.0 MiB, retained 50.00 MiB"
+        );
+        assert!(
+            of_activations[1].ends_with("less with a smaller batch, or activation checkpointing"),
+            "{of_activations:?}"
+        );
+        let of_states = parts([200, 200, 600, 10]).consists();
+        assert!(of_states[1].starts_with("the largest part is optimizer: "), "{of_states:?}");
+        assert_eq!(parts([900, 0, 0, 10]).consists().len(), 1, "weights have none");
+        assert_eq!(parts([900, 0, 200, 0]).consists(), Vec::<String>::new(), "they are more than there is");
     }
 }

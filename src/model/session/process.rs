@@ -34,7 +34,7 @@ use crate::{
         statistics,
     },
 };
-pub use counted_parts::CountedParts;
+pub use counted_parts::{CountedParts, GrownPart};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 
@@ -131,6 +131,8 @@ pub struct OnDevice {
     pub counters: Counters,
     /// What the allocated bytes consisted of when that was counted last.
     pub parts: Option<CountedParts>,
+    /// That and earlier counts, oldest first; of many, some.
+    counts: Vec<CountedParts>,
     /// Whether the latest counters were read between the ends of two steps.
     is_between_steps: bool,
     /// When `device_free` and `device_total` were read.
@@ -296,6 +298,7 @@ impl Process {
             let expandable = self.settings(oom.device).expandable;
             let mut error = OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid);
             let on = self.devices.iter().find(|it| it.ordinal == oom.device);
+            error.parts = on.and_then(|it| Some(it.parts?.parts));
             error.before = on.map(|it| oom::before(&it.trail, oom)).unwrap_or_default();
             let episodes = on.into_iter().flat_map(|it| it.growth.episodes());
             let is_open = |it: &&Episode| it.resolved.is_none() && it.first_alert_at.0 <= oom.at_us;
@@ -350,6 +353,7 @@ impl OnDevice {
             step: None,
             counters: Counters::default(),
             parts: None,
+            counts: Vec::new(),
             is_between_steps: false,
             device_at: Stamp(0),
             growth: Growth::default(),

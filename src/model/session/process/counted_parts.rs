@@ -10,6 +10,12 @@ use crate::{
 };
 use serde::{Deserialize, Serialize};
 
+/// Counts of a device that are kept. Of more, every other one stays.
+const COUNTS: usize = 64;
+
+/// A part grows if it has this share of the growth.
+const MOST_OF_IT: f64 = 0.75;
+
 /// What allocated bytes consisted of at the end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedParts {
@@ -21,7 +27,36 @@ pub struct CountedParts {
     pub at: Stamp,
 }
 
+/// What has most of the growth of allocated memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GrownPart {
+    /// A part of [`Parts::TABLE`], or `model` for all but retained memory.
+    pub name: &'static str,
+    /// Its bytes a step.
+    pub bytes_per_step: f64,
+}
+
 impl OnDevice {
+    /// Returns which part grew between the first and the latest count from a step on; `None` without two counts, or
+    /// growth between them, or a part that has most of it.
+    pub fn grown_part(&self, since: u64) -> Option<GrownPart> {
+        let from = self.counts.iter().find(|it| it.step.is_some_and(|step| step >= since))?;
+        let to = self.counts.last()?;
+        let steps = to.step?.checked_sub(from.step?).filter(|it| *it > 0)? as f64;
+        let gained = |now: u64, before: u64| now as f64 - before as f64;
+        let of = |it: &Parts| [it.weights, it.gradients, it.optimizer, it.retained];
+        let mut grown: Vec<(f64, &'static str)> = of(&to.parts)
+            .into_iter()
+            .zip(of(&from.parts))
+            .zip(Parts::TABLE)
+            .map(|((now, before), (name, _))| (gained(now, before), name))
+            .collect();
+        let all: f64 = grown.iter().map(|it| it.0).sum();
+        grown.push((grown.iter().filter(|it| it.1 != "retained").map(|it| it.0).sum(), "model"));
+        let (bytes, name) = grown.into_iter().find(|it| it.0 >= MOST_OF_IT * all)?;
+        (all > 0.0).then_some(GrownPart { name, bytes_per_step: bytes / steps })
+    }
+
     /// Returns the ladder's input for these counters, which are its latest ones.
     pub(in crate::model::session) fn figures(&self, counters: &Counters, expandable: bool, at: Stamp) -> OwnFigures {
         let parts = self.parts.map(|it| it.parts);
@@ -33,10 +68,63 @@ impl OnDevice {
         self.is_between_steps = sample.edge == Edge::Tick;
         if self.step.zip(sample.step).is_some_and(|(before, now)| now < before) {
             self.parts = None;
+            self.counts.clear();
         }
         let is_whole = |it: &Parts| it.sum().is_some() && it.sum() == sample.counters.allocated;
         if let Some(parts) = sample.parts.filter(is_whole) {
-            self.parts = Some(CountedParts { parts, step: sample.step, at });
+            let counted = CountedParts { parts, step: sample.step, at };
+            self.parts = Some(counted);
+            if self.counts.len() >= COUNTS {
+                let mut place = 0;
+                self.counts.retain(|_| {
+                    place += 1;
+                    place % 2 == 1
+                });
+            }
+            self.counts.push(counted);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::event::DeviceId;
+
+    const MIB: u64 = 1 << 20;
+
+    fn counted(on: &mut OnDevice, step: u64, parts: [u64; 4]) {
+        let [weights, gradients, optimizer, retained] = parts.map(|it| it * MIB);
+        let parts = Parts { weights, gradients, optimizer, retained };
+        let counters = Counters { allocated: parts.sum(), ..Counters::default() };
+        let sample = Sample { step: Some(step), edge: Edge::Step, parts: Some(parts), counters, ..Sample::default() };
+        on.take_parts(&sample, Stamp(step));
+        on.step = Some(step);
+    }
+
+    #[test]
+    fn the_part_that_grows_is_told_apart_from_the_others() {
+        let mut on = OnDevice::new(0, DeviceId("GPU-0".into()));
+        assert_eq!(on.grown_part(0), None);
+        counted(&mut on, 1, [10, 10, 0, 1]);
+        counted(&mut on, 2, [10, 10, 20, 1]);
+        assert_eq!(on.grown_part(0), Some(GrownPart { name: "optimizer", bytes_per_step: 20.0 * MIB as f64 }));
+        assert_eq!(on.grown_part(2), None, "only one count");
+        counted(&mut on, 12, [11, 9, 20, 61]);
+        assert_eq!(on.grown_part(2), Some(GrownPart { name: "retained", bytes_per_step: 6.0 * MIB as f64 }));
+        counted(&mut on, 22, [31, 29, 60, 61]);
+        let all = GrownPart { name: "model", bytes_per_step: 8.0 * MIB as f64 };
+        assert_eq!(on.grown_part(12), Some(all), "a larger model");
+        counted(&mut on, 27, [41, 39, 60, 81]);
+        assert_eq!(on.grown_part(22), None, "no part has most of it");
+        counted(&mut on, 32, [31, 29, 60, 51]);
+        assert_eq!(on.grown_part(27), None, "it falls");
+        for step in 100..1000 {
+            counted(&mut on, step, [step, 0, 0, 0]);
+        }
+        assert!(on.counts.len() <= COUNTS, "{}", on.counts.len());
+        assert_eq!(on.grown_part(90), Some(GrownPart { name: "weights", bytes_per_step: MIB as f64 }));
+        counted(&mut on, 3, [1, 1, 1, 1]);
+        assert_eq!((on.counts.len(), on.grown_part(0)), (1, None), "steps began again");
     }
 }
