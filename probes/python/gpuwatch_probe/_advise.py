@@ -18,6 +18,7 @@ from ._advise_forward import Autocast, HalfWeights, SaveOnCpu
 from ._advise_loss import ChunkedLoss
 from ._advise_optimizers import Adafactor, Adam8bit, Foreach, Fused, GradientsToNone, Sgd
 from ._advise_settings import BlasWorkspace, CudnnBenchmark, ExpandableSegments
+from ._advise_steps import InBackward, OnHost
 from ._advise_switches import Switches
 from ._advise_technique import Refused
 from ._fit_phases import is_compiled
@@ -34,11 +35,14 @@ _ALL = (
     Foreach,
     Fused,
     GradientsToNone,
+    InBackward,
     FusedAttention,
     Checkpoint,
     CheckpointEverySecond,
     ChunkedLoss,
     SaveOnCpu,
+    # Within the wrapper of `InBackward`, which calls it for each parameter.
+    OnHost,
     Accumulation,
     Autocast,
     HalfWeights,

@@ -34,6 +34,8 @@ pub enum Kind {
     Blocks,
     /// The precision.
     Precision,
+    /// How long gradients are kept.
+    Gradients,
     /// Anything else, which goes with every other one.
     Other,
 }
@@ -65,7 +67,7 @@ const fn measured(name: &'static str, summary: &'static str, price: Price, kind:
 }
 
 /// Every technique, the safest first.
-pub const TECHNIQUES: [Technique; 20] = [
+pub const TECHNIQUES: [Technique; 22] = [
     Technique {
         environment: &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")],
         ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Other)
@@ -78,12 +80,14 @@ pub const TECHNIQUES: [Technique; 20] = [
     measured("foreach", "optimizer: one kernel for each parameter", Price::SameResult, Kind::Optimizer),
     measured("fused", "optimizer: one fused kernel", Price::SameResult, Kind::Optimizer),
     measured("set-to-none", "gradients freed between steps", Price::SameResult, Kind::Other),
+    measured("optimizer-in-backward", "each gradient used and freed as it arrives", Price::SameResult, Kind::Gradients),
     measured("sdpa", "attention by fused kernels", Price::SameResult, Kind::Other),
     measured("checkpoint", "every repeated block checkpointed", Price::SameResult, Kind::Blocks),
     measured("checkpoint:2", "every second block checkpointed", Price::SameResult, Kind::Blocks),
     measured("chunked-loss", "cross-entropy in 8 pieces", Price::SameResult, Kind::Other),
     measured("save-on-cpu", "activations in host memory", Price::SameResult, Kind::Other),
-    measured("accumulate", "half the batch, two backward passes a step", Price::OtherNumerics, Kind::Other),
+    measured("optimizer-on-host", "optimizer state in host memory", Price::SameResult, Kind::Optimizer),
+    measured("accumulate", "half the batch, two backward passes a step", Price::OtherNumerics, Kind::Gradients),
     measured("bf16", "forward and loss under autocast", Price::OtherNumerics, Kind::Precision),
     measured("weights-bf16", "weights and states in bfloat16", Price::OtherTraining, Kind::Precision),
     measured("adam8bit", "Adam with 8-bit states", Price::OtherNumerics, Kind::Optimizer),

@@ -14,8 +14,19 @@ const JOB: &str = include_str!("../python/advise/train.py");
 const WITH_FRAMEWORKS: &str = include_str!("frameworks.py");
 
 /// Techniques whose peaks must equal those of the edit by hand.
-const EXACT: [&str; 9] =
-    ["checkpoint", "checkpoint:2", "bf16", "foreach", "fused", "accumulate", "sdpa", "save-on-cpu", "weights-bf16"];
+const EXACT: [&str; 11] = [
+    "checkpoint",
+    "checkpoint:2",
+    "bf16",
+    "foreach",
+    "fused",
+    "accumulate",
+    "sdpa",
+    "save-on-cpu",
+    "weights-bf16",
+    "optimizer-in-backward",
+    "optimizer-on-host",
+];
 
 /// Asks for advice about a training; returns the answer and the exit code.
 fn advise(script: &str, python: &Path, names: &str, flags: &[&str], arguments: &[&str]) -> (Value, i32) {
@@ -133,6 +144,36 @@ fn every_accepted_row_equals_the_edit_by_hand() {
         }
     }
     assert!(counted > 80, "{counted}");
+}
+
+/// What makes single updates impossible is named: clipping, a scaler, accumulation, several optimizers, a closure.
+#[test]
+fn an_optimizer_that_needs_all_gradients_is_not_run_in_backward() {
+    test_tiers::full!("several starts of PyTorch");
+    let python = torch::python();
+    let script = "import sys, torch\nkind = sys.argv[1]\na, b = (torch.nn.Linear(64, 64).cuda() for _ in range(2))\n\
+        net = torch.nn.Sequential(a, b)\nmade = [a, b] if kind == 'several' else [net]\n\
+        made = [torch.optim.AdamW(it.parameters()) for it in made]\n\
+        scaler = torch.amp.GradScaler('cuda', enabled=kind == 'scaler')\nfor at in range(40):\n    \
+        loss = net(torch.randn(64, 64, device='cuda')).sum()\n    \
+        scaler.scale(loss).backward()\n    if kind == 'accumulated' and at % 2:\n        continue\n    \
+        if kind == 'clipped':\n        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)\n    for it in made:\n        \
+        scaler.step(it, *((lambda: loss,) if kind == 'closure' else ()))\n    scaler.update()\n    net.zero_grad()\n";
+    for (kind, why) in [
+        ("plain", None),
+        ("clipped", Some("clips")),
+        ("scaler", Some("scales")),
+        ("accumulated", Some("several backward passes")),
+        ("several", Some("several optimizers")),
+        ("closure", Some("closure")),
+    ] {
+        let (answer, _) = advise(script, &python, "optimizer-in-backward", &["--gpu", "RTX 4090"], &[kind]);
+        let it = row(&answer, "optimizer-in-backward");
+        match why {
+            Some(why) => assert!(it["refused"].as_str().is_some_and(|it| it.contains(why)), "{kind}: {it:#}"),
+            None => assert_eq!(it["applied"], "4 of 4 parameters", "{it:#}"),
+        }
+    }
 }
 
 /// With frameworks, a technique is the framework's own switch.

@@ -298,7 +298,42 @@ if "weights-bf16" in EDITS:
 named = {"foreach": False} if "foreach" in EDITS else {"fused": True} if "fused" in EDITS else {}
 kind = {"sgd": torch.optim.SGD, "adafactor": torch.optim.Adafactor}
 kind = next((kind[it] for it in EDITS if it in kind), torch.optim.AdamW)
-optimizer = kind(net.parameters(), lr=1e-3, **named)
+
+
+def move(optimizer, place):
+    for state in optimizer.state.values():
+        for name, it in state.items():
+            if it.dim():
+                state[name] = it.to(place) if place == "cuda" else it.to(place).pin_memory()
+
+
+class Each:
+    """One optimizer for each parameter."""
+
+    def __init__(self):
+        self.all = {it: kind([it], lr=1e-3, **named) for it in net.parameters()}
+        for it, own in self.all.items():
+            if "optimizer-on-host" in EDITS:
+                own.register_step_pre_hook(lambda own, *_: move(own, "cuda"))
+                own.register_step_post_hook(lambda own, *_: move(own, "cpu"))
+            if "optimizer-in-backward" in EDITS:
+                it.register_post_accumulate_grad_hook(self.arrived)
+
+    def arrived(self, it):
+        self.all[it].step()
+        it.grad = None
+
+    def step(self):
+        for it in self.all.values():
+            it.step()
+
+    def zero_grad(self):
+        net.zero_grad()
+
+
+in_backward = "optimizer-in-backward" in EDITS
+one_by_one = in_backward or "optimizer-on-host" in EDITS
+optimizer = Each() if one_by_one else kind(net.parameters(), lr=1e-3, **named)
 halves = "accumulate" in EDITS
 loader = DataLoader(Text() if MODEL in TEXT else Pictures(), batch_size=BATCH // 2 if halves else BATCH)
 for at, (inputs, targets) in enumerate(loader):
@@ -321,5 +356,6 @@ for at, (inputs, targets) in enumerate(loader):
         (loss / 2).backward()
         if at % 2 == 0:
             continue
-    optimizer.step()
-    optimizer.zero_grad()
+    if not in_backward:
+        optimizer.step()
+        optimizer.zero_grad()
