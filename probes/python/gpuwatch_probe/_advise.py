@@ -14,7 +14,7 @@ from ._advise_attention import FusedAttention
 from ._advise_batches import Accumulation
 from ._advise_calls import Calls
 from ._advise_checkpoint import Checkpoint, CheckpointEverySecond
-from ._advise_forward import Autocast, HalfWeights, SaveOnCpu
+from ._advise_forward import Autocast, ChannelsLast, HalfWeights, SaveOnCpu
 from ._advise_loss import ChunkedLoss
 from ._advise_optimizers import Adafactor, Adam8bit, Foreach, Fused, GradientsToNone, Sgd
 from ._advise_settings import BlasWorkspace, CudnnBenchmark, ExpandableSegments
@@ -36,6 +36,7 @@ _ALL = (
     Fused,
     GradientsToNone,
     InBackward,
+    ChannelsLast,
     FusedAttention,
     Checkpoint,
     CheckpointEverySecond,

@@ -3,7 +3,7 @@
 import functools
 import sys
 
-from ._advise_technique import Refused, Technique
+from ._advise_technique import Refused, Technique, of_all
 
 _HALF = "bfloat16", "float16"
 
@@ -215,3 +215,58 @@ class SaveOnCpu(Technique):
             raise Refused("nothing was saved for a backward")
         self.price = {"host_bytes": self._most}
         return "forward and loss"
+
+
+class ChannelsLast(Technique):
+    """Pictures, weights of convolutions and what lies between them with channels as the last dimension in memory."""
+
+    name = "channels-last"
+
+    def __init__(self, advise, is_active):
+        super().__init__(advise, is_active)
+        # Weights of four dimensions, those of them that are in that form, and pictures that models got.
+        self._count = self._done = self._pictures = 0
+        self._is_already = False
+
+    def install(self):
+        self.advise.calls.on_first(self._begin)
+        self.advise.calls.on_arguments(self._pass)
+
+    def _is_last(self, it):
+        return it.is_contiguous(memory_format=self.torch.channels_last)
+
+    def _begin(self, root):
+        if not any(isinstance(it, (self.torch.nn.Conv2d, self.torch.nn.ConvTranspose2d)) for it in root.modules()):
+            return
+        weights = [it for it in root.parameters() if it.dim() == 4]
+        self._count += len(weights)
+        # One channel, or a kernel of one value, is in both forms.
+        self._is_already |= any(self._is_last(it) and not it.is_contiguous() for it in weights)
+        if self.is_active:
+            root.to(memory_format=self.torch.channels_last)
+            self._done += sum(self._is_last(it) for it in root.parameters() if it.dim() == 4)
+
+    def _pass(self, arguments, named):
+        if not self._count:
+            return arguments, named
+        return tuple(map(self._picture, arguments)), {name: self._picture(it) for name, it in named.items()}
+
+    def _picture(self, it):
+        if not isinstance(it, self.torch.Tensor) or it.dim() != 4 or not it.is_floating_point():
+            return it
+        self._pictures += 1
+        return it.to(memory_format=self.torch.channels_last) if self.is_active else it
+
+    def applied(self):
+        form = "memory_format=torch.channels_last"
+        self.edit = [
+            (self.advise.calls.line, "model.to(%s)  # before the first call" % form),
+            (self.advise.calls.line, "model(inputs.to(%s), …)" % form),
+        ]
+        if not self._count:
+            raise Refused("the model has no convolutions of pictures")
+        if self._is_already:
+            raise Refused("its weights have channels as the last dimension already")
+        if not self._pictures:
+            raise Refused("the model gets no pictures as tensors of their own")
+        return of_all(self._done if self.is_active else self._count, self._count, "weight")

@@ -67,7 +67,7 @@ const fn measured(name: &'static str, summary: &'static str, price: Price, kind:
 }
 
 /// Every technique, the safest first.
-pub const TECHNIQUES: [Technique; 22] = [
+pub const TECHNIQUES: [Technique; 23] = [
     Technique {
         environment: &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")],
         ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Other)
@@ -81,6 +81,7 @@ pub const TECHNIQUES: [Technique; 22] = [
     measured("fused", "optimizer: one fused kernel", Price::SameResult, Kind::Optimizer),
     measured("set-to-none", "gradients freed between steps", Price::SameResult, Kind::Other),
     measured("optimizer-in-backward", "each gradient used and freed as it arrives", Price::SameResult, Kind::Gradients),
+    measured("channels-last", "convolutions with channels as the last dimension", Price::SameResult, Kind::Other),
     measured("sdpa", "attention by fused kernels", Price::SameResult, Kind::Other),
     measured("checkpoint", "every repeated block checkpointed", Price::SameResult, Kind::Blocks),
     measured("checkpoint:2", "every second block checkpointed", Price::SameResult, Kind::Blocks),

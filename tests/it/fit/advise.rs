@@ -14,7 +14,7 @@ const JOB: &str = include_str!("../python/advise/train.py");
 const WITH_FRAMEWORKS: &str = include_str!("frameworks.py");
 
 /// Techniques whose peaks must equal those of the edit by hand.
-const EXACT: [&str; 11] = [
+const EXACT: [&str; 12] = [
     "checkpoint",
     "checkpoint:2",
     "bf16",
@@ -26,6 +26,7 @@ const EXACT: [&str; 11] = [
     "weights-bf16",
     "optimizer-in-backward",
     "optimizer-on-host",
+    "channels-last",
 ];
 
 /// Asks for advice about a training; returns the answer and the exit code.

@@ -298,6 +298,8 @@ if "weights-bf16" in EDITS:
 named = {"foreach": False} if "foreach" in EDITS else {"fused": True} if "fused" in EDITS else {}
 kind = {"sgd": torch.optim.SGD, "adafactor": torch.optim.Adafactor}
 kind = next((kind[it] for it in EDITS if it in kind), torch.optim.AdamW)
+if "channels-last" in EDITS:
+    net.to(memory_format=torch.channels_last)
 
 
 def move(optimizer, place):
@@ -343,7 +345,7 @@ for at, (inputs, targets) in enumerate(loader):
     autocast = torch.autocast("cuda", dtype=torch.bfloat16) if "bf16" in EDITS else contextlib.nullcontext()
     saved = torch.autograd.graph.save_on_cpu(pin_memory=True) if "save-on-cpu" in EDITS else contextlib.nullcontext()
     with autocast, saved:
-        out = net(inputs)
+        out = net(inputs.to(memory_format=torch.channels_last) if "channels-last" in EDITS else inputs)
         if MODEL == "unet":
             loss = F.mse_loss(out, inputs)
         elif MODEL in TEXT:
