@@ -67,7 +67,7 @@ const fn measured(name: &'static str, summary: &'static str, price: Price, kind:
 }
 
 /// Every technique, the safest first.
-pub const TECHNIQUES: [Technique; 23] = [
+pub const TECHNIQUES: [Technique; 24] = [
     Technique {
         environment: &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")],
         ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Other)
@@ -88,6 +88,12 @@ pub const TECHNIQUES: [Technique; 23] = [
     measured("chunked-loss", "cross-entropy in 8 pieces", Price::SameResult, Kind::Other),
     measured("save-on-cpu", "activations in host memory", Price::SameResult, Kind::Other),
     measured("optimizer-on-host", "optimizer state in host memory", Price::SameResult, Kind::Optimizer),
+    measured(
+        "eval-accumulation",
+        "outputs of an evaluation moved to the host after each batch",
+        Price::SameResult,
+        Kind::Other,
+    ),
     measured("accumulate", "half the batch, two backward passes a step", Price::OtherNumerics, Kind::Gradients),
     measured("bf16", "forward and loss under autocast", Price::OtherNumerics, Kind::Precision),
     measured("weights-bf16", "weights and states in bfloat16", Price::OtherTraining, Kind::Precision),

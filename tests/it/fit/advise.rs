@@ -177,6 +177,21 @@ fn an_optimizer_that_needs_all_gradients_is_not_run_in_backward() {
     }
 }
 
+/// Outputs that transformers' Trainer gathers for metrics leave the device after each batch.
+#[test]
+fn the_switch_for_evaluations_equals_the_edit_by_hand() {
+    test_tiers::full!("several starts of a framework on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let name = "eval-accumulation";
+    let (answer, _) = advise(WITH_FRAMEWORKS, &python, name, &["--gpu", "RTX 4090"], &["evaluated", "fp32"]);
+    let it = row(&answer, name);
+    let now = (bytes(it, "allocated"), bytes(it, "reserved"));
+    assert_eq!(now, by_hand(WITH_FRAMEWORKS, &python, &["evaluated", "drained"]), "{it:#}");
+    assert!(now.0 < bytes(&answer["baseline"]["peak"], "allocated"), "{answer:#}");
+    let (answer, _) = advise(WITH_FRAMEWORKS, &python, name, &["--gpu", "RTX 4090"], &["trainer", "fp32"]);
+    assert!(row(&answer, name)["refused"].as_str().is_some_and(|it| it.contains("losses only")), "{answer:#}");
+}
+
 /// With frameworks, a technique is the framework's own switch.
 #[test]
 fn switches_of_frameworks_equal_the_edit_by_hand() {

@@ -53,6 +53,22 @@ def trainer(model=None):
     Trainer(model=model or gpt(), args=arguments(TrainingArguments), train_dataset=Tokens()).train()
 
 
+def evaluated():
+    """A Trainer that evaluates with metrics, and gathers the logits for them; `drained` moves them after each batch."""
+    from transformers import Trainer, TrainingArguments
+
+    class Many(Tokens):
+        def __len__(self):
+            return 400 * ROWS
+
+    args = arguments(TrainingArguments, per_device_eval_batch_size=16 * ROWS)
+    args.eval_accumulation_steps = 1 if MODE == "drained" else None
+    data = {"train_dataset": Tokens(), "eval_dataset": Many()}
+    it = Trainer(model=gpt(), args=args, compute_metrics=lambda it: {"rows": len(it.predictions)}, **data)
+    it.train()
+    it.evaluate()
+
+
 def peft():
     from peft import LoraConfig, get_peft_model
 
