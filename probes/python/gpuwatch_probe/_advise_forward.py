@@ -159,7 +159,10 @@ class HalfWeights(Technique):
         return it.to(self.torch.bfloat16) if is_float else it
 
     def applied(self):
-        self.edit = [(self.advise.calls.line, "model.to(torch.bfloat16)  # before the optimizer is made; inputs too")]
+        self.edit = [
+            (None, "model.to(torch.bfloat16)  # before the optimizer is made"),
+            (self.advise.calls.line, "model(inputs.to(torch.bfloat16), …)  # inputs of float32"),
+        ]
         if self._already:
             raise Refused("some of its weights are of half precision already")
         if not self._count:

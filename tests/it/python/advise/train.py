@@ -333,6 +333,13 @@ class Each:
         net.zero_grad()
 
 
+def passed(it):
+    """What the model gets: the batch stays as it is."""
+    if "weights-bf16" in EDITS and it.is_floating_point():
+        return it.to(torch.bfloat16)
+    return it.to(memory_format=torch.channels_last) if "channels-last" in EDITS else it
+
+
 in_backward = "optimizer-in-backward" in EDITS
 one_by_one = in_backward or "optimizer-on-host" in EDITS
 optimizer = Each() if one_by_one else kind(net.parameters(), lr=1e-3, **named)
@@ -340,12 +347,10 @@ halves = "accumulate" in EDITS
 loader = DataLoader(Text() if MODEL in TEXT else Pictures(), batch_size=BATCH // 2 if halves else BATCH)
 for at, (inputs, targets) in enumerate(loader):
     inputs, targets = inputs.cuda(), targets.cuda()
-    if "weights-bf16" in EDITS and inputs.is_floating_point():
-        inputs = inputs.to(torch.bfloat16)
     autocast = torch.autocast("cuda", dtype=torch.bfloat16) if "bf16" in EDITS else contextlib.nullcontext()
     saved = torch.autograd.graph.save_on_cpu(pin_memory=True) if "save-on-cpu" in EDITS else contextlib.nullcontext()
     with autocast, saved:
-        out = net(inputs.to(memory_format=torch.channels_last) if "channels-last" in EDITS else inputs)
+        out = net(passed(inputs))
         if MODEL == "unet":
             loss = F.mse_loss(out, inputs)
         elif MODEL in TEXT:
