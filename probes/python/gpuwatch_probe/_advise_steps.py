@@ -7,6 +7,8 @@ import functools
 import sys
 
 from ._advise_technique import Refused, Technique, of_all
+from ._frames import is_library
+from ._references import text_in
 
 
 class _OneByOne(Technique):
@@ -55,6 +57,7 @@ class _OneByOne(Technique):
             technique._steps += 1
             if technique.step_line is None:
                 technique.step_line = technique.advise.unknowns.line(sys._getframe(1))
+                technique._why = technique._why or _loop_of_a_library(sys._getframe(1))
             # A wrapper of an optimizer may pass `None` on.
             if any(it is not None for it in (*arguments, named.get("closure"))):
                 technique._why = "the optimizer's step gets a closure"
@@ -90,6 +93,19 @@ class _OneByOne(Technique):
 
     def seen(self, optimizer):
         """An outermost step has ended that is as it was."""
+
+
+def _loop_of_a_library(frame):
+    """Returns why there is no line to change: a library's own loop makes the steps. Wrappers of a step are no loop."""
+    while frame is not None:
+        is_torch = (text_in(frame.f_globals, "__name__") or "").partition(".")[0] == "torch"
+        if not is_torch and frame.f_code.co_name != "step":
+            break
+        frame = frame.f_back
+    if frame is None or not is_library(frame.f_code.co_filename):
+        return None
+    library = (text_in(frame.f_globals, "__name__") or "").partition(".")[0]
+    return "the loop is that of %s, which steps one optimizer" % library
 
 
 class InBackward(_OneByOne):

@@ -222,8 +222,22 @@ fn the_switch_for_evaluations_equals_the_edit_by_hand() {
     let now = (bytes(it, "allocated"), bytes(it, "reserved"));
     assert_eq!(now, by_hand(WITH_FRAMEWORKS, &python, &["evaluated", "drained"]), "{it:#}");
     assert!(now.0 < bytes(&answer["baseline"]["peak"], "allocated"), "{answer:#}");
-    let (answer, _) = advise(WITH_FRAMEWORKS, &python, name, &["--gpu", "RTX 4090"], &["trainer", "fp32"]);
-    assert!(row(&answer, name)["refused"].as_str().is_some_and(|it| it.contains("losses only")), "{answer:#}");
+    let names = format!("{name},optimizer-on-host");
+    let (answer, _) = advise(WITH_FRAMEWORKS, &python, &names, &["--gpu", "RTX 4090"], &["trainer", "fp32"]);
+    for (name, why) in [(name, "losses only"), ("optimizer-on-host", "the loop is that of transformers")] {
+        assert!(row(&answer, name)["refused"].as_str().is_some_and(|it| it.contains(why)), "{answer:#}");
+    }
+}
+
+/// A checkpointed block enters autocast again in backward.
+#[test]
+fn a_pair_has_the_peaks_of_both_changes_by_hand() {
+    test_tiers::change!("some five starts of PyTorch");
+    let python = torch::python();
+    let (answer, _) = advise(JOB, &python, "checkpoint,bf16", &["--gpu", "RTX 4090"], &["gpt"]);
+    let [both] = &answer["combinations"].as_array().unwrap()[..] else { panic!("{answer:#}") };
+    let now = (bytes(both, "allocated"), bytes(both, "reserved"));
+    assert_eq!(now, by_hand(JOB, &python, &["gpt", "checkpoint", "bf16"]), "{both:#}");
 }
 
 /// With frameworks, a technique is the framework's own switch.
