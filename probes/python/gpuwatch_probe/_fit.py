@@ -59,7 +59,7 @@ class Fit:
         self._phases = None
         trees = self._trees = self._unknowns.trees
         self._batches = Batches(torch, self._unknowns, trees, self._memory)
-        self._loop_exit = LoopExit(self._unknowns, trees, self._batches, self._allocations)
+        self._loop_exit = LoopExit(self._unknowns, trees, self._batches, self._allocations, self._memory)
         # What `--advise` tries in this run.
         self._advise = attach_advise(torch, self._unknowns)
         # The step after which the peak of training is known, and the one from which on the job is led.
@@ -71,6 +71,8 @@ class Fit:
         self._backward = []
         # When steps ended, in µs since 1970.
         self._ends = []
+        # Allocated bytes at the end of each step.
+        self._allocated = []
         self._peaks = {}
         # The most communicators of NCCL at a time: a job destroys them before it ends.
         self._groups = 0
@@ -230,6 +232,8 @@ class Fit:
             self._ends.append(time.time_ns() // 1000)
         rises = self._measure()
         uses_loader = self._batches.step()
+        if len(self._allocated) < _STEPS:
+            self._allocated.append(self._memory()[0])
         if number == 1:
             self._keep()
         if self._steady is None and self._is_known(number, rises):
@@ -283,6 +287,15 @@ class Fit:
         """Returns how often the allocator was asked for memory."""
         stats = self._torch._C._cuda_memoryStats
         return sum(stats(it)["allocation"]["all"]["allocated"] for it in self._peaks)
+
+    def _round(self):
+        """Returns the steps of a round of training whose end gives back what its steps keep; 0 where none does."""
+        after = self._allocated[self._led or _STEPS :]
+        before = self._allocated[1 : self._led]
+        if not after or not before:
+            return 0
+        grown, fallen = before[-1] - before[0], before[-1] - min(after)
+        return self._batches.round if grown > 0 and grown / 2 <= fallen <= grown * 1.5 else 0
 
     def _memory(self):
         """Returns the allocated bytes now, and the highest reserved ones."""
@@ -449,6 +462,8 @@ class Fit:
             "phases": self._phases.list() if self._phases is not None else [],
             "entered": list(self._loop_exit.entered.items()),
             "unfinished": self._batches.unfinished,
+            "round": self._round(),
+            "passes": self._loop_exit.passes or 0,
             "ended": ended,
             "error": self._error,
             "line": self._line,

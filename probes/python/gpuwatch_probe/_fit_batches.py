@@ -40,6 +40,8 @@ class Batches:
         self._is_led = False
         # Whether there is no time left.
         self.is_over = False
+        # The most batches of a loader with which optimizer steps are made.
+        self.round = 0
         # Loaders that ended although memory rose: [line, bytes of a batch, batches, all batches].
         self.unfinished = []
 
@@ -93,6 +95,8 @@ class Batches:
         """An optimizer step has ended. Returns whether a loader that can end has given something since the last one."""
         used = [it for it in list(self._states.values()) if it.is_used]
         for it in used:
+            if not it.trains:
+                self.round = max(self.round, _length(it.loader()))
             it.is_used, it.trains = False, True
         return any(it.is_endable is not False for it in used)
 
@@ -122,17 +126,15 @@ class Batches:
         state.memory = tuple(max(a, b) for a, b in zip(now, state.memory))
         if self.is_over and state.rises > _TRAINING and not state.quiet:
             self._leave_unfinished(state, frame, now[0])
-        if not state.is_new or self.is_over or (state.is_known and state.count):
+        # A round has a batch in any case: what follows may need one.
+        if not state.is_new or (state.count and (self.is_over or state.is_known)):
             return True
         return state.count >= _TRAINING if state.trains else state.quiet >= _STEADY
 
     def _leave_unfinished(self, state, frame, allocated):
-        try:
-            of = len(state.loader())
-        except Exception:
-            of = None
+        of = _length(state.loader())
         grown = max(allocated - state.first, 0) // max(state.count, 1)
-        if grown and of is not None and of > state.count:
+        if grown and of > state.count:
             self.unfinished.append([self._unknowns.line(frame), grown, state.count, of])
 
     def _is_endable(self, frame):
@@ -260,6 +262,14 @@ class _LongestFirst:
             return max(self._sizes.get(it, 0) for it in batch) * len(batch)
         except Exception:
             return 0
+
+
+def _length(loader):
+    """Returns how many batches a loader has; 0 where that is not known."""
+    try:
+        return len(loader)
+    except Exception:
+        return 0
 
 
 def _size(item, depth=_DEPTH):

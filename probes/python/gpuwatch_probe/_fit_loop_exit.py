@@ -2,43 +2,32 @@
 checkpoints and what follows the loop are seen too.
 
 Loaders end early (`_fit_batches.py`). In the job's own functions, an `if` that a later step would enter is entered
-once, and a loop ends after one more pass, as a debugger does it: by setting the line that runs next. Trainers that
-hold the loop themselves are asked to evaluate, to save and to stop.
+once, also in functions that the loop calls, and a loop ends after one more pass, as a debugger does it: by setting the
+line that runs next. A loop continues while memory rises from pass to pass. Where more than tests depends on what it
+counts, its last pass gets the last value (`_fit_counters.py`). Trainers that hold the loop themselves are asked to
+evaluate, to save and to stop.
 """
 
 import ast
+import builtins
 import linecache
 import os
 import sys
 import threading
 import warnings
 
-from ._fit_source import SCOPES
+from ._fit_counters import counters_of, inside, is_pure, last_value, length, matters, text
 
 # Passes of a loop before it ends.
 _PASSES = 2
-# Later values of a counter that are tried.
-_LATER = 100_000
+# Passes of a loop in which memory rises, at most.
+_RISING = 50
 # Most entries of a list.
 _LINES = 20
+# The most functions whose tests are kept.
+_FUNCTIONS = 2000
 
 _LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
-# What may be evaluated in place of the job.
-_PURE = (
-    ast.Name,
-    ast.Attribute,
-    ast.Subscript,
-    ast.Constant,
-    ast.Compare,
-    ast.BoolOp,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.expr_context,
-    ast.operator,
-    ast.unaryop,
-    ast.cmpop,
-    ast.boolop,
-)
 # Stands for a counter.
 _COUNTER = "_counter"
 
@@ -46,14 +35,20 @@ _COUNTER = "_counter"
 class LoopExit:
     """How one process is led on."""
 
-    def __init__(self, unknowns, trees, batches, allocations):
+    def __init__(self, unknowns, trees, batches, allocations, memory):
         self._unknowns = unknowns
         # Returns how often the device's memory was allocated so far.
         self._allocations = allocations
+        # Returns the allocated bytes now, and the highest reserved ones.
+        self._memory = memory
         self._trees = trees
         self._batches = batches
         self._plans = {}
+        # Tests of functions that loops call, by code, and what is left of them in calls that run.
+        self._functions = {}
         self._first = None
+        # The most passes that the loops around the step make; `None` where that is not known.
+        self.passes = 1
         # Tests that were entered and allocated: {line: source}.
         self.entered = {}
 
@@ -71,6 +66,8 @@ class LoopExit:
             try:
                 leads |= self._ask(at.f_locals.get("self"), is_first)
                 if self._unknowns.is_own(at.f_code.co_filename):
+                    if is_first:
+                        self._count(at)
                     leads |= self._plan(at)
             except Exception:
                 pass
@@ -101,6 +98,13 @@ class LoopExit:
 
     # The job's own loops
 
+    def _count(self, frame):
+        """Counts the passes of the loops that a function is in."""
+        for it in self._trees.around(frame, (ast.For, ast.While)):
+            # A `for` without a length of its own goes over a loader.
+            count = (length(it.iter, frame) or self._batches.round) if isinstance(it, ast.For) else 0
+            self.passes = self.passes * count if count and self.passes else None
+
     def _plan(self, frame):
         """Follows a function from here on if it is in a loop; returns whether that leads anywhere."""
         if frame in self._plans:
@@ -110,7 +114,7 @@ class LoopExit:
         loops = self._trees.around(frame, (ast.For, ast.While))
         if not loops:
             return False
-        plan = _Plan(loops, frame.f_lineno)
+        plan = _Plan(loops, frame.f_lineno, self._memory)
         if not plan.leads():
             return False
         self._plans[frame] = plan
@@ -119,7 +123,45 @@ class LoopExit:
         return True
 
     def _called(self, frame, event, argument):
+        """Follows a function that a loop calls, if it has tests of what the loop counts."""
+        code = frame.f_code
+        try:
+            if code not in self._functions and len(self._functions) < _FUNCTIONS:
+                is_own = self._unknowns.is_own(code.co_filename)
+                self._functions[code] = self._tests_of(code) if is_own else None
+            return self._moved_in_call if self._functions.get(code) else None
+        except Exception:
+            return None
+
+    def _tests_of(self, code):
+        """Returns the tests of a function by line."""
+        names = {it.rpartition(".")[2] for plan in self._plans.values() for it in plan.counters}
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        for it in self._trees.of(code.co_filename):
+            # The first line of code is that of a decorator.
+            first = min([one.lineno for one in getattr(it, "decorator_list", [])] + [getattr(it, "lineno", 0)])
+            if isinstance(it, functions) and it.name == code.co_name and first == code.co_firstlineno:
+                return _tests(it, counters_of([], it, names), ())
         return None
+
+    def _moved_in_call(self, frame, event, argument):
+        if event == "line":
+            try:
+                tests = self._functions[frame.f_code]
+                test = tests.get(frame.f_lineno)
+                move = test and test.move(frame)
+                if move:
+                    del tests[frame.f_lineno]
+                    self._go(frame, move)
+                    self._note_entered(frame, test)
+            except Exception:
+                pass
+        return self._moved_in_call
+
+    def _go(self, frame, to):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            frame.f_lineno = to
 
     def _moved(self, frame, event, argument):
         plan = self._plans.get(frame)
@@ -135,14 +177,13 @@ class LoopExit:
                 self._note(plan, frame)
                 move = plan.next(frame)
                 if move is not None:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore")
-                        frame.f_lineno = move.to
+                    self._go(frame, move.to)
                     plan.within = move.test and (move.test, self._allocations())
+                else:
+                    plan.count(frame)
             except Exception:
                 pass
         return self._moved
-
 
     def _note(self, plan, frame):
         """Lists a test whose branch has been left, if it allocated."""
@@ -150,7 +191,11 @@ class LoopExit:
             return
         test, before = plan.within
         plan.within = None
-        if self._allocations() > before and len(self.entered) < _LINES:
+        if self._allocations() > before:
+            self._note_entered(frame, test)
+
+    def _note_entered(self, frame, test):
+        if len(self.entered) < _LINES:
             file = frame.f_code.co_filename
             line = "%s:%d" % (os.path.basename(file), test.line)
             self.entered[line] = linecache.getline(file, test.line).strip()[:120]
@@ -166,50 +211,111 @@ class _Move:
 class _Plan:
     """Loops and tests of a running function."""
 
-    def __init__(self, loops, line):
+    def __init__(self, loops, line, memory):
         # The test that was entered, and the allocations before.
         self.within = None
+        self._memory = memory
         self._loops = [_Loop(it) for it in loops]
         self._headers = {it.header: it for it in self._loops}
-        counters = _counters(loops)
-        self._tests = {}
-        for it in _inside(loops[0]):
-            if isinstance(it, ast.If) and it.body[0].lineno > it.test.end_lineno and not _is_plain(it.body):
-                test = _Test(it, counters)
-                # What is in a branch already needs no help.
-                if test.counts and not test.has(line):
-                    self._tests[it.lineno] = test
+        self._bodies = {it.body: it for it in self._loops}
+        self.counters = counters_of(loops)
+        # What is in a branch already needs no help.
+        self._tests = _tests(loops[0], self.counters, (line,))
+        # Tests that only one step passes, and that have been entered.
+        self._passed = {}
 
     def leads(self):
         """Whether there is anything to enter or to leave yet."""
         has_tests = bool(self._tests) and self._loops[-1].passes < _PASSES
-        return has_tests or any(it.after is not None and it.passes <= _PASSES for it in self._loops)
+        return has_tests or any(it.leads() for it in self._loops if it.after not in self._headers)
 
     def next(self, frame):
         """Returns where to go from here; `None` to go on."""
         line = frame.f_lineno
         test = self._tests.get(line)
-        if test is not None and test.is_due(frame):
+        to = test and test.move(frame)
+        if to:
             del self._tests[line]
-            return _Move(test.body, test)
+            if test.is_once and test.other is not None:
+                self._passed[line] = test
+            return _Move(to, test)
+        test = self._passed.get(line)
+        if test is not None and test.is_now(frame):
+            return _Move(test.other)
         loop = self._headers.get(line)
-        if loop is None:
-            return None
-        loop.passes += 1
-        at = self._loops.index(loop)
-        for inner in self._loops[at + 1 :]:
+        to = loop and self._pass(loop, frame)
+        return _Move(to) if to is not None else None
+
+    def _pass(self, loop, frame):
+        """Counts a pass of a loop; returns where to go if it was the last one."""
+        for inner in self._loops[self._loops.index(loop) + 1 :]:
             inner.passes = 0
-        return _Move(loop.after) if loop.passes >= _PASSES and loop.after is not None else None
+        if not loop.ends(self._memory(), frame):
+            return None
+        # A line to which one goes is not met again.
+        outer = self._headers.get(loop.after)
+        if outer is None:
+            return loop.after
+        to = self._pass(outer, frame)
+        return loop.after if to is None and not outer.is_over else to
+
+    def count(self, frame):
+        """Gives the last pass of a loop the last value of what it counts."""
+        loop = self._bodies.get(frame.f_lineno)
+        if loop is not None and loop.last is not None:
+            value, loop.last = loop.last, None
+            frame.f_locals[loop.name] = value
 
 
 class _Loop:
     """Where a loop begins again, what follows it, and how often it was passed."""
 
     def __init__(self, loop):
-        is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
-        self.header = loop.body[0].lineno if is_endless else loop.lineno
+        self.header = _header(loop)
+        self.body = loop.body[0].lineno
         self.after = _after(loop)
         self.passes = 0
+        self.is_over = False
+        # What it counts, if the last value may need more than the first ones; then that value, for one pass.
+        self.counter = self.name = matters(loop)
+        self.last = None
+        self._iterated = getattr(loop, "iter", None)
+        # The most memory at its header, in how many passes that rose, and whether it did in the latest.
+        self._memory, self._rises, self._is_rising = None, 0, False
+
+    def leads(self):
+        """Whether it is still to be left."""
+        if self.counter is not None or self.last is not None:
+            return True
+        return self.after is not None and (self.passes <= _PASSES or self._is_rising)
+
+    def ends(self, memory, frame):
+        """Counts a pass at the loop's header; returns whether it was the last one."""
+        self.passes += 1
+        before = self._memory
+        self._is_rising = before is not None and any(a > b for a, b in zip(memory, before)) and self._rises < _RISING
+        # Other ranks have other figures, and must make as many passes.
+        self._is_rising &= int(os.environ.get("WORLD_SIZE") or 1) == 1
+        self._rises += self._is_rising
+        self._memory = memory if before is None else tuple(max(a, b) for a, b in zip(memory, before))
+        if self.passes < _PASSES or self._is_rising:
+            return False
+        counter, self.counter = self.counter, None
+        if counter is not None:
+            self.last, self.name = last_value(self._iterated, frame), counter
+        self.is_over = self.last is None
+        return self.is_over
+
+
+def _tests(around, counters, lines):
+    """Returns the tests of counters inside of a loop or a function by line, but for branches with these lines."""
+    tests = {}
+    for it in inside(around):
+        if isinstance(it, ast.If) and it.body[0].lineno > it.test.end_lineno:
+            test = _Test(it, counters)
+            if test.counts and not any(map(test.has, lines)) and (test.is_guard or not _is_plain(it.body)):
+                tests[it.lineno] = test
+    return tests
 
 
 class _Test:
@@ -221,15 +327,42 @@ class _Test:
         parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
         self._parts = [_Part(it, counters) for it in parts]
         self.counts = any(it.counter is not None for it in self._parts)
+        # The line that follows if the test is false.
+        self.other = _other(statement)
+        # Whether it leaves what follows out, as `if step % 100: continue`.
+        leaves = isinstance(statement.body[-1], (ast.Continue, ast.Return)) and not statement.orelse
+        self.is_guard = leaves and len(parts) == 1 and self.other is not None
+        # Whether only one step passes it.
+        self.is_once = False
 
     def has(self, line):
         """Whether a line is in the branch."""
         return self.body <= line <= self._last
 
-    def is_due(self, frame):
-        """Whether the test is false now and true for later values of what it counts."""
+    def move(self, frame):
+        """Returns where to go if the test is false now and true for later values of what it counts."""
+        if self.is_guard:
+            return self.other if self._parts[0].is_false_later(frame) else None
         all_ = [it.truth(frame) for it in self._parts]
-        return None not in all_ and LATER in all_
+        if None in all_ or LATER not in all_:
+            return None
+        self.is_once = any(it.is_once for it in self._parts)
+        return self.body
+
+    def is_now(self, frame):
+        """Whether the test is true."""
+        return all(it.truth(frame) == NOW for it in self._parts)
+
+
+def _other(statement):
+    """Returns the line that runs if a test is false, of the statements beside it."""
+    if statement.orelse:
+        return statement.orelse[0].lineno
+    for name in ("body", "orelse", "finalbody"):
+        suite = getattr(statement.above, name, None)
+        if isinstance(suite, list) and statement in suite[:-1]:
+            return suite[suite.index(statement) + 1].lineno
+    return None
 
 
 NOW, LATER = "now", "later"
@@ -239,11 +372,13 @@ class _Part:
     """One operand of `and`."""
 
     def __init__(self, test, counters):
-        found = [it for it in ast.walk(test) if isinstance(it, (ast.Name, ast.Attribute)) and _text(it) in counters]
-        names = {_text(it) for it in found}
+        found = [it for it in ast.walk(test) if isinstance(it, (ast.Name, ast.Attribute)) and text(it) in counters]
+        names = {text(it) for it in found}
         self.counter = names.pop() if len(names) == 1 else None
         self._values = counters.get(self.counter)
-        self._is_pure = not names and all(map(_is_pure, ast.walk(test)))
+        self._is_pure = not names and all(map(is_pure, ast.walk(test)))
+        # Whether only one later value passes it.
+        self.is_once = False
         self._code = self._counted = None
         if self._is_pure:
             self._code = compile(ast.Expression(test), "<test>", "eval")
@@ -264,11 +399,25 @@ class _Part:
             return None
         if eval(self._code, scope):
             return NOW
+        later = self._later(scope, now, True)
+        if next(later, None) is None:
+            return None
+        self.is_once = next(later, None) is None
+        return LATER
+
+    def is_false_later(self, frame):
+        """Whether it is true, and false for a later value."""
+        if self.truth(frame) != NOW or self.counter is None:
+            return False
+        scope = {**frame.f_globals, **frame.f_locals}
+        return next(self._later(scope, eval(self.counter, scope), False), None) is not None
+
+    def _later(self, scope, now, truth):
+        """Yields the later values for which it is so."""
         for later in self._values(scope, now):
             scope[_COUNTER] = later
-            if eval(self._counted, scope):
-                return LATER
-        return None
+            if bool(eval(self._counted, scope)) == truth:
+                yield later
 
 
 class _Counted(ast.NodeTransformer):
@@ -278,17 +427,9 @@ class _Counted(ast.NodeTransformer):
         self._counter = counter
 
     def visit(self, node):
-        if isinstance(node, (ast.Name, ast.Attribute)) and _text(node) == self._counter:
+        if isinstance(node, (ast.Name, ast.Attribute)) and text(node) == self._counter:
             return ast.Name(_COUNTER, ast.Load())
         return self.generic_visit(node)
-
-
-def _inside(loop):
-    """Yields the nodes inside of a loop, without functions that it defines."""
-    for child in ast.iter_child_nodes(loop):
-        if not isinstance(child, SCOPES):
-            yield child
-            yield from _inside(child)
 
 
 def _after(loop):
@@ -307,81 +448,30 @@ def _after(loop):
         # What is around must be left as it would be by itself.
         if not isinstance(above, (ast.If, ast.For, ast.While)):
             return None
+        if isinstance(above, (ast.For, ast.While)) and (matters(above) is not None or _after(above) is None):
+            # Another pass of it, although a `for` then begins anew.
+            return _header(above)
         node = above
 
 
-def _counters(loops):
-    """Returns what loops count: {its text: function of scope and value that yields later values}."""
-    counters = {}
-
-    def upwards(scope, now):
-        return range(now + 1, now + _LATER)
-
-    for loop in loops:
-        for it in _inside(loop):
-            if isinstance(it, ast.AugAssign) and isinstance(it.op, ast.Add):
-                counters[_text(it.target)] = upwards
-            elif isinstance(it, ast.Assign) and isinstance(it.value, ast.BinOp) and isinstance(it.value.op, ast.Add):
-                if _text(it.targets[0]) == _text(it.value.left):
-                    counters[_text(it.targets[0])] = upwards
-    for loop in loops:
-        target = getattr(loop, "target", None)
-        if isinstance(target, ast.Tuple) and target.elts:
-            target = target.elts[0]
-        if isinstance(target, ast.Name):
-            counters[target.id] = _values(loop.iter)
-    counters.pop(None, None)
-    return counters
-
-
-def _values(iterated):
-    """Returns the function that yields the values which `range` or `enumerate` give after one."""
-
-    def values(scope, now):
-        at = iterated
-        # As in `tqdm(range(9))`.
-        while isinstance(at, ast.Call) and _text(at.func) not in ("range", "enumerate") and at.args:
-            at = at.args[0]
-        most = range(now + 1, now + _LATER)
-        if not isinstance(at, ast.Call):
-            return most
-        try:
-            if _text(at.func) == "range":
-                bounds = [_pure_value(it, scope) for it in at.args]
-                return range(now + 1, min(range(*bounds)[-1] + 1, now + _LATER))
-            return range(now + 1, min(len(_pure_value(at.args[0], scope)), now + _LATER))
-        except Exception:
-            return most
-
-    return values
-
-
-def _pure_value(node, scope):
-    if not all(map(_is_pure, ast.walk(node))):
-        raise ValueError
-    return eval(compile(ast.Expression(node), "<value>", "eval"), scope)
-
-
-def _is_pure(node):
-    if isinstance(node, ast.Call):
-        return _text(node.func) == "len" and not node.keywords
-    return isinstance(node, _PURE)
-
-
-def _text(node):
-    """Returns `step` or `self.step`; `None` of anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        inner = _text(node.value)
-        return inner and "%s.%s" % (inner, node.attr)
-    return None
+def _header(loop):
+    """Returns the line at which a loop begins a pass."""
+    is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
+    return loop.body[0].lineno if is_endless else loop.lineno
 
 
 def _is_plain(body):
-    """Whether a branch leaves, or does nothing but print."""
-    prints = (isinstance(it, ast.Expr) and _text(getattr(it.value, "func", None)) == "print" for it in body)
-    return isinstance(body[-1], _LEAVES) or all(prints)
+    """Whether a branch leaves, or does nothing but print what is there."""
+    return isinstance(body[-1], _LEAVES) or all(map(_prints, body))
+
+
+def _prints(statement):
+    """Whether a statement prints without a call of a function that is no builtin."""
+    call = getattr(statement, "value", None)
+    if not isinstance(statement, ast.Expr) or text(getattr(call, "func", None)) != "print":
+        return False
+    names = [it.func.id for it in ast.walk(call) if isinstance(it, ast.Call) and isinstance(it.func, ast.Name)]
+    return all(hasattr(builtins, it) for it in names)
 
 
 def _is_set(arguments, *names):

@@ -322,9 +322,10 @@ class Values:
         elif dtype is torch.bool:
             value = bool(at and self.branches.wanted(at))
         elif dtype.is_floating_point:
-            # PyTorch's own reads ask for errors (`found_inf`).
+            # PyTorch's own tests ask for errors (`found_inf`); an optimizer computes with the number of its step.
             is_high = self.branches.is_high(at) if at else None
-            value = float(is_high if is_high is not None else reader is not None)
+            is_error = reader is None and (at is None or self.branches.decides(at))
+            value = float(is_high if is_high is not None else not is_error)
         else:
             value = 0
         times = self._count(at)

@@ -28,6 +28,10 @@ pub(super) struct JobReport {
     pub(super) entered: Vec<(String, String)>,
     /// Loaders that ended while memory still rose: line, bytes of a batch, batches, batches of the whole loader.
     pub(super) unfinished: Vec<(String, u64, u64, u64)>,
+    /// Steps of a round of training whose end gives back what its steps keep; 0 where none does.
+    pub(super) round: u64,
+    /// The most passes that the loops around its steps make; 0 where that is not known.
+    pub(super) passes: u64,
     /// What did not run: phase and line.
     pub(super) not_run: Vec<(String, String)>,
     pub(super) error: Option<Failure>,

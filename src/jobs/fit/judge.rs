@@ -361,10 +361,18 @@ fn judge_phases(phases: &mut Phases, judged: &mut Judged) {
     }
 }
 
+/// A training that would have to be so many times longer to fill the device is no leak.
+const SPARE: u64 = 10;
+
 /// Returns how a job that fits grows in each step until the device is full.
 fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<String> {
     let (account, device, bytes) = growing(trial)?;
     let step = full_after(account.steps_of_training(), capacity.saturating_sub(need.must()), bytes)?;
+    // What a round keeps is given back before the device is full, or the whole training is over long before.
+    let is_given_back = account.round > 0 && step > account.steps_of_training() + account.round;
+    if is_given_back || (account.passes > 0 && step > account.passes.saturating_mul(SPARE)) {
+        return None;
+    }
     let line = peak::keeps(account, device).map_or_else(String::new, |it| format!("; {it} allocates what it keeps"));
     Some(format!("grows {} a step: full after about {}{line}", Bytes(bytes), counted(step, "step")))
 }

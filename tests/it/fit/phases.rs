@@ -7,15 +7,22 @@ use std::path::Path;
 
 const JOB: &str = include_str!("../python/phases.py");
 
-/// The line of the job that has this mark.
-fn marked(mark: &str) -> String {
-    let at = JOB.lines().position(|it| it.ends_with(&format!("# {mark}"))).unwrap();
+/// Trainings written by hand, which need more than their first steps show.
+const LATER: &str = include_str!("../python/later.py");
+
+/// The line of a job that has this mark.
+fn marked(job: &str, mark: &str) -> String {
+    let at = job.lines().position(|it| it.ends_with(&format!("# {mark}"))).unwrap();
     format!("train.py:{}", at + 1)
 }
 
 /// Runs one case on a device on which training fits; returns the answer, its exit code and its text.
 fn fit(case: &str, twin: &str) -> (Value, i32) {
-    let asked = Asked::new(JOB);
+    fit_job(JOB, case, twin)
+}
+
+fn fit_job(job: &str, case: &str, twin: &str) -> (Value, i32) {
+    let asked = Asked::new(job);
     let file = asked.home.0.path().join("checkpoint.pt");
     asked.json(&["--gpu", "600MiB"], &[case, twin, file.to_str().unwrap()])
 }
@@ -41,19 +48,65 @@ fn later_phases_that_do_not_fit_are_predicted() {
         ("longer", "training", ""),
     ];
     for (case, phase, line) in test_tiers::vary!(cases, "other later phases, and their healthy twins") {
-        let (bad, code) = fit(case, "bad");
-        assert_eq!((bad["fits"].as_str(), code), (Some("no"), 1), "{case}: {bad:#}");
-        let rows = bad["phases"]["ran"].as_array().unwrap();
-        // The start contains what is loaded in it.
-        let first = rows.iter().find(|it| it["fits"] == "no" && it["name"] != "start");
-        assert_eq!(first.map(|it| &it["name"]), Some(&phase.into()), "{case}: {bad:#}");
-        if !line.is_empty() {
-            let lines = [&bad["peak"]["line"], &first.unwrap()["line"]];
-            assert!(lines.contains(&&marked(line).into()), "{case}: {bad:#}");
-        }
-        let (good, code) = fit(case, "good");
-        assert_eq!((good["fits"].as_str(), code), (Some("yes"), 0), "{case}: {good:#}");
+        check(JOB, case, phase, line);
     }
+}
+
+/// The same of what people write: averages, two optimizers, layers that learn late, sampling, folds, curricula.
+#[test]
+fn what_a_training_needs_late_is_predicted() {
+    let cases = [
+        ("callbacks", "training", "histogram"),
+        ("averages", "training", "forward"),
+        ("clips", "training", "clip"),
+        ("adversaries", "training", "generator"),
+        ("unfreezes", "training", "unfrozen"),
+        ("samples", "evaluation", "kept"),
+        ("best", "loading", "best"),
+        ("merges", "end", "merge"),
+        ("views", "evaluation", "views"),
+        ("whole_pictures", "evaluation", "whole"),
+        ("folds", "training", "step"),
+        ("curriculum", "training", "longer"),
+        ("validates_with_gradients", "training", "graphs"),
+        ("beams", "evaluation", "decode"),
+    ];
+    for (case, phase, line) in test_tiers::vary!(cases, "other late needs, and their healthy twins") {
+        check(LATER, case, phase, line);
+    }
+}
+
+/// What an epoch keeps of each step is named with the step in which the device is full.
+#[test]
+fn outputs_that_an_epoch_keeps_are_a_growth() {
+    let (bad, code) = fit_job(LATER, "metrics", "bad");
+    assert_eq!((bad["fits"].as_str(), code), (Some("unknown"), 2), "{bad:#}");
+    let unknown = bad["unknown"].to_string();
+    let line = format!("; {} allocates what it keeps", marked(LATER, "outputs"));
+    assert!(unknown.contains("grows 1000 KiB a step: full after about ") && unknown.contains(&line), "{bad:#}");
+    check_healthy(LATER, "metrics");
+}
+
+/// Checks that the first phase that does not fit is this one, with the marked line, and that the healthy twin fits.
+fn check(job: &str, case: &str, phase: &str, line: &str) {
+    let (bad, code) = fit_job(job, case, "bad");
+    assert_eq!((bad["fits"].as_str(), code), (Some("no"), 1), "{case}: {bad:#}");
+    let rows = bad["phases"]["ran"].as_array().unwrap();
+    // The start contains what is loaded in it.
+    let first = rows.iter().find(|it| it["fits"] == "no" && it["name"] != "start");
+    assert_eq!(first.map(|it| &it["name"]), Some(&phase.into()), "{case}: {bad:#}");
+    if !line.is_empty() {
+        let lines = [&bad["peak"]["line"], &first.unwrap()["line"]];
+        assert!(lines.contains(&&marked(job, line).into()), "{case}: {bad:#}");
+    }
+    check_healthy(job, case);
+}
+
+/// Checks that the healthy twin of a case fits, and that nothing in it fails.
+fn check_healthy(job: &str, case: &str) {
+    let (good, code) = fit_job(job, case, "good");
+    assert_eq!((good["fits"].as_str(), code), (Some("yes"), 0), "{case}: {good:#}");
+    assert!(!good["unknown"].to_string().contains(" failed here"), "{case}: {good:#}");
 }
 
 /// Both the tests that later steps would enter and the loops are led; what no step enters is not.
@@ -100,13 +153,28 @@ fn recordings_of_simulated_jobs_are_kept_apart() {
     assert_eq!(own["recordings"].as_array().map(Vec::len), Some(1), "{own:#}");
 }
 
+/// The number of its steps is then a value on the device, which a bias correction divides by.
+#[test]
+fn an_optimizer_resumes_with_its_state_on_the_device() {
+    let script = "import sys, torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.Adam(net.parameters())\n\
+                  for step in range(8):\n    net(torch.randn(8, 64, device='cuda')).sum().backward()\n    o.step()\n    \
+                  if step == 1:\n        torch.save(o.state_dict(), sys.argv[1])\n        \
+                  o = torch.optim.Adam(net.parameters())\n        \
+                  o.load_state_dict(torch.load(sys.argv[1], map_location='cuda'))\n";
+    let asked = Asked::new(script);
+    let file = asked.home.0.path().join("checkpoint.pt");
+    let (answer, code) = asked.json(&["--gpu", "T4"], &[file.to_str().unwrap()]);
+    assert_eq!(code, 0, "{answer:#}");
+    assert!(names(&answer).contains(&"loading"), "{answer:#}");
+}
+
 #[test]
 fn a_failure_after_training_leaves_its_answer() {
     let (answer, code) = fit("fails", "good");
     assert_eq!((answer["fits"].as_str(), code), (Some("yes"), 0), "{answer:#}");
     let unknown = answer["unknown"].to_string();
     let phrase =
-        format!("failed here at {}, and what comes after it did not run: ValueError no place", marked("fails"));
+        format!("failed here at {}, and what comes after it did not run: ValueError no place", marked(JOB, "fails"));
     assert!(unknown.contains(&phrase), "{phrase}: {unknown}");
 }
 
