@@ -17,11 +17,12 @@ import threading
 import warnings
 
 from ._fit_counters import counters_of, inside, is_pure, last_value, length, matters, text
+from ._fit_source import SCOPES
 
 # Passes of a loop before it ends.
 _PASSES = 2
-# Passes of a loop in which memory rises, at most.
-_RISING = 50
+# Passes of a loop in which memory rises, and passes of one that cannot be left, at most.
+_RISING, _WAITING = 50, 100
 # Most entries of a list.
 _LINES = 20
 # The most functions whose tests are kept.
@@ -221,6 +222,8 @@ class _Plan:
         self.counters = counters_of(loops)
         # What is in a branch already needs no help.
         self._tests = _tests(loops[0], self.counters, (line,))
+        # The line to go to from the next one.
+        self._then = None
         # Tests that only one step passes, and that have been entered.
         self._passed = {}
 
@@ -232,6 +235,9 @@ class _Plan:
     def next(self, frame):
         """Returns where to go from here; `None` to go on."""
         line = frame.f_lineno
+        if self._then is not None:
+            then, self._then = self._then, None
+            return _Move(then)
         test = self._tests.get(line)
         to = test and test.move(frame)
         if to:
@@ -255,7 +261,8 @@ class _Plan:
         # A line to which one goes is not met again.
         outer = self._headers.get(loop.after)
         if outer is None:
-            return loop.after
+            self._then = loop.after if loop.via is not None else None
+            return loop.via or loop.after
         to = self._pass(outer, frame)
         return loop.after if to is None and not outer.is_over else to
 
@@ -274,6 +281,14 @@ class _Loop:
         self.header = _header(loop)
         self.body = loop.body[0].lineno
         self.after = _after(loop)
+        # A `with` has the line of its end too, which would take the iterator of a `for` for its context. So one goes to
+        # a statement that changes nothing first, where there is one.
+        self.via, self._waits = None, 0
+        if isinstance(loop, ast.For) and _is_context(loop, self.after):
+            self.via = _harmless(loop)
+            # Without one, the loop may come to its end by itself.
+            self._waits = _WAITING if self.via is None else 0
+            self.after = self.after if self.via is not None else None
         self.passes = 0
         self.is_over = False
         # What it counts, if the last value may need more than the first ones; then that value, for one pass.
@@ -285,13 +300,14 @@ class _Loop:
 
     def leads(self):
         """Whether it is still to be left."""
-        if self.counter is not None or self.last is not None:
+        if self.counter is not None or self.last is not None or self._waits > 0:
             return True
         return self.after is not None and (self.passes <= _PASSES or self._is_rising)
 
     def ends(self, memory, frame):
         """Counts a pass at the loop's header; returns whether it was the last one."""
         self.passes += 1
+        self._waits -= 1
         before = self._memory
         self._is_rising = before is not None and any(a > b for a, b in zip(memory, before)) and self._rises < _RISING
         # Other ranks have other figures, and must make as many passes.
@@ -452,6 +468,26 @@ def _after(loop):
             # Another pass of it, although a `for` then begins anew.
             return _header(above)
         node = above
+
+
+def _is_context(loop, line):
+    """Whether the statement of a line after a loop is a `with`."""
+    function = loop
+    while not isinstance(function, SCOPES):
+        function = function.above
+    return any(isinstance(it, (ast.With, ast.AsyncWith)) and it.lineno == line for it in inside(function))
+
+
+def _harmless(loop):
+    """Returns the line of a statement beside a loop and before it that may run once more; `None` where there is none."""
+    suites = (getattr(loop.above, name, None) for name in ("body", "orelse", "finalbody"))
+    suite = next(it for it in suites if isinstance(it, list) and loop in it)
+    for it in suite[: suite.index(loop)]:
+        called = getattr(getattr(it, "value", None), "func", None)
+        trains = isinstance(it, ast.Expr) and getattr(called, "attr", None) == "train" and not it.value.args
+        if trains or isinstance(it, (ast.Import, ast.ImportFrom)):
+            return it.lineno
+    return None
 
 
 def _header(loop):

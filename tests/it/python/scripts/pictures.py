@@ -408,8 +408,7 @@ def style():
     goal = features(content)[-1].detach()
     picture = content.clone().requires_grad_(True)
     optimizer = torch.optim.LBFGS([picture])
-    run = [0]
-    while run[0] <= 100:
+    for _ in range(30):
 
         def closure():
             with torch.no_grad():
@@ -419,7 +418,6 @@ def style():
             loss = functional.mse_loss(found[-1], goal)
             loss = loss + 1e6 * sum(functional.mse_loss(gram(a), b) for a, b in zip(found, goals))
             loss.backward()
-            run[0] += 1
             return loss
 
         optimizer.step(closure)
