@@ -89,6 +89,8 @@ class Batches:
     def _begin(self, iterator, loader):
         self._rounds[loader] = self._rounds.get(loader, 0) + self._is_led
         state = self._states[iterator] = _Iterator(weakref.ref(loader), self._is_led)
+        # A loader may be gone before its iterator.
+        state.length = _length(loader)
         state.is_known = self._rounds[loader] > _ROUNDS
 
     def step(self):
@@ -96,7 +98,7 @@ class Batches:
         used = [it for it in list(self._states.values()) if it.is_used]
         for it in used:
             if not it.trains:
-                self.round = max(self.round, _length(it.loader()))
+                self.round = max(self.round, it.length)
             it.is_used, it.trains = False, True
         return any(it.is_endable is not False for it in used)
 
@@ -132,7 +134,7 @@ class Batches:
         return state.count >= _TRAINING if state.trains else state.quiet >= _STEADY
 
     def _leave_unfinished(self, state, frame, allocated):
-        of = _length(state.loader())
+        of = state.length
         grown = max(allocated - state.first, 0) // max(state.count, 1)
         if grown and of > state.count:
             self.unfinished.append([self._unknowns.line(frame), grown, state.count, of])
@@ -222,7 +224,7 @@ class _Iterator:
         self.loader = loader
         # Whether it was made after the job began to be led on.
         self.is_new = is_new
-        self.count = self.quiet = self.rises = 0
+        self.count = self.quiet = self.rises = self.length = 0
         self.is_used = self.is_ending = False
         # Whether optimizer steps were made with what it gave.
         self.trains = False
