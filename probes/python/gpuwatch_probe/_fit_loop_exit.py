@@ -62,14 +62,15 @@ class LoopExit:
             self._batches.lead()
         if threading.current_thread() is not threading.main_thread():
             return leads
-        at = frame
+        at, is_inner = frame, True
         while at is not None:
             try:
                 leads |= self._ask(at.f_locals.get("self"), is_first)
                 if self._unknowns.is_own(at.f_code.co_filename):
                     if is_first:
                         self._count(at)
-                    leads |= self._plan(at)
+                    leads |= self._plan(at, is_inner)
+                    is_inner &= not self._trees.around(at, (ast.For, ast.While))
             except Exception:
                 pass
             at = at.f_back
@@ -106,7 +107,7 @@ class LoopExit:
             count = (length(it.iter, frame) or self._batches.round) if isinstance(it, ast.For) else 0
             self.passes = self.passes * count if count and self.passes else None
 
-    def _plan(self, frame):
+    def _plan(self, frame, is_inner):
         """Follows a function from here on if it is in a loop; returns whether that leads anywhere."""
         if frame in self._plans:
             return False
@@ -116,6 +117,9 @@ class LoopExit:
         if not loops:
             return False
         plan = _Plan(loops, frame.f_lineno, self._memory)
+        if is_inner:
+            # What each step keeps is a growth, which is known by now.
+            plan.ignore_rises()
         if not plan.leads():
             return False
         self._plans[frame] = plan
@@ -227,6 +231,10 @@ class _Plan:
         # Tests that only one step passes, and that have been entered.
         self._passed = {}
 
+    def ignore_rises(self):
+        """Leaves the innermost loop also while memory rises."""
+        self._loops[-1].rises = _RISING
+
     def leads(self):
         """Whether there is anything to enter or to leave yet."""
         has_tests = bool(self._tests) and self._loops[-1].passes < _PASSES
@@ -296,7 +304,7 @@ class _Loop:
         self.last = None
         self._iterated = getattr(loop, "iter", None)
         # The most memory at its header, in how many passes that rose, and whether it did in the latest.
-        self._memory, self._rises, self._is_rising = None, 0, False
+        self._memory, self.rises, self._is_rising = None, 0, False
 
     def leads(self):
         """Whether it is still to be left."""
@@ -309,10 +317,10 @@ class _Loop:
         self.passes += 1
         self._waits -= 1
         before = self._memory
-        self._is_rising = before is not None and any(a > b for a, b in zip(memory, before)) and self._rises < _RISING
+        self._is_rising = before is not None and any(a > b for a, b in zip(memory, before)) and self.rises < _RISING
         # Other ranks have other figures, and must make as many passes.
         self._is_rising &= int(os.environ.get("WORLD_SIZE") or 1) == 1
-        self._rises += self._is_rising
+        self.rises += self._is_rising
         self._memory = memory if before is None else tuple(max(a, b) for a, b in zip(memory, before))
         if self.passes < _PASSES or self._is_rising:
             return False
