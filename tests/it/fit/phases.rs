@@ -57,7 +57,7 @@ fn later_phases_that_do_not_fit_are_predicted() {
 fn what_a_training_needs_late_is_predicted() {
     let cases = [
         ("callbacks", "training", "histogram"),
-        ("averages", "training", "backward"),
+        ("averages", "training", "copy"),
         ("clips", "training", "clip"),
         ("adversaries", "training", "generator"),
         ("unfreezes", "training", "unfrozen"),

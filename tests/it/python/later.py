@@ -29,20 +29,20 @@ def rows(count=6400, batch=64, classes=10):
 def learn(net, optimizer, x, y):
     loss = functional.cross_entropy(net(x.to(DEVICE)), y.to(DEVICE))
     optimizer.zero_grad()
-    loss.backward()  # backward
+    loss.backward()
     optimizer.step()  # step
     return loss.item()
 
 
 def averages():
-    """From its tenth epoch on, averages the weights: in a copy on the device that has what the optimizer has too."""
+    """From its tenth epoch on, averages the weights, and makes more copies for that than it keeps."""
     net = mlp(40_000).to(DEVICE)
     optimizer, average = torch.optim.SGD(net.parameters(), 0.1), None
     for epoch in range(100):
         for x, y in rows():
             learn(net, optimizer, x, y)
         if epoch >= 10 and average is None:
-            average = [copy.deepcopy(net).to(DEVICE if IS_BAD else "cpu") for _ in range(11)]
+            average = [copy.deepcopy(net).to(DEVICE if IS_BAD else "cpu") for _ in range(11)][0]  # copy
 
 
 def clips():
