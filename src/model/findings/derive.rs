@@ -90,7 +90,7 @@ fn words_of(it: &GrownPart) -> String {
         "model" => "the model, with its gradients and its optimizer state",
         name => name,
     };
-    format!("what grows is {what}, {} a step: parameters are added", Bytes(it.bytes_per_step as u64))
+    format!("what grows is {what}, {} a step: parameters are added", Bytes(it.bytes_per_step))
 }
 
 impl ProcessOnDevice<'_> {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 const COUNTS: usize = 64;
 
 /// A part grows if it has this share of the growth.
-const MOST_OF_IT: f64 = 0.75;
+const MOST_OF_IT: (i128, i128) = (3, 4);
 
 /// What allocated bytes consisted of at the end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,12 +28,12 @@ pub struct CountedParts {
 }
 
 /// What has most of the growth of allocated memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrownPart {
     /// A part of [`Parts::TABLE`], or `model` for all but retained memory.
     pub name: &'static str,
     /// Its bytes a step.
-    pub bytes_per_step: f64,
+    pub bytes_per_step: u64,
 }
 
 impl OnDevice {
@@ -42,19 +42,20 @@ impl OnDevice {
     pub fn grown_part(&self, since: u64) -> Option<GrownPart> {
         let from = self.counts.iter().find(|it| it.step.is_some_and(|step| step >= since))?;
         let to = self.counts.last()?;
-        let steps = to.step?.checked_sub(from.step?).filter(|it| *it > 0)? as f64;
-        let gained = |now: u64, before: u64| now as f64 - before as f64;
+        let steps = to.step?.checked_sub(from.step?).filter(|it| *it > 0)?;
+        let gained = |now: u64, before: u64| i128::from(now) - i128::from(before);
         let of = |it: &Parts| [it.weights, it.gradients, it.optimizer, it.retained];
-        let mut grown: Vec<(f64, &'static str)> = of(&to.parts)
+        let mut grown: Vec<(i128, &'static str)> = of(&to.parts)
             .into_iter()
             .zip(of(&from.parts))
             .zip(Parts::TABLE)
             .map(|((now, before), (name, _))| (gained(now, before), name))
             .collect();
-        let all: f64 = grown.iter().map(|it| it.0).sum();
+        let all: i128 = grown.iter().map(|it| it.0).sum();
         grown.push((grown.iter().filter(|it| it.1 != "retained").map(|it| it.0).sum(), "model"));
-        let (bytes, name) = grown.into_iter().find(|it| it.0 >= MOST_OF_IT * all)?;
-        (all > 0.0).then_some(GrownPart { name, bytes_per_step: bytes / steps })
+        let (bytes, name) = grown.into_iter().find(|it| it.0 * MOST_OF_IT.1 >= all * MOST_OF_IT.0)?;
+        let bytes_per_step = u64::try_from(bytes / i128::from(steps)).ok()?;
+        (all > 0).then_some(GrownPart { name, bytes_per_step })
     }
 
     /// Returns the ladder's input for these counters, which are its latest ones.
@@ -108,12 +109,12 @@ mod tests {
         assert_eq!(on.grown_part(0), None);
         counted(&mut on, 1, [10, 10, 0, 1]);
         counted(&mut on, 2, [10, 10, 20, 1]);
-        assert_eq!(on.grown_part(0), Some(GrownPart { name: "optimizer", bytes_per_step: 20.0 * MIB as f64 }));
+        assert_eq!(on.grown_part(0), Some(GrownPart { name: "optimizer", bytes_per_step: 20 * MIB }));
         assert_eq!(on.grown_part(2), None, "only one count");
         counted(&mut on, 12, [11, 9, 20, 61]);
-        assert_eq!(on.grown_part(2), Some(GrownPart { name: "retained", bytes_per_step: 6.0 * MIB as f64 }));
+        assert_eq!(on.grown_part(2), Some(GrownPart { name: "retained", bytes_per_step: 6 * MIB }));
         counted(&mut on, 22, [31, 29, 60, 61]);
-        let all = GrownPart { name: "model", bytes_per_step: 8.0 * MIB as f64 };
+        let all = GrownPart { name: "model", bytes_per_step: 8 * MIB };
         assert_eq!(on.grown_part(12), Some(all), "a larger model");
         counted(&mut on, 27, [41, 39, 60, 81]);
         assert_eq!(on.grown_part(22), None, "no part has most of it");
@@ -123,7 +124,7 @@ mod tests {
             counted(&mut on, step, [step, 0, 0, 0]);
         }
         assert!(on.counts.len() <= COUNTS, "{}", on.counts.len());
-        assert_eq!(on.grown_part(90), Some(GrownPart { name: "weights", bytes_per_step: MIB as f64 }));
+        assert_eq!(on.grown_part(90), Some(GrownPart { name: "weights", bytes_per_step: MIB }));
         counted(&mut on, 3, [1, 1, 1, 1]);
         assert_eq!((on.counts.len(), on.grown_part(0)), (1, None), "steps began again");
     }
