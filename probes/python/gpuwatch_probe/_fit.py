@@ -72,7 +72,7 @@ class Fit:
         # When steps ended, in µs since 1970.
         self._ends = []
         # Allocated bytes at the end of each step.
-        self._allocated = []
+        self._levels = []
         self._peaks = {}
         # The most communicators of NCCL at a time: a job destroys them before it ends.
         self._groups = 0
@@ -232,8 +232,8 @@ class Fit:
             self._ends.append(time.time_ns() // 1000)
         rises = self._measure()
         uses_loader = self._batches.step()
-        if len(self._allocated) < _STEPS:
-            self._allocated.append(self._memory()[0])
+        if len(self._levels) < _STEPS:
+            self._levels.append(self._memory()[0])
         if number == 1:
             self._keep()
         if self._steady is None and self._is_known(number, rises):
@@ -290,8 +290,8 @@ class Fit:
 
     def _round(self):
         """Returns the steps of a round of training whose end gives back what its steps keep; 0 where none does."""
-        after = self._allocated[self._led or _STEPS :]
-        before = self._allocated[1 : self._led]
+        after = self._levels[self._led or _STEPS :]
+        before = self._levels[1 : self._led]
         if not after or not before:
             return 0
         grown, fallen = before[-1] - before[0], before[-1] - min(after)

@@ -6,6 +6,7 @@ it is the largest one (`GPUWATCH_FIT_VALUES=least`: the smallest). All other rea
 continues (`_fit_branches.py`), and other ones once the same line has read many times between two steps.
 """
 
+import functools
 import math
 import os
 import sys
@@ -88,6 +89,7 @@ class Values:
         use("_local_scalar_dense", self._read)
         if hasattr(aten._to_copy.default, "_op_dk"):
             use("_to_copy", self._copy)
+        self._assign()
         self._sized("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive")
 
     def step(self):
@@ -255,8 +257,31 @@ class Values:
 
     def _nonzero(self, self_):
         out = self._empty(self_, self._torch.int64)
-        with _Sized(self._here, 0 if self.is_least else self_.numel()):
+        selected = getattr(self._here, "selected", None)
+        if selected is not None:
+            sized = _Sized(self._here, min(selected, self_.numel()), Answer(selected, True, False, False))
+        else:
+            sized = _Sized(self._here, 0 if self.is_least else self_.numel())
+        with sized:
             return self._torch.ops.aten.nonzero.out(self_, out=out)
+
+    def _assign(self):
+        """Has a mask select as many elements as are assigned to it, as in `expected[mask] = values`."""
+        tensors, here, assign = self._torch.Tensor, self._here, self._torch.Tensor.__setitem__
+
+        @functools.wraps(assign)
+        def assigned(self_, index, value):
+            masks = [it for it in (index if type(index) is tuple else (index,)) if isinstance(it, tensors)]
+            is_mask = len(masks) == 1 and masks[0].dtype is self._torch.bool
+            if not is_mask or not isinstance(value, tensors) or not value.dim() or value.shape[0] < 2:
+                return assign(self_, index, value)
+            here.selected = value.shape[0]
+            try:
+                return assign(self_, index, value)
+            finally:
+                here.selected = None
+
+        tensors.__setitem__ = assigned
 
     def _sized(self, *names):
         """Has the results of operations be as large as their input."""
@@ -302,7 +327,7 @@ class Values:
         """
         here = self._here
         if getattr(here, "sizes", None):
-            return here.sizes[-1] + (SIZE,)
+            return here.sizes[-1]
         if getattr(here, "answer", None) is not None:
             here.is_used = True
             return 0, here.frame, here.answer
@@ -371,13 +396,13 @@ class _Count:
 class _Sized:
     """Reads within an operation get the size of its result."""
 
-    def __init__(self, here, size):
-        self._here, self._size = here, size
+    def __init__(self, here, size, answer=SIZE):
+        self._here, self._size, self._answer = here, size, answer
 
     def __enter__(self):
         if not hasattr(self._here, "sizes"):
             self._here.sizes = []
-        self._here.sizes.append((self._size, _caller()))
+        self._here.sizes.append((self._size, _caller(), self._answer))
 
     def __exit__(self, *error):
         self._here.sizes.pop()

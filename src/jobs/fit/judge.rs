@@ -361,8 +361,9 @@ fn judge_phases(phases: &mut Phases, judged: &mut Judged) {
     }
 }
 
-/// A training that would have to be so many times longer to fill the device is no leak.
-const SPARE: u64 = 10;
+/// A training that would have to be so many times longer to fill the device, and would need so many steps for it, is no
+/// leak.
+const SPARE: (u64, u64) = (10, 10_000);
 
 /// Returns how a job that fits grows in each step until the device is full.
 fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<String> {
@@ -370,7 +371,8 @@ fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<String> {
     let step = full_after(account.steps_of_training(), capacity.saturating_sub(need.must()), bytes)?;
     // What a round keeps is given back before the device is full, or the whole training is over long before.
     let is_given_back = account.round > 0 && step > account.steps_of_training() + account.round;
-    if is_given_back || (account.passes > 0 && step > account.passes.saturating_mul(SPARE)) {
+    let is_short = account.passes > 0 && step > account.passes.saturating_mul(SPARE.0).max(SPARE.1);
+    if is_given_back || is_short {
         return None;
     }
     let line = peak::keeps(account, device).map_or_else(String::new, |it| format!("; {it} allocates what it keeps"));

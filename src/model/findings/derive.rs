@@ -55,8 +55,10 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             out.extend(on.growth.episodes().filter(|it| place.reports(it.resource)).map(|it| place.growth(it)));
             out.extend(Resource::ALL.iter().filter(|it| place.reports(**it)).filter_map(|it| place.sawtooth(*it)));
             let ooms = process.ooms.iter().filter(|it| it.reported.device == on.ordinal);
-            out.extend(ooms.filter_map(|it| place.oom(it)));
-            out.extend(on.strain.spells().map(|(cause, it)| place.strain(cause, it)));
+            let ooms: Vec<Finding> = ooms.filter_map(|it| place.oom(it)).collect();
+            let strained = on.strain.spells().map(|(cause, it)| place.strain(cause, it));
+            out.extend(strained.filter(|it| !is_of_search(it, &ooms)));
+            out.extend(ooms);
             out.extend(on.pace.slowdowns().iter().map(|it| place.slowdown(it)));
             out.extend(place.stalls());
             out.extend(on.skew.spells().iter().map(|it| place.slow_rank(it)));
@@ -80,6 +82,12 @@ pub(super) struct ProcessOnDevice<'a> {
     pub(super) session: &'a Session,
     pub(super) process: &'a Process,
     pub(super) on: &'a OnDevice,
+}
+
+/// Whether the allocator retried for a search for a size that fits, whose finding says it.
+fn is_of_search(it: &Finding, ooms: &[Finding]) -> bool {
+    let mut searches = ooms.iter().filter(|it| it.cause == Cause::SizeSearch);
+    it.kind == Kind::Retries && searches.any(|search| it.first_alert_at <= search.first_alert_at)
 }
 
 /// Says which part of the allocated memory grew.

@@ -14,7 +14,10 @@ use gpuwatch::{
         Fact, Line,
         wire::{Bye, Counters, Oom},
     },
-    model::findings::{Finding, Kind, findings},
+    model::{
+        analysis::cause::Cause,
+        findings::{Finding, Kind, findings},
+    },
 };
 use serde_json::Value;
 use std::{collections::BTreeMap, fs, process::Command};
@@ -212,4 +215,27 @@ fn a_run_whose_recording_ends_soon_after_an_early_error_is_not_judged() {
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let doubts = json["doubts"].to_string();
     assert!(output.status.code() == Some(2) && doubts.contains("does not show whether the job handled it"), "{json:#}");
+}
+
+/// The allocator flushes its cache before each attempt fails.
+#[test]
+fn retries_of_a_search_are_a_part_of_it() {
+    let kinds = |is_search: bool| {
+        let mut story = Story::default();
+        story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
+        let retried = |retries| Counters { retries: Some(retries), ..counters(20 * GIB, GIB) };
+        story.sample(0, 0, retried(0));
+        for step in 1..=10 {
+            story.wait(100_000).sample(0, step, retried(step));
+            if is_search {
+                fails(&mut story, Some(step));
+            }
+        }
+        for step in 11..=100 {
+            story.wait(100_000).sample(0, step, retried(10));
+        }
+        findings(&story.session()).all.into_iter().map(|it| (it.kind, it.cause)).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(true), [(Kind::Oom, Cause::SizeSearch)]);
+    assert!(kinds(false).iter().any(|it| it.0 == Kind::Retries), "{:?}", kinds(false));
 }

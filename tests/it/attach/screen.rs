@@ -36,7 +36,7 @@ fn a_process_without_a_probe_gets_one_by_a_key() {
     terminal.shows("the probe runs");
     assert!(until(PATIENCE, || job.sockets() == 1));
     // The row has a screen of its own once its probe reports.
-    terminal.shows("what the job asked for");
+    terminal.shows("parameters of the optimizers");
     terminal.press("\r");
     terminal.shows("attached ");
     quits(terminal);
@@ -51,7 +51,7 @@ fn an_open_view_has_one_row_through_detaching_and_attaching_again() {
     let terminal = beside(&job);
     for _ in 0..2 {
         job.attach();
-        terminal.shows("what the job asked for");
+        terminal.shows("parameters of the optimizers");
         terminal.hides("probe ended");
         terminal.shows("processes on GPU 0: 1");
         terminal.hides("contradict");

@@ -55,6 +55,18 @@ fn sizes_that_depend_on_values_are_the_largest_ones() {
     }
 }
 
+/// What is assigned to a mask has as many elements as the mask selects, however few.
+#[test]
+fn a_mask_that_is_assigned_to_selects_what_is_assigned() {
+    for flags in [&["--gpu", "24GiB"][..], &["--gpu", "24GiB", "--steps", "4"]] {
+        let (answer, code) = json(flags, "assigned");
+        assert_eq!(code, 0, "{answer:#}");
+        let unknown = answer["unknown"].to_string();
+        assert!(unknown.contains("`some[few] = x[:300, 0]` reads a value; 300 here"), "{answer:#}");
+        assert!(unknown.contains("torch.ones(7, 3, device=") && !unknown.contains("failed"), "{answer:#}");
+    }
+}
+
 /// The largest sizes do not fit, the smallest ones do; on a smaller device, neither do.
 #[test]
 fn a_no_holds_for_the_smallest_sizes() {

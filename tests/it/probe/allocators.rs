@@ -25,7 +25,8 @@ struct Picture {
 impl Picture {
     fn of(kind: &str, devices: &str, allocator: &str) -> Self {
         let mut job = Job::start_with(Gpu::new(devices), &[&script("backends.py"), kind], |it| {
-            it.env("PYTORCH_CUDA_ALLOC_CONF", allocator);
+            // Of what is allocated, the ladder has what was asked for, and no parts.
+            it.env("PYTORCH_CUDA_ALLOC_CONF", allocator).env("GPUWATCH", "noparts");
         });
         let figures = job.next()["devices"].as_array().unwrap().clone();
         let mut reported = Value::Null;

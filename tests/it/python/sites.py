@@ -381,4 +381,18 @@ assert found.kinds == [0, 1], found.answers
 assert [(it["steps"], it["sites"][0]["blocks"], it["sites"][0]["line"]) for it in found.answers] == [(30, 1, 7), (60, 2, 7)], found.answers
 # If steps have no numbers, or rises are unknown, all of them are recorded.
 assert captured(8, None, 5)[0] == list(range(5, 16)) and type(plan(8, (50, 0, 0), None)) is type(plan(8, None, 1))
+
+
+# What a viewer saw grow and a collection took back is looked for once more; what grew, or without a collection, is not.
+def asked(captures_, runs, request=_sites._GROWTH, repeated=False):
+    sites = object.__new__(Sites)
+    sites._captures, sites._collections, sites._request, sites._is_repeated = captures_, runs, request, repeated
+    return sites._fell_on_a_collection()
+
+
+assert asked(captures(4, 1, 1), [(9, 3), (9, 4), (9, 4)])
+assert not asked(captures(4, 1, 1), [(9, 3), (9, 4), (9, 4)], repeated=True)
+assert not asked(captures(4, 1, 1), [(9, 3), (9, 3), (9, 3)])
+assert not asked(captures(1, 2, 3), [(9, 3), (9, 4), (9, 4)])
+assert not asked(captures(4, 1, 1), [(9, 3), (9, 4), (9, 4)], request=0)
 print("sites are right")

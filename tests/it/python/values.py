@@ -92,6 +92,14 @@ for step in range(10):
         raise IndexError([1][torch.ones(3, device="cuda").argmax().item() + 1])  # fails
     if case == "loops":
         loops(x)
+    if case == "assigned":
+        some, few = torch.zeros(4096, device="cuda"), torch.zeros(4096, dtype=torch.bool, device="cuda")
+        few[:300] = True
+        some[few] = x[:300, 0]
+        pairs, both = torch.zeros(64, 64, 3, device="cuda"), (x[:64, :64] > 0) & (x[:64, :64] < 0)
+        pairs[both] = torch.ones(7, 3, device="cuda")
+        pairs[both] = 0.5
+        pairs[0, both[0]] = torch.ones(1, 3, device="cuda")
     if case == "never":
         continue
     scaler.scale(loss).backward()

@@ -239,11 +239,12 @@ def queue():
             state = following
             if len(memory) >= 64:
                 states, actions, rewards, nexts = zip(*random.sample(memory, 64))
-                alive = torch.tensor([float(it is not None) for it in nexts], device=device)
+                alive = torch.tensor([it is not None for it in nexts], device=device, dtype=torch.bool)
                 values = net(torch.cat(states).to(device)).gather(1, torch.tensor(actions, device=device)[:, None])
+                expected = torch.zeros(64, device=device)
                 with torch.no_grad():
-                    left = torch.cat([torch.zeros(1, 4) if it is None else it for it in nexts]).to(device)
-                    expected = target(left).max(1).values * alive
+                    left = torch.cat([it for it in nexts if it is not None]).to(device)
+                    expected[alive] = target(left).max(1).values
                 loss = functional.smooth_l1_loss(values[:, 0], expected * 0.99 + torch.tensor(rewards, device=device))
                 optimizer.zero_grad()
                 loss.backward()
