@@ -181,8 +181,9 @@ def merges():
     kept = []
     for layer, (up, down) in zip(layers, pairs):
         whole = layer.weight.double() + (up @ down.T).double()  # merge
-        kept.append([whole, whole.float()] if IS_BAD else whole.cpu())
-    torch.save([it[0] for it in kept], FILE)
+        kept.append([whole, whole.float()] if IS_BAD else [whole.cpu()])
+    kept = [it[0].cpu() for it in kept]
+    torch.save(kept, FILE)
 
 
 def views():
