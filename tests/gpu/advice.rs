@@ -30,8 +30,9 @@ const MODELS: [(&str, &[&str]); 2] = [
     ),
 ];
 
-/// What is reserved with it depends on when the copies to the host end, which a simulated device does not know.
-const BY_CHANCE: &str = "save-on-cpu";
+/// What is reserved with it depends on when the copies to the host end, which a simulated device does not know; and
+/// the most that this may be off.
+const BY_CHANCE: (&str, f64) = ("save-on-cpu", 0.2);
 
 /// The most that a peak may be off, as a part of the measured one: of what is allocated, and of what is reserved.
 const OFF: [f64; 2] = [0.02, 0.06];
@@ -71,7 +72,7 @@ fn rows(model: &str, edit: &str, advised: &Value, real: [u64; 2]) -> Vec<Row> {
             claim: format!("{model}, {edit}: {name} at most"),
             gpuwatch: format!("{ours} ({:+.2} %)", off * 100.0),
             other: theirs.to_string(),
-            holds: off.abs() <= most || (edit == BY_CHANCE && name == "reserved"),
+            holds: off.abs() <= if edit == BY_CHANCE.0 { BY_CHANCE.1.max(most) } else { most },
         }
     };
     figures.map(row).collect()

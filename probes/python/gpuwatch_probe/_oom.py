@@ -113,6 +113,16 @@ class Errors:
             self._note("live blocks could not be counted: %r" % (error,))
             return None, None, 0
 
+    def _note_attempt(self, stack):
+        try:
+            if self._size_search is None:
+                self._size_search = SizeSearch(self._sites.stacks.rank)
+            self._size_search.failed(stack, self.number())
+        except Exception as error:
+            if not is_ours(error):
+                raise
+            self._size_search = None
+
     def _describe_size(self):
         """Reports the size with which the first step after early errors fitted."""
         search, self._size_search = self._size_search, None
@@ -124,14 +134,13 @@ class Errors:
         """Returns the lines that ask for memory, in the library's form; `None` if they are unreadable."""
         try:
             request = Request(self.torch)
-            if self._size_search is None:
-                self._size_search = SizeSearch(self._sites.stacks.rank)
-            self._size_search.failed(request.stack, self.number())
             lines, library = request.lines(self._sites.stacks)
             frames = [Frame(utf8(cell(it[0]) or it[0]), it[1], utf8(it[2])) for it in lines + [library or ("", 0, "")]]
             frames = (Frame * len(frames))(*frames)
             phase = utf8(request.phase)
-            return ctypes.byref(FailedRequest(frames, len(lines), library is not None, phase, again))
+            failed = FailedRequest(frames, len(lines), library is not None, phase, again)
+            self._note_attempt(request.stack)
+            return ctypes.byref(failed)
         except Exception as error:
             if not is_ours(error):
                 raise
