@@ -178,7 +178,6 @@ fn lines() -> Vec<Line> {
         Line::OomMessage(OomMessage::default()),
         Line::Hello(Hello { instance: text("fedcba9876543210fedcba9876543210"), ..Hello::default() }),
         Line::Hello(Hello { attached_us: Some(1_700_000_000_000_000), attached_step: Some(1204), ..Hello::default() }),
-        Line::Hello(Hello { fitted: text("batch = 1282"), ..Hello::default() }),
         Line::Lost(Lost { at_us: 5_000_700, failures: Some(40), ..Lost::default() }),
         Line::Hello(Hello { master: text("node01:29500"), ..Hello::default() }),
         Line::Oom(oom_of_lines()),
@@ -188,6 +187,7 @@ fn lines() -> Vec<Line> {
             counters: Counters { allocated: Some(10), ..Counters::default() },
             ..Sample::default()
         }),
+        Line::Hello(Hello { fitted: text("batch = 1282"), ..Hello::default() }),
     ]
 }
 
