@@ -97,7 +97,31 @@ pub(super) fn inspect(pid: u32) -> Target {
             Err(why) => facts.trouble = Some(why.to_string()),
         }
     }
+    match life(pid, start_ticks, &status) {
+        Life::Lasts => {}
+        Life::Ends => facts.state = Some('X'),
+        Life::Ended => facts.state = None,
+    }
     Target { facts, start_ticks, own_pid, at, memory, files }
+}
+
+/// Whether a process still lives. What was found of one that does not means nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    Lasts,
+    /// It exits, or waits for its parent.
+    Ends,
+    Ended,
+}
+
+/// Returns whether a process lives, since its status was read.
+fn life(pid: u32, start_ticks: u64, before: &Status) -> Life {
+    if system::start_ticks(pid) != Some(start_ticks) {
+        return Life::Ended;
+    }
+    // A process that exits gives its memory back before it is a zombie.
+    let has_memory = |it: &Status| it.text("VmSize").is_some();
+    if has_memory(before) && !has_memory(&Status::read(pid)) { Life::Ends } else { Life::Lasts }
 }
 
 /// Processes of this user, or of everybody for root, that have PyTorch and the driver's library. A process that was
@@ -208,4 +232,25 @@ pub(super) fn scope() -> Option<u32> {
 /// Returns whether gpuwatch has `CAP_SYS_PTRACE`.
 pub(super) fn is_capable() -> bool {
     Status::read(std::process::id()).mask("CapEff") >> SYS_PTRACE & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_process_that_ends_while_it_is_inspected_is_not_misjudged() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let pid = child.id();
+        let (before, ticks) = (Status::read(pid), system::start_ticks(pid).unwrap());
+        assert_eq!(life(pid, ticks, &before), Life::Lasts);
+        child.kill().unwrap();
+        while life(pid, ticks, &before) == Life::Lasts {
+            std::thread::yield_now();
+        }
+        assert_eq!(life(pid, ticks, &before), Life::Ends);
+        child.wait().unwrap();
+        assert_eq!(life(pid, ticks, &before), Life::Ended);
+    }
 }
