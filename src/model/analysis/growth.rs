@@ -89,10 +89,13 @@ mod watch;
 
 use crate::{
     facts::units::{self, Stamp},
-    model::analysis::{
-        curve::Curve,
-        episode::{Axis, End, Episode, Resolved, Resource},
-        packed::Numbers,
+    model::{
+        analysis::{
+            curve::Curve,
+            episode::{Axis, End, Episode, Resolved, Resource},
+            packed::Numbers,
+        },
+        statistics,
     },
 };
 use alert::Figures;
@@ -337,9 +340,10 @@ impl Growth {
 fn beginning(curve: &Curve, since: u64, rate: f64) -> Option<(u64, u64)> {
     let points: Vec<(u64, u64)> = curve.buckets().iter().filter(|it| it.x <= since).map(|it| (it.x, it.last)).collect();
     let (at, bytes) = *points.last()?;
+    let rise = usual_rise(curve);
     let is_on_line = |&&(x, value): &&(u64, u64)| {
-        let slope = (bytes as f64 - value as f64) / (at - x) as f64;
-        at - x < NEAR || (rate / ALIKE..=rate * ALIKE).contains(&slope)
+        let (gained, line) = (bytes as f64 - value as f64, rate * (at - x) as f64);
+        at - x < NEAR || (line / ALIKE - rise..=line * ALIKE + rise).contains(&gained)
     };
     let count = points.iter().rev().skip(1).take_while(is_on_line).count();
     let line = points.get(points.len() - 1 - count..)?;
@@ -349,6 +353,14 @@ fn beginning(curve: &Curve, since: u64, rate: f64) -> Option<(u64, u64)> {
     let (x, value) = *line.get(level)?;
     let began = if level == 0 && line.len() == points.len() { x } else { x.saturating_add(1) };
     (at - x >= NEAR && began < since).then_some((began, value))
+}
+
+/// Returns the median of a curve's rises. A figure that is read seldom, such as resident memory, rises by much at once:
+/// a point is as far from the line as one of its rises.
+fn usual_rise(curve: &Curve) -> f64 {
+    let values: Vec<u64> = curve.buckets().iter().map(|it| it.last).collect();
+    let rises = values.windows(2).filter_map(|two| two.get(1)?.checked_sub(*two.first()?).filter(|it| *it > 0));
+    statistics::median(rises).unwrap_or(0) as f64
 }
 
 /// Most episodes remembered; the oldest resolved one goes first.

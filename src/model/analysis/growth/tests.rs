@@ -147,6 +147,19 @@ fn a_model_that_is_being_loaded_is_not_plain_growth() {
 
 #[test]
 fn growth_found_after_a_warm_up_is_dated_back_to_its_beginning() {
+    // Resident memory is read once in `every` steps.
+    let read = |start: u64, every: u64| {
+        let seen = (1..=600).map(|step| {
+            let read = step - step % every;
+            Observation {
+                step: Some(step),
+                at: Stamp(step * 10_000),
+                host: Some(GIB + step.min(8) * 30 * MIB + read.saturating_sub(start) * 300_000),
+                ..Observation::default()
+            }
+        });
+        one(&seen.fold(Growth::default(), |state, it| step(state, &it)).episodes().copied().collect::<Vec<_>>())
+    };
     let found = |from: u64, start: u64| {
         let seen = (from..=600).map(|step| Observation {
             step: Some(step),
@@ -156,6 +169,12 @@ fn growth_found_after_a_warm_up_is_dated_back_to_its_beginning() {
         });
         one(&seen.fold(Growth::default(), |state, it| step(state, &it)).episodes().copied().collect::<Vec<_>>())
     };
+    for every in [10, 28, 45] {
+        let it = read(0, every);
+        assert!(it.since_step <= 8 + every, "{every}: {it:?}");
+        let it = read(180, every);
+        assert!(it.since_step.abs_diff(180) <= 2 * every, "{every}: {it:?}");
+    }
     let it = found(1, 0);
     assert!(it.since_step <= 12, "libraries are loaded at the beginning: {it:?}");
     assert!(it.gained > 580 * 300_000, "{it:?}");
