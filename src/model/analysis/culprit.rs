@@ -404,6 +404,17 @@ fn is_of_scalars(site: &Site) -> bool {
     !site.owners.is_empty() && site.owners.iter().all(|it| it.shape.iter().all(|size| *size == 1))
 }
 
+impl Culprit {
+    /// Adds a holder that was found later, if none is known.
+    pub fn held_by(&mut self, later: &LiveHolder) {
+        if let Some(start) = self.sentence.strip_suffix(sentences::NOT_FOUND) {
+            self.sentence = format!("{start}, held by {}", later.path);
+            self.holders = vec![later.path.clone()];
+            later.advice.clone_into(&mut self.advice);
+        }
+    }
+}
+
 /// What holds the largest group of live blocks that anything was found for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveHolder {

@@ -12,7 +12,7 @@ use crate::{
         analysis::{
             cause::Cause,
             culprit::{self, Culprit, LiveHolder},
-            episode::{Episode, Resource},
+            episode::{Axis, Episode, Resource},
             evidence::{Evidence, Unit},
             oom::{
                 OomFigures,
@@ -51,10 +51,12 @@ impl ProcessOnDevice<'_> {
             _ if is_caught => Severity::Warning,
             _ => Severity::Critical,
         };
-        let found = self.finding(Kind::Oom, figures.cause(), figures.evidence(), (step, Stamp(it.reported.at_us)));
-        let found = Finding { severity, ends_us: 0, account: it.account(sites), ..found };
         let (seen, growth) = (it.seen(sites), self.growth_into(it));
         let reason = Reason::of(figures, &seen).filter(|it| leads(it, growth.as_ref(), figures));
+        let (axis, place) = self.place_of(it, reason.as_ref());
+        let found = self.finding(Kind::Oom, figures.cause(), figures.evidence(), (place, Stamp(it.reported.at_us)));
+        let account = it.account(sites, self.process.peak.as_deref());
+        let found = Finding { severity, axis, ends_us: 0, account, ..found };
         let (why, found) = match (reason, growth) {
             (Some(reason), growth) => {
                 // The growth that was noticed is the same rises.
@@ -62,15 +64,39 @@ impl ProcessOnDevice<'_> {
                 let led_by = growth.map(|(growth, _)| growth.identity());
                 self.explained(&reason, it, Finding { led_by, ..found })
             }
-            (None, Some((growth, gained))) => (grown(&growth, gained), led_by(growth, found)),
-            (None, None) => match Reason::left(figures, &seen).filter(|_| is_unexplained(figures)) {
-                Some(reason) => self.explained(&reason, it, found),
-                None => (unexplained_by_growth(figures, found.cause), found),
-            },
+            (None, Some((mut growth, gained))) => {
+                // The search at the error may find what the capture has not.
+                let held = sites.and_then(|sites| culprit::live_holder(sites, it.reported.device));
+                let held = held.filter(|it| it.bytes >= gained.0 / 4);
+                if let Some((culprit, held)) = growth.culprit.as_deref_mut().zip(held) {
+                    culprit.held_by(&held);
+                }
+                (grown(&growth, gained), led_by(growth, found))
+            }
+            (None, None) => {
+                if let Some(reason) = Reason::left(figures, &seen).filter(|_| is_unexplained(figures)) {
+                    self.explained(&reason, it, found)
+                } else {
+                    let account = found.account.iter().cloned().chain(it.largest_part()).collect();
+                    (unexplained_by_growth(figures, found.cause), Finding { account, ..found })
+                }
+            }
         };
         let at = it.line().map_or_else(String::new, |it| format!(" at {it}"));
         let others = also_used_by_others(figures, found.cause);
         Some(Finding { sentence: Some(format!("Out of memory{at}: {why}{others}")), ..found })
+    }
+
+    /// Returns where an error was: at a step, or in a job that counts none and was judged by time, at a second since
+    /// the first sample.
+    fn place_of(&self, it: &OutOfMemory, reason: Option<&Reason>) -> (Axis, u64) {
+        let step = it.reported.step.unwrap_or(0);
+        let is_timed =
+            it.growing.iter().any(|it| it.axis == Axis::Seconds) || matches!(reason, Some(Reason::Equal(..)));
+        match self.on.first.filter(|_| step == 0 && is_timed) {
+            Some(first) => (Axis::Seconds, Stamp(it.reported.at_us).since(first) / 1_000_000),
+            None => (Axis::Steps, step),
+        }
     }
 
     /// The finding of a search for a size that fits: all its errors in one.
@@ -123,6 +149,7 @@ impl ProcessOnDevice<'_> {
         }
         if matches!(reason, Reason::Larger(_) | Reason::First | Reason::Model) {
             let varies = *reason != Reason::Model;
+            found.account.extend(it.largest_part());
             let argv = self.process.hello.as_deref().map_or(&[][..], |it| &it.argv);
             found.account.extend(findings::words(argv, varies));
             found.account.extend(findings::advise_words(argv));

@@ -2,7 +2,12 @@
 
 use super::{Finding, Identity, Kind, names};
 use crate::model::{
-    analysis::{cause::Cause, episode::Resource, severity::Severity},
+    analysis::{
+        cause::Cause,
+        culprit::Culprit,
+        episode::{Axis, Resource},
+        severity::Severity,
+    },
     session::Session,
 };
 use std::{
@@ -31,6 +36,7 @@ pub(super) fn order(all: &mut Vec<Finding>) {
         }
         it.follows = lead;
     }
+    name_lines_of_pools(all);
     all.sort_by_key(|it| (Reverse(it.severity), !it.is_active(), it.ends_us, it.first_alert_at, it.rank));
     let (mut behind, mut ordered): (Vec<_>, Vec<_>) = all.drain(..).partition(|it| it.follows.is_some());
     // Leading findings come first.
@@ -41,6 +47,19 @@ pub(super) fn order(all: &mut Vec<Finding>) {
         ordered.insert(place, it);
     }
     *all = ordered;
+}
+
+/// Gives growth of private pools the line that keeps the inputs and outputs of their graphs.
+fn name_lines_of_pools(all: &mut [Finding]) {
+    let lines: Vec<_> = all.iter().filter_map(|it| Some((it.follows?, it.kind, it.culprit.clone()?))).collect();
+    for (lead, kind, culprit) in lines {
+        let is_it = |it: &&mut Finding| kind == Kind::Growth && it.kind == Kind::Growth && it.identity() == lead;
+        if let Some(it) = all.iter_mut().find(is_it).filter(|it| it.culprit.is_none()) {
+            let bytes_per_step = it.bytes_per_step.unwrap_or(culprit.bytes_per_step);
+            let advice = it.cause.advice().to_owned();
+            it.culprit = Some(Box::new(Culprit { bytes_per_step, advice, ..*culprit }));
+        }
+    }
 }
 
 /// Returns the finding that this one follows from.
@@ -107,8 +126,10 @@ fn is_of_pinned(host: &Finding, lead: &Finding) -> bool {
 
 /// Whether an error occurred again before another step completed.
 fn is_again(it: &Finding, later: &Finding) -> bool {
-    let is_same =
-        later.kind == Kind::Oom && later.ordinal == it.ordinal && later.first_alert_step == it.first_alert_step;
+    // Without steps, what comes within a second is the same attempt.
+    let between = later.first_alert_step.abs_diff(it.first_alert_step);
+    let is_near = between == 0 || (between == 1 && it.axis == Axis::Seconds && later.axis == Axis::Seconds);
+    let is_same = later.kind == Kind::Oom && later.ordinal == it.ordinal && is_near;
     is_same && later.first_alert_at > it.first_alert_at
 }
 

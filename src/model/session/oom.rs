@@ -2,19 +2,25 @@
 
 use crate::{
     facts::{
-        event::wire::{Counters, GROUPS_MAX, Oom, Parts, Sites},
+        event::{
+            PeakMoment,
+            wire::{Counters, GROUPS_MAX, Oom, Parts, Sites},
+        },
         text::Foreign,
         units::Bytes,
     },
-    model::analysis::{
-        culprit::{self, Spot},
-        episode::Episode,
-        ladder::{self, Gap, OwnFigures},
-        oom::{
-            self, Blocks, OomFigures, Tenant, rare_rises,
-            reason::{Before, OomEvidence},
+    model::{
+        analysis::{
+            culprit::{self, Spot},
+            episode::Episode,
+            ladder::{self, Gap, OwnFigures},
+            oom::{
+                self, Blocks, OomFigures, Tenant, rare_rises,
+                reason::{Before, OomEvidence},
+            },
+            signature::CounterHistory,
         },
-        signature::CounterHistory,
+        anatomy,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -169,8 +175,8 @@ impl OutOfMemory {
         self.reported.frames.first().map(|it| Spot::of(it).call())
     }
 
-    /// Returns what the allocated bytes consisted of, the largest part first, and what makes that one smaller.
-    fn consists(&self) -> Vec<String> {
+    /// Returns what the allocated bytes consisted of, the largest part first.
+    fn parts(&self) -> Vec<(Gap, u64)> {
         let allocated = self.figures.allocated;
         let figures = OwnFigures { allocated, parts: self.parts, is_between_steps: true, ..OwnFigures::default() };
         let mut parts: Vec<(Gap, u64)> = ladder::parts(&figures)
@@ -179,19 +185,43 @@ impl OutOfMemory {
             .filter_map(|it| Some((it.gap, it.bytes.filter(|bytes| *bytes > 0)?)))
             .collect();
         parts.sort_by_key(|it| Reverse(it.1));
-        let (Some((largest, _)), Some(allocated)) = (parts.first(), allocated) else { return Vec::new() };
-        let row = largest.row();
+        parts
+    }
+
+    /// Describes what the allocated bytes consisted of.
+    fn consists(&self) -> Option<String> {
+        let parts = self.parts();
+        let allocated = self.figures.allocated.filter(|_| !parts.is_empty())?;
         let each: Vec<String> =
             parts.iter().map(|(gap, bytes)| format!("{} {}", gap.row().name, Bytes(*bytes))).collect();
-        let mut lines = vec![format!("of {} allocated: {}", Bytes(allocated), each.join(", "))];
-        if !row.remedy.is_empty() {
-            lines.push(format!("the largest part is {}: {}; less with {}", row.name, row.cause, row.remedy));
+        Some(format!("of {} allocated: {}", Bytes(allocated), each.join(", ")))
+    }
+
+    /// Describes the largest part of the allocated bytes and what makes it smaller; for an error whose reason is that
+    /// the job needs so much.
+    pub fn largest_part(&self) -> Option<String> {
+        let row = self.parts().first()?.0.row();
+        let words = || format!("the largest part is {}: {}; less with {}", row.name, row.cause, row.remedy);
+        (!row.remedy.is_empty()).then(words)
+    }
+
+    /// Describes the highest moment of an earlier step, and what has grown since.
+    fn since(&self, it: &PeakMoment) -> Vec<String> {
+        let is_earlier = |step: u64| self.reported.step.is_none_or(|at| step <= at);
+        if it.device != self.reported.device || !it.anatomy.step.is_some_and(is_earlier) {
+            return Vec::new();
+        }
+        let mut lines = vec![anatomy::sentence(&it.anatomy)];
+        let more = self.figures.allocated.and_then(|now| now.checked_sub(it.anatomy.allocated));
+        if let Some(more) = more.filter(|it| *it > 0) {
+            lines.push(format!("at the error, {} more was allocated than at that moment", Bytes(more)));
         }
         lines
     }
 
-    /// Explains the failure, a line each; with live memory by line and by holder.
-    pub fn account(&self, lines: Option<&Sites>) -> Vec<String> {
+    /// Explains the failure, a line each; with live memory by line and by holder, and what an earlier step's highest
+    /// moment consisted of.
+    pub fn account(&self, lines: Option<&Sites>, peak: Option<&PeakMoment>) -> Vec<String> {
         let blocks = Blocks { groups: &self.reported.blocks, others: self.reported.other_blocks };
         let mut account = self.figures.account(blocks, &self.tenants);
         if let Some(line) = self.line() {
@@ -207,6 +237,7 @@ impl OutOfMemory {
             account.insert(0, format!("the request came from {line}{}{phase}", inside.unwrap_or_default()));
         }
         account.extend(self.consists());
+        account.extend(peak.into_iter().flat_map(|it| self.since(it)));
         let device = self.reported.device;
         account.extend(lines.and_then(|it| culprit::live(it, device)));
         account.extend(lines.into_iter().flat_map(|it| culprit::held(it, device)));
@@ -267,7 +298,7 @@ mod tests {
             let it = OutOfMemory::new(&reported, &Counters::default(), false, None, pid);
             assert_eq!(it.tenants.iter().map(|it| it.pid).collect::<Vec<_>>(), [7, 8], "{pid:?} {text}");
             assert_eq!(it.figures.others, Some(1636 * MIB));
-            let account = it.account(None).join("\n");
+            let account = it.account(None, None).join("\n");
             assert!(
                 account.contains("2.00 GiB was asked for, 1.00 GiB of the device's 4.00 GiB was free"),
                 "{account}"
@@ -276,7 +307,7 @@ mod tests {
             assert!(account.contains("pid 7 1.50 GiB, pid 8 100.0 MiB"), "{account}");
         }
         let empty = OutOfMemory::new(&Oom::default(), &Counters::default(), false, None, None);
-        assert!(empty.account(None).is_empty() && empty.reported.message.is_none());
+        assert!(empty.account(None, None).is_empty() && empty.reported.message.is_none());
     }
 
     #[test]
@@ -289,18 +320,21 @@ mod tests {
             let it = OutOfMemory::new(&Oom::default(), &known, false, None, None);
             OutOfMemory { parts: Some(parts), ..it }
         };
-        let of_activations = parts([100, 100, 200, 50]).consists();
+        let of_activations = parts([100, 100, 200, 50]);
         assert_eq!(
-            of_activations[0],
-            "of 1000 MiB allocated: transient 650.0 MiB, optimizer 200.0 MiB, weights 100.0 MiB, retained 50.00 MiB"
+            of_activations.consists().as_deref(),
+            Some(
+                "of 1000 MiB allocated: transient 650.0 MiB, optimizer 200.0 MiB, weights 100.0 MiB, retained 50.00 MiB"
+            )
         );
+        let largest = |it: &OutOfMemory| it.largest_part().unwrap_or_default();
         assert!(
-            of_activations[1].ends_with("less with a smaller batch, or activation checkpointing"),
-            "{of_activations:?}"
+            largest(&of_activations).ends_with("less with a smaller batch, or activation checkpointing"),
+            "{}",
+            largest(&of_activations)
         );
-        let of_states = parts([200, 200, 600, 10]).consists();
-        assert!(of_states[1].starts_with("the largest part is optimizer: "), "{of_states:?}");
-        assert_eq!(parts([900, 0, 0, 10]).consists().len(), 1, "weights have none");
-        assert_eq!(parts([900, 0, 200, 0]).consists(), Vec::<String>::new(), "they are more than there is");
+        assert!(largest(&parts([200, 200, 600, 10])).starts_with("the largest part is optimizer: "));
+        assert_eq!(parts([900, 0, 0, 10]).largest_part(), None, "weights have none");
+        assert_eq!(parts([900, 0, 200, 0]).consists(), None, "they are more than there is");
     }
 }

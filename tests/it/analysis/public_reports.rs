@@ -85,7 +85,7 @@ const GROWTH: [Report; 11] = [
         seen: "pytorch 128424",
         mechanism: "a CUDA graph is captured for each new length, and each has a pool",
         found: Some("graph-pools"),
-        words: &["fix the shapes that are captured"],
+        words: &["`graphs[step] = graph, still, out` keeps", "dict `graphs` (", "fix the shapes that are captured"],
     },
     Report {
         name: "thawed",

@@ -74,7 +74,7 @@ pub(super) fn sentence(it: &Culprit, group: &Group, over: Over) -> String {
         (false, Some(_), _) => out + apart + " through " + &path,
         (false, None, _) => out + ", held by " + &path,
         (true, _, true) if is_ownerless(group.first) => out + ", held by autograd's graph alone",
-        (true, ..) => out + ", held by something that was not found",
+        (true, ..) => out + NOT_FOUND,
     }
 }
 
@@ -101,6 +101,14 @@ fn allocated_at(it: &Culprit, group: &Group) -> String {
     let more = if more > 0 { format!(" and {more} other lines") } else { String::new() };
     let how = if it.kept.as_ref() == Some(it.leading()) { "allocated at" } else { "together with" };
     format!(", {how} {}{more}", places.join(", "))
+}
+
+/// The end of a sentence without a holder.
+pub(super) const NOT_FOUND: &str = ", held by something that was not found";
+
+/// Whether it is an attribute of submodules, whose names are joined with dots.
+fn is_in_modules(it: &Holder) -> bool {
+    it.by == "attribute" && it.name.as_deref().is_some_and(|name| name.contains('.'))
 }
 
 /// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`
@@ -234,6 +242,18 @@ fn size(it: &Site) -> String {
 /// The remedy for a graph that outlives its step.
 const GRAPH: &str = "drop retain_graph and create_graph, and detach() whatever outlives the step";
 
+/// The remedies for holders that need no more knowledge, the first that matches.
+const BY_HOLDER: [(&str, &str); 4] = [
+    ("autocast", "enter autocast once per step, inside of the loop, or give it `cache_enabled=False`"),
+    ("cycle", "break the cycle, or make one of its links a weakref, so that it is freed without the collector"),
+    (
+        "traceback",
+        "leave the except block before going on, or `del` the error (or keep `str(error)`): its traceback keeps every \
+         frame's locals",
+    ),
+    ("generator", "run the generator to its end, or close() it"),
+];
+
 /// Returns the remedy, by the first rule that matches.
 pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     let site = group.first;
@@ -248,20 +268,8 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     if is_alone {
         return GRAPH.to_owned();
     }
-    if held("autocast") {
-        return "enter autocast once per step, inside of the loop, or give it `cache_enabled=False`".to_owned();
-    }
-    if held("cycle") {
-        return "break the cycle, or make one of its links a weakref, so that it is freed without the collector"
-            .to_owned();
-    }
-    if held("traceback") {
-        return "leave the except block before going on, or `del` the error (or keep `str(error)`): its traceback keeps \
-                every frame's locals"
-            .to_owned();
-    }
-    if held("generator") {
-        return "run the generator to its end, or close() it".to_owned();
+    if let Some((_, remedy)) = BY_HOLDER.iter().find(|(by, _)| held(by)) {
+        return (*remedy).to_owned();
     }
     if is_hook(it, group) {
         return "remove the hook by its handle, or let it keep numbers (`.item()`) and not the outputs".to_owned();
@@ -276,6 +284,12 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     }
     if mentions("retain_graph") || mentions("create_graph") {
         return GRAPH.to_owned();
+    }
+    if let Some(modules) = holders.iter().find(|it| is_in_modules(it)) {
+        let model = modules.kind.as_deref().map_or_else(|| "the model".to_owned(), quoted);
+        return format!(
+            "take out of {model} what was added to it and is done with (`del` the submodule, or delete the adapter)"
+        );
     }
     let keeps = (grad && detaching_helps(group)).then(|| detached(it, group));
     let grows = holders.iter().filter(|it| is_element(it)).min_by_key(|it| Reverse(it.items));
