@@ -67,7 +67,7 @@ impl WatchFlags {
 pub struct CaptureFlags {
     /// When to capture call stacks: the job then records the stack of every allocation for some steps. Also when `run`
     /// and the recorder of `attach` trace windows: every allocation of some steps, for a warning that other settings
-    /// may help.
+    /// may help, and of one step of each process, once, for what memory consists of at its highest moment.
     #[arg(long, env = "GPUWATCH_SITES", value_name = "WHEN", value_enum, default_value_t)]
     pub sites: CaptureWhen,
 }

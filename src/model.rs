@@ -12,6 +12,8 @@ pub mod analysis;
 /// A memory snapshot and its analysis.
 pub mod snapshot;
 
+/// What is live at a step's highest moment.
+pub mod anatomy;
 /// The session: the fold over all events.
 pub mod session;
 
@@ -20,9 +22,6 @@ pub mod first_contact;
 
 /// The peaks of each device.
 pub mod peaks;
-
-/// What is live at a step's highest moment.
-pub mod anatomy;
 
 /// Whether a job fits on a device.
 pub mod fit;

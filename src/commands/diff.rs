@@ -13,11 +13,14 @@ use crate::model::statistics;
 use crate::{
     cli::{inputs, is_json, write_text},
     facts::{
-        event::wire::{Edge, Sample},
+        event::{
+            anatomy::Anatomy,
+            wire::{Edge, Sample},
+        },
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
-    model::{alerts::Policy, peaks::DevicePeaks},
+    model::{alerts::Policy, anatomy, peaks::DevicePeaks},
     storage::{
         output, pickle,
         replay::{recording_set::RecordingSet, run},
@@ -130,6 +133,10 @@ const SCHEMA: u32 = 1;
 /// Differences up to the allocator's granule never count, whatever the tolerance.
 const GRANULE: f64 = 2.0 * 1_048_576.0;
 
+/// The least and the most characters for the names of figures.
+const NAME: usize = 26;
+const NAME_MAX: usize = 60;
+
 /// Growth that never counts, in bytes per step.
 const GROWTH_GRANULE: f64 = 512.0;
 
@@ -211,6 +218,12 @@ impl Run {
         Some(found.filter_map(|it| it.bytes_per_step).fold(0.0, f64::max))
     }
 
+    /// Returns the highest moment of a whole step that was traced, of the process with the most allocated bytes.
+    fn moment(&self) -> Option<&Anatomy> {
+        let all = self.verdict.run.session.processes.iter().filter_map(|it| Some(&it.peak.as_deref()?.anatomy));
+        all.filter(|it| it.step.is_some()).max_by_key(|it| it.allocated)
+    }
+
     fn at_step(&self, step: u64) -> Option<f64> {
         self.allocated.range(..=step).next_back().map(|(_, bytes)| *bytes as f64)
     }
@@ -253,6 +266,9 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
         let step = (common.unwrap_or(0).saturating_mul(place) / 100).max(1);
         add(&format!("allocated at step {step}"), Unit::Bytes, a.at_step(step), b.at_step(step), false);
     }
+    for it in anatomy::changes([a.moment(), b.moment()]) {
+        add(&it.name, Unit::Bytes, count(it.before), count(it.after), false);
+    }
     diff.courses = Some([a.allocated, b.allocated]);
     diff
 }
@@ -288,14 +304,17 @@ impl Diff {
     pub fn text(&self) -> String {
         // Writing into a String cannot fail.
         let mut out = String::new();
+        // Names of lines come from the job.
+        let name = |it: &Figure| Foreign::new(it.name.as_str()).to_string();
+        let width = self.figures.iter().map(|it| name(it).chars().count()).fold(NAME, usize::max).min(NAME_MAX);
         if !self.figures.is_empty() {
-            let _ = writeln!(out, "{:<26} {:>16} {:>16}  change", "", "first", "second");
+            let _ = writeln!(out, "{:<width$} {:>16} {:>16}  change", "", "first", "second");
         }
         for it in &self.figures {
             let shown = |value: Option<f64>| value.map_or_else(|| "–".to_owned(), |value| it.unit.text(value));
             let change = it.a.zip(it.b).map_or_else(|| "–".to_owned(), |(a, b)| it.unit.change(a, b));
             let mark = if it.worse { "  more than tolerated" } else { "" };
-            let _ = writeln!(out, "{:<26} {:>16} {:>16}  {change}{mark}", it.name, shown(it.a), shown(it.b));
+            let _ = writeln!(out, "{:<width$} {:>16} {:>16}  {change}{mark}", name(it), shown(it.a), shown(it.b));
         }
         for it in &self.doubts {
             let _ = writeln!(out, "not compared: {}", Foreign::new(it.as_str()));

@@ -147,7 +147,7 @@ pub(super) struct Traced {
     /// The file; its reader removes it.
     pub(super) file: PathBuf,
     /// The file for answers to the viewers of the job, beside the probe's socket.
-    answers: Option<PathBuf>,
+    pub(super) answers: Option<PathBuf>,
 }
 
 /// Traces some steps of a job; waits `limit` for them. `report` gets the progress. Where this future is

@@ -2,6 +2,8 @@
 //!
 //! A recording is these events written as lines; a probe's events are lines of the wire.
 
+/// What memory consists of at the highest moment of a step.
+pub mod anatomy;
 mod gap;
 /// Answers of replays.
 pub mod replayed;
@@ -14,6 +16,7 @@ use crate::facts::{
     text::{self, Foreign, is_unsafe},
     units::{Bytes, Stamp},
 };
+pub use anatomy::PeakMoment;
 pub use gap::{Gap, Steps};
 use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
@@ -195,6 +198,8 @@ pub enum Fact {
     Gap(Gap),
     /// A replay of a job's allocations has an answer, or none.
     Replayed(Box<Replayed>),
+    /// The highest moment of a step was traced.
+    PeakMoment(Box<PeakMoment>),
     /// The command that `gpuwatch run` started has ended.
     JobEnded {
         /// Exit code, if it exited.

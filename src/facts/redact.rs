@@ -29,6 +29,10 @@ pub fn redact(fact: &mut Fact) {
         | Fact::Memory { reading: Err(ReadError::Other(text)), .. }
         | Fact::Processes { reading: Err(ReadError::Other(text)), .. } => hide_in(text),
         Fact::Replayed(it) => replayed(it),
+        Fact::PeakMoment(it) => {
+            let lines = it.anatomy.lines.iter_mut();
+            lines.flat_map(|it| [Some(&mut it.line), it.module.as_mut()]).flatten().for_each(hide_in);
+        }
         _ => {}
     }
 }

@@ -4,6 +4,8 @@
 pub mod detached;
 /// The file of a recording.
 pub mod file;
+/// The highest moment of a step of each process, once a run.
+pub mod peak_windows;
 /// Replays of a job's allocations for its findings.
 pub mod replays;
 /// The line that `gpuwatch run` prints when its job is over.
@@ -11,7 +13,7 @@ mod summary;
 /// Traces of some steps, for findings of a job that is not traced.
 pub mod trace_windows;
 
-use self::{file::RecordingPlan, replays::FindingReplays};
+use self::{file::RecordingPlan, peak_windows::PeakWindows, replays::FindingReplays};
 use crate::{
     config::{self, AlertProgramFlags, CaptureFlags, CaptureWhen, Driver, Summary},
     facts::{
@@ -111,6 +113,8 @@ pub struct JobRecorder {
     fault: Option<config::Fault>,
     /// Replays the job's allocations.
     pub replays: Option<FindingReplays>,
+    /// Traces one step of each process, where captures are taken without a request.
+    peaks: Option<PeakWindows>,
     /// Called once all probes that there are have been found.
     pub begun: Option<Box<dyn FnOnce()>>,
     session: Session,
@@ -129,6 +133,7 @@ impl JobRecorder {
             policy,
             fault: None,
             replays: None,
+            peaks: None,
             begun: None,
             session,
         }
@@ -154,6 +159,7 @@ impl JobRecorder {
             let mut sources = Sources::start(sources.recorded());
             if is_asking {
                 self.delivery.ask(sources.asks.clone());
+                self.peaks = self.recorder.is_some().then(|| PeakWindows::new(sources.asks.clone()));
                 if let Some(it) = &mut self.replays {
                     it.request_windows(sources.asks.clone());
                 }
@@ -216,16 +222,22 @@ impl JobRecorder {
         self.delivery.deliver(&self.session, &found, |edge, it| keep_alert(recorder, event.at, edge, it));
         delivery::write(&self.session, &found);
         let answers = self.replays.as_mut().map(|it| it.look(&self.session, &found)).unwrap_or_default();
-        for it in answers {
-            self.keep(&it.event(event.at));
+        let moments = self.peaks.as_mut().map(|it| it.look(&self.session, &found)).unwrap_or_default();
+        let answers = answers.into_iter().map(|it| it.event(event.at));
+        for it in answers.chain(moments.into_iter().map(|it| it.event(event.at))) {
+            self.keep(&it);
         }
     }
 
     /// Folds and records an event; of an answer that it wrote beside the probe's socket itself, only the first copy.
     fn keep(&mut self, event: &Event) {
-        if let Fact::Replayed(it) = &event.fact
-            && self.session.process(it.probe).is_some_and(|process| process.has_replay(it))
-        {
+        let process = |probe| self.session.process(probe);
+        let is_known = match &event.fact {
+            Fact::Replayed(it) => process(it.probe).is_some_and(|process| process.has_replay(it)),
+            Fact::PeakMoment(it) => process(it.probe).is_some_and(|process| process.peak.as_ref() == Some(it)),
+            _ => false,
+        };
+        if is_known {
             return;
         }
         if let Some((recorder, _)) = &self.recorder {

@@ -26,7 +26,9 @@ use crate::{
         },
     },
 };
-pub use captures::{Captures, Due, Replays, has_error, longer, question, question_of, replays_at_end, words};
+pub use captures::{
+    Captures, Due, Replays, has_error, is_settled, longer, question, question_of, replays_at_end, words,
+};
 pub use machines::NewClusterAlerts;
 use serde_json::{Value, json};
 use std::{

@@ -5,11 +5,22 @@
 //! and by optimizers (temporaries). Those from before the trace are other memory: buffers, caches, copies. Sizes are
 //! rounded up as the allocator does.
 
-use crate::model::trace::{History, StackId, Stacks, Trace};
-use serde::Serialize;
+use crate::{
+    facts::{
+        event::{
+            PeakMoment,
+            anatomy::{Anatomy, AnatomyPart, LINES_MAX, LineShare},
+        },
+        text::Foreign,
+        units::Bytes,
+    },
+    model::trace::{History, StackId, Stacks, Trace},
+};
+use serde_json::{Map, Value, json};
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
 };
 
 /// The allocator rounds a block up to a multiple of this.
@@ -17,44 +28,6 @@ const ROUND: u64 = 512;
 
 /// Bytes of PyTorch's workspace for cuBLAS on all but the newest architectures (`:4096:2:16:8`): no tensor has as many.
 const WORKSPACE: u64 = 8_519_680;
-
-/// What a live block holds.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, strum::IntoStaticStr, strum::EnumIter,
-)]
-#[serde(rename_all = "kebab-case")]
-#[strum(serialize_all = "kebab-case")]
-pub enum AnatomyPart {
-    /// Parameters.
-    Weights,
-    /// Gradients of parameters.
-    Gradients,
-    /// What optimizers keep between steps.
-    Optimizer,
-    /// Made outside of backward and of optimizers: activations, inputs, outputs.
-    Activations,
-    /// Made in backward or by an optimizer, for this step.
-    Temporaries,
-    /// From before the trace, and workspaces.
-    Other,
-}
-
-impl AnatomyPart {
-    /// Every part with its words.
-    pub const WORDS: [(Self, &'static str); 6] = [
-        (Self::Weights, "weights"),
-        (Self::Gradients, "gradients"),
-        (Self::Optimizer, "optimizer state"),
-        (Self::Activations, "activations, inputs and outputs"),
-        (Self::Temporaries, "temporaries of backward and of the optimizer"),
-        (Self::Other, "other: buffers, caches, workspaces"),
-    ];
-
-    /// Returns its name in JSON.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
 
 /// What a job keeps on a device, and when its steps ended.
 #[derive(Clone, Debug, Default)]
@@ -69,34 +42,6 @@ pub struct KeptBlocks<'a> {
     pub boundaries: &'a [(u64, u64)],
     /// Functions of modules: file, first line, name, and the module's path.
     pub modules: &'a [(String, u32, String, String)],
-}
-
-/// What a device's highest moment consists of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Anatomy {
-    /// The step in which it was; `None` if no step ended in the trace.
-    pub step: Option<u64>,
-    /// Bytes of all live blocks, which is the sum of the parts.
-    pub allocated: u64,
-    /// Bytes by part; those without any are absent.
-    pub parts: BTreeMap<AnatomyPart, u64>,
-    /// The lines that allocated blocks, the one with the most bytes first.
-    pub lines: Vec<LineShare>,
-}
-
-/// What one line of the job allocated and is live.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LineShare {
-    /// The line, as `train.py:88`.
-    pub line: String,
-    /// Bytes of the live blocks.
-    pub bytes: u64,
-    /// How many they are.
-    pub blocks: u64,
-    /// The part of most of these bytes.
-    pub part: AnatomyPart,
-    /// The module in whose forward function most of these bytes were allocated, as `layers.*.mlp`.
-    pub module: Option<String>,
 }
 
 /// Returns what is live at a device's highest moment, within whole steps if there is one; `None` without any event.
@@ -120,7 +65,140 @@ pub fn anatomy(trace: &Trace, device: u32, kept: &KeptBlocks<'_>) -> Option<Anat
     }
     found.lines = lines.into_iter().filter_map(|(line, it)| it.share(line)).collect();
     found.lines.sort_by_key(|it| Reverse(it.bytes));
+    found.lines.truncate(LINES_MAX);
     Some(found)
+}
+
+/// The version of the JSON object.
+const SCHEMA: u32 = 1;
+
+/// Returns a moment of the process with this pid as JSON (schema 1, the one of `gpuwatch peak --json`).
+pub fn json(pid: Option<u32>, PeakMoment { device, anatomy, cost, .. }: &PeakMoment) -> Value {
+    let bytes = |part: AnatomyPart| anatomy.parts.get(&part).copied().unwrap_or(0);
+    let parts = AnatomyPart::WORDS.map(|(part, _)| (part.name().to_owned(), bytes(part).into()));
+    let line = |it: &LineShare| json!({"line": it.line, "bytes": it.bytes, "blocks": it.blocks, "part": it.part.name(), "module": it.module});
+    json!({
+        "schema": SCHEMA,
+        "pid": pid,
+        "device": device,
+        "step": anatomy.step,
+        "allocated": anatomy.allocated,
+        "parts": parts.into_iter().collect::<Map<String, Value>>(),
+        "lines": anatomy.lines.iter().map(line).collect::<Vec<_>>(),
+        "cost": cost,
+    })
+}
+
+/// Most lines of the job that a sentence names.
+const NAMED: usize = 2;
+
+/// A smaller share, in percent, is not named.
+const SHARE: u64 = 5;
+
+/// Describes a moment in a sentence: its parts, largest first, and the lines with the most bytes.
+pub fn sentence(it: &Anatomy) -> String {
+    let share = |bytes: u64| bytes.saturating_mul(100) / it.allocated.max(1);
+    let mut parts: Vec<(AnatomyPart, u64)> = it.parts.iter().map(|(part, bytes)| (*part, *bytes)).collect();
+    parts.sort_by_key(|it| Reverse(it.1));
+    parts.retain(|it| share(it.1) >= SHARE);
+    let parts: Vec<String> = parts.iter().map(|(part, bytes)| format!("{} {} %", part.name(), share(*bytes))).collect();
+    let of = it.step.map_or_else(|| "a part of a step".to_owned(), |step| format!("step {step}"));
+    let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+    let mut out = format!("the highest moment of {of} had {}{parts}", Bytes(it.allocated));
+    for (at, line) in it.lines.iter().filter(|it| share(it.bytes) >= SHARE).take(NAMED).enumerate() {
+        let module = line.module.as_ref().map_or_else(String::new, |it| format!(" of {}", it.raw()));
+        let before = if at == 0 { "; " } else { ", " };
+        let (bytes, part, line) = (Bytes(line.bytes), line.part.name(), line.line.raw());
+        // Writing into a String cannot fail.
+        let _ = write!(out, "{before}{bytes} for {part}{module} at {line}");
+    }
+    out
+}
+
+/// Most lines whose change is told.
+const CHANGED: usize = 8;
+
+/// A part or a line of two moments that differ; `None` is unknown or not there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// What it is: `peak: activations`, or `peak at train.py:88`.
+    pub name: String,
+    /// Its bytes in the first.
+    pub before: Option<u64>,
+    /// Its bytes in the second.
+    pub after: Option<u64>,
+}
+
+/// Compares two moments: every part, then the lines whose bytes differ most. A line that only one of them has is the
+/// other's line with the same part and module, or the same bytes, in that file, if only one is: the file was edited
+/// above it.
+pub fn changes(both: [Option<&Anatomy>; 2]) -> Vec<Change> {
+    let [Some(first), Some(second)] = both else { return Vec::new() };
+    let of = |it: &Anatomy, part| it.parts.get(&part).copied();
+    let part = |part: AnatomyPart| {
+        let (before, after) = (of(first, part), of(second, part));
+        let name = format!("peak: {}", part.name());
+        (before.is_some() || after.is_some()).then(|| Change {
+            name,
+            before: before.or(Some(0)),
+            after: after.or(Some(0)),
+        })
+    };
+    let mut all: Vec<Change> = AnatomyPart::WORDS.iter().filter_map(|it| part(it.0)).collect();
+    let mut lines: Vec<Change> = pairs(&first.lines, &second.lines)
+        .into_iter()
+        .map(|(before, after)| Change {
+            name: named(before, after),
+            before: Some(before.map_or(0, |it| it.bytes)),
+            after: Some(after.map_or(0, |it| it.bytes)),
+        })
+        .filter(|it| it.before != it.after)
+        .collect();
+    lines.sort_by_key(|it| Reverse(it.before.unwrap_or(0).abs_diff(it.after.unwrap_or(0))));
+    lines.truncate(CHANGED);
+    all.append(&mut lines);
+    all
+}
+
+/// Returns `peak at train.py:88 of layers.*`, or `peak at train.py:88, before :85`.
+fn named(before: Option<&LineShare>, after: Option<&LineShare>) -> String {
+    let Some(it) = after.or(before) else { return String::new() };
+    let module = it.module.as_ref().map_or_else(String::new, |it| format!(" of {}", it.raw()));
+    let moved = before.filter(|old| old.line != it.line).map(|old| format!(", before :{}", place(old).1));
+    format!("peak at {}{}{module}", it.line.raw(), moved.unwrap_or_default())
+}
+
+/// Returns the file and the number of a line.
+fn place(it: &LineShare) -> (&str, &str) {
+    it.line.raw().rsplit_once(':').unwrap_or((it.line.raw(), ""))
+}
+
+type Pair<'a> = (Option<&'a LineShare>, Option<&'a LineShare>);
+
+/// Joins the lines of two moments.
+fn pairs<'a>(first: &'a [LineShare], second: &'a [LineShare]) -> Vec<Pair<'a>> {
+    let (mut before, mut after): (Vec<_>, Vec<_>) = (first.iter().collect(), second.iter().collect());
+    let mut pairs: Vec<Pair<'a>> = Vec::new();
+    let is_same: [fn(&LineShare, &LineShare) -> bool; 3] = [
+        |a, b| a.line == b.line,
+        |a, b| (place(a).0, a.part, a.bytes, a.blocks) == (place(b).0, b.part, b.bytes, b.blocks),
+        |a, b| a.module.is_some() && (place(a).0, a.part, &a.module) == (place(b).0, b.part, &b.module),
+    ];
+    for is_same in is_same {
+        let mut rest = Vec::new();
+        for old in std::mem::take(&mut before) {
+            let of_it: Vec<usize> = (0..after.len()).filter(|at| is_same(old, after[*at])).collect();
+            let rivals = first.iter().filter(|it| is_same(old, it)).count();
+            match of_it[..] {
+                [at] if rivals == 1 => pairs.push((Some(old), Some(after.remove(at)))),
+                _ => rest.push(old),
+            }
+        }
+        before = rest;
+    }
+    pairs.extend(before.into_iter().map(|it| (Some(it), None)));
+    pairs.extend(after.into_iter().map(|it| (None, Some(it))));
+    pairs
 }
 
 /// Sums of a line.
@@ -136,6 +214,7 @@ impl Line {
     fn share(self, line: String) -> Option<LineShare> {
         let part = self.parts.into_iter().max_by_key(|it| it.1)?.0;
         let module = self.modules.into_iter().max_by_key(|it| it.1)?.0;
+        let (line, module) = (Foreign::new(line), module.map(Foreign::new));
         Some(LineShare { line, bytes: self.bytes, blocks: self.blocks, part, module })
     }
 }
@@ -181,19 +260,76 @@ fn part(
     }
 }
 
-/// Returns the path of the innermost module in whose function a stack is.
+/// Returns the path of the innermost module in whose function a stack is; `None` if that has no path of its own, as the
+/// whole model.
 fn module(stacks: &Stacks, stack: StackId, modules: &[(String, u32, String, String)]) -> Option<String> {
-    stacks.frames(stack).find_map(|frame| {
-        let (file, name) = (stacks.texts.get(frame.file), stacks.texts.get(frame.name));
-        let is_of = |it: &&(String, u32, String, String)| it.0 == file && it.2 == name && it.1 <= frame.line;
-        modules.iter().filter(is_of).max_by_key(|it| it.1).map(|it| it.3.clone())
-    })
+    stacks
+        .frames(stack)
+        .find_map(|frame| {
+            let (file, name) = (stacks.texts.get(frame.file), stacks.texts.get(frame.name));
+            let is_of = |it: &&(String, u32, String, String)| it.0 == file && it.2 == name && it.1 <= frame.line;
+            modules.iter().filter(is_of).max_by_key(|it| it.1).map(|it| it.3.clone())
+        })
+        .filter(|path| !path.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::model::trace::{Action, Event, Frame};
+
+    fn share(line: &str, bytes: u64, module: Option<&str>) -> LineShare {
+        let (line, module) = (line.into(), module.map(Foreign::from));
+        LineShare { line, bytes, blocks: 1, part: AnatomyPart::Activations, module }
+    }
+
+    #[test]
+    fn a_sentence_has_the_large_parts_and_lines() {
+        let parts =
+            BTreeMap::from([(AnatomyPart::Weights, 200), (AnatomyPart::Activations, 780), (AnatomyPart::Other, 20)]);
+        let lines =
+            vec![share("net.py:31", 500, Some("layers.*")), share("train.py:9", 250, None), share("a.py:1", 30, None)];
+        let it = Anatomy { step: Some(40), allocated: 1000, parts, lines };
+        let words = "the highest moment of step 40 had 1000 B: activations 78 %, weights 20 %; 500 B for activations of \
+                     layers.* at net.py:31, 250 B for activations at train.py:9";
+        assert_eq!(sentence(&it), words);
+        assert!(sentence(&Anatomy { step: None, ..it }).starts_with("the highest moment of a part of a step had"));
+        assert_eq!(sentence(&Anatomy::default()), "the highest moment of a part of a step had 0 B");
+    }
+
+    #[test]
+    fn two_moments_are_compared_line_by_line_though_lines_have_moved() {
+        let moment = |lines: &[(&str, u64, Option<&str>)]| Anatomy {
+            parts: BTreeMap::from([(AnatomyPart::Activations, lines.iter().map(|it| it.1).sum())]),
+            lines: lines.iter().map(|it| share(it.0, it.1, it.2)).collect(),
+            ..Anatomy::default()
+        };
+        let first = moment(&[
+            ("a.py:10", 100, None),
+            ("a.py:20", 300, Some("head")),
+            ("a.py:30", 50, None),
+            ("b.py:1", 7, None),
+        ]);
+        let second = moment(&[
+            ("a.py:13", 100, None),
+            ("a.py:23", 900, Some("head")),
+            ("a.py:40", 60, None),
+            ("b.py:1", 9, None),
+        ]);
+        let all: Vec<_> = changes([Some(&first), Some(&second)])
+            .into_iter()
+            .map(|it| (it.name, it.before.unwrap(), it.after.unwrap()))
+            .collect();
+        let expected = [
+            ("peak: activations", 457, 1069),
+            ("peak at a.py:23, before :20 of head", 300, 900),
+            ("peak at a.py:40", 0, 60),
+            ("peak at a.py:30", 50, 0),
+            ("peak at b.py:1", 7, 9),
+        ];
+        assert_eq!(all, expected.map(|(name, before, after)| (name.to_owned(), before, after)));
+        assert_eq!(changes([None, Some(&second)]), []);
+    }
 
     #[test]
     fn the_highest_moment_of_whole_steps_is_split_by_part_line_and_module() {
@@ -204,6 +340,7 @@ mod tests {
             trace.stacks.id(&[frame])
         };
         let (own, inner) = (stack("/job/train.py", "main", 9), stack("/job/net.py", "forward", 31));
+        let whole = stack("/job/net.py", "forward", 41);
         let (optim, none) = (stack("/venv/site-packages/torch/optim/adamw.py", "step", 7), StackId::default());
         let (alloc, free) = (Action::Alloc, Action::FreeCompleted);
         for (at, action, address, size, stack) in [
@@ -213,6 +350,7 @@ mod tests {
             (11, alloc, 10, 1000, own),
             (12, alloc, 20, 4096, inner),
             (13, alloc, 30, 600, none),
+            (13, alloc, 35, 512, whole),
             (14, alloc, 40, 512, none),
             (15, alloc, 50, 512, optim),
             (16, free, 20, 4096, none),
@@ -223,32 +361,29 @@ mod tests {
             let event = Event { action, address: Some(address), size: Some(size), stack, ..Event::default() };
             trace.events.push(&Event { unix_us: Some(at), ..event });
         }
-        trace.devices.push(0..10);
+        trace.devices.push(0..11);
         let kept = KeptBlocks {
             weights: BTreeSet::from([70]),
             gradients: BTreeSet::from([10, 30]),
             boundaries: &[(10, 4), (20, 5)],
-            modules: &[("/job/net.py".to_owned(), 30, "forward".to_owned(), "layers.*".to_owned())],
+            modules: &[
+                ("/job/net.py".to_owned(), 30, "forward".to_owned(), "layers.*".to_owned()),
+                ("/job/net.py".to_owned(), 40, "forward".to_owned(), String::new()),
+            ],
             ..KeptBlocks::default()
         };
         let found = anatomy(&trace, 0, &kept).unwrap();
         let expected = [
             (AnatomyPart::Weights, 512),
             (AnatomyPart::Gradients, 1024),
-            (AnatomyPart::Activations, 5120),
+            (AnatomyPart::Activations, 5632),
             (AnatomyPart::Temporaries, 1024),
             (AnatomyPart::Other, 2048),
         ];
         assert_eq!(found.parts.into_iter().collect::<Vec<_>>(), expected);
-        assert_eq!((found.step, found.allocated), (Some(5), 9728));
-        let line = |line: &str, bytes, module: Option<&str>| LineShare {
-            line: line.to_owned(),
-            bytes,
-            blocks: 1,
-            part: AnatomyPart::Activations,
-            module: module.map(str::to_owned),
-        };
-        assert_eq!(found.lines, [line("net.py:31", 4096, Some("layers.*")), line("train.py:9", 1024, None)]);
+        assert_eq!((found.step, found.allocated), (Some(5), 10240));
+        let lines = [("net.py:31", 4096, Some("layers.*")), ("train.py:9", 1024, None), ("net.py:41", 512, None)];
+        assert_eq!(found.lines, lines.map(|(line, bytes, module)| share(line, bytes, module)));
         let without = KeptBlocks { boundaries: &[(100, 4)], ..kept };
         assert_eq!(anatomy(&trace, 0, &without).map(|it| it.step), Some(None), "no whole step");
         assert_eq!(anatomy(&trace, 3, &without), None);

@@ -159,6 +159,14 @@ impl Session {
                     process.replays.push(it.clone());
                 }
             }
+            Fact::PeakMoment(it) => {
+                // The end of a part of a step says less than a whole one.
+                if let Some(process) = self.process_mut(it.probe)
+                    && (it.anatomy.step.is_some() || process.peak.as_ref().is_none_or(|old| old.anatomy.step.is_none()))
+                {
+                    process.peak = Some(it.clone());
+                }
+            }
             Fact::JobEnded { code, signal } => self.job = Some(JobEnd { at, code: *code, signal: *signal }),
             Fact::Unread { what, count } => self.losses.unread(*what, *count),
             Fact::Gap(gap) => self.losses.gap(at, gap),

@@ -34,6 +34,8 @@ mod ladder;
 mod messages;
 /// Devices, the selected one's ladder, its growth, its processes.
 mod overview;
+/// The highest moment of a step.
+mod peak;
 /// One process on one device.
 mod process;
 /// The processes of a device.

@@ -223,7 +223,7 @@ impl Scanner {
         self.left.retain(|id, _| there.contains(id));
         self.spilled.retain(|path, _| spills.iter().any(|it| it.path == *path));
         for answer in self.answers.unread(&answers, &self.probes, &self.unknown) {
-            self.sender.send(Fact::Replayed(Box::new(answer))).await;
+            self.sender.send(answer).await;
         }
         answers::sweep(&answers, &sockets);
         self.no_room = 0;

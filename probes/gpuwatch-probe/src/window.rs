@@ -45,8 +45,8 @@ impl WindowRequest {
 /// Limits how often windows are traced.
 #[derive(Debug, Default)]
 pub(crate) struct WindowLimit {
-    /// The last window that no user requested.
-    traced_us: Option<u64>,
+    /// The last windows that no user requested, without call stacks and with them.
+    traced_us: [Option<u64>; 2],
 }
 
 impl WindowLimit {
@@ -62,7 +62,8 @@ impl WindowLimit {
             return Err("this probe traces no allocations: the one of PyTorch jobs does".to_owned());
         }
         let now_us = sys::monotonic_us();
-        let ago = self.traced_us.map(|it| now_us.saturating_sub(it)).filter(|it| is_of_alert && *it < BETWEEN_US);
+        let traced_us = &mut self.traced_us[usize::from(bits & WITH_STACKS > 0)];
+        let ago = traced_us.map(|it| now_us.saturating_sub(it)).filter(|it| is_of_alert && *it < BETWEEN_US);
         if let Some(ago) = ago {
             let seconds = ago / 1_000_000;
             return Err(format!("it was traced {seconds} s ago: once in ten minutes, unless a person asks"));
@@ -71,7 +72,7 @@ impl WindowLimit {
             return Err("its allocations are being traced for another viewer: ask again in a minute".to_owned());
         }
         if is_of_alert {
-            self.traced_us = Some(now_us);
+            *traced_us = Some(now_us);
         }
         Ok(bits)
     }
@@ -133,7 +134,11 @@ mod tests {
         let bits = ask(&mut limit, "id=1 why=alert", &request).unwrap();
         request.end(bits);
         assert!(ask(&mut limit, "id=2 why=alert", &request).unwrap_err().contains("ten minutes"));
-        ask(&mut limit, "id=3", &request).expect("a person may");
+        let bits = ask(&mut limit, "id=3", &request).expect("a person may");
+        request.end(bits);
+        let bits = ask(&mut limit, "id=4 with=stacks why=alert", &request).expect("of another kind");
+        request.end(bits);
+        assert!(ask(&mut limit, "id=5 with=stacks why=alert", &request).unwrap_err().contains("ten minutes"));
     }
 
     #[test]

@@ -5,11 +5,11 @@ PyTorch writes stacks down with the GIL held, at about a millisecond for 70 even
 ends when all pauses together reach a limit; what was traced until then is still of use.
 """
 
+import os
 import time
 import zlib
 
 from ._captures import Resting, CompilerHidden
-from ._frames import is_library
 from ._oom import is_ours
 from ._parts import GRADIENTS, OPTIMIZER, WEIGHTS, addresses
 from ._references import namespace
@@ -42,12 +42,17 @@ class PeakWindow(Window):
         self._paused = 0.0
         # The ends of steps as (µs since 1970, number), and addresses by device and kind.
         self._boundaries, self._blocks, self._modules = [], {}, []
+        # Ends of steps so far.
+        self._ends = 0
         # What is left of the first look.
         self._unread = None
 
     def boundary(self, number, parts):
         """Looks at the blocks of the optimizers at the end of a step; on the thread that trains."""
-        if not self.is_on or len(self._boundaries) >= _LOOKS:
+        if not self.is_on:
+            return
+        self._ends += 1
+        if len(self._boundaries) >= _LOOKS:
             return
         try:
             with Resting(), parts.without_overrides():
@@ -62,7 +67,8 @@ class PeakWindow(Window):
         begun = time.thread_time()
         if self._unread is None:
             self._unread = addresses(parts, self._torch, (WEIGHTS, OPTIMIZER, GRADIENTS))
-            self._modules = _modules(parts.models(), begun + _LOOK / 2)
+            own = os.path.dirname(self._torch.__file__) + os.sep
+            self._modules = _modules(parts.models(), own, begun + _LOOK / 2)
         self._read(self._unread, begun)
         if len(self._boundaries) > 1:
             # Gradients are other blocks at each step.
@@ -91,8 +97,8 @@ class PeakWindow(Window):
         return use(held)
 
     def _steps(self):
-        # The first one is not whole.
-        return max(0, super()._steps() - 1)
+        # The first one is not whole, and one that ended before the history was on is none.
+        return max(0, self._ends - 1)
 
     def _end(self):
         why = super()._end()
@@ -117,9 +123,9 @@ class PeakWindow(Window):
         self._write({"kept": len(data)}, data)
 
 
-def _modules(roots, until):
-    """Returns `[file, first line, function, path]` of the forward functions of modules; `*` where modules of one class
-    differ in a number."""
+def _modules(roots, own, until):
+    """Returns `[file, first line, function, path]` of the forward functions of modules, without those of PyTorch's own
+    folder; `*` where modules of one class differ in a number, and no path for those that are not alike."""
     paths = {}
     for root in roots:
         stack, count = [("", root)], 0
@@ -127,14 +133,14 @@ def _modules(roots, until):
             path, module = stack.pop()
             count += 1
             code = _forward(type(module))
-            if code is not None and path and not is_library(code.co_filename):
+            if code is not None and not code.co_filename.startswith(own):
                 key = code.co_filename, code.co_firstlineno, code.co_name
                 paths[key] = path if key not in paths else _common(paths[key], path)
             inner = dict.get(namespace(module) or {}, "_modules")
             for name, it in dict.items(inner) if issubclass(type(inner), dict) else ():
                 if it is not None and type(name) is str:
                     stack.append((path + "." + name if path else name, it))
-    return [[*key, path] for key, path in paths.items() if path]
+    return [[*key, path] for key, path in paths.items()]
 
 
 def _forward(kind):

@@ -15,6 +15,7 @@ use crate::{
     },
     model::{
         analysis::{episode::Resource, fragmentation::Stuck, ladder::Rung},
+        anatomy,
         findings::{DeviceFindings, Finding, Findings, Kind, ProcessFindings},
         session::{
             Session,
@@ -196,6 +197,9 @@ fn on_device(process: &Process, it: &OnDevice, findings: &Findings) -> Value {
     if let Some(CountedParts { parts, step, .. }) = it.parts {
         object.insert("parts".to_owned(), json!(parts));
         object.insert("parts_step".to_owned(), json!(step));
+    }
+    if let Some(moment) = process.peak.as_deref().filter(|moment| moment.device == it.ordinal) {
+        object.insert("peak".to_owned(), anatomy::json(process.any_pid(), moment));
     }
     if let Some(found) = found {
         object.insert("driver_used".to_owned(), json!(found.driver_used));

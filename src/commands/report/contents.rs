@@ -18,6 +18,8 @@
 //! - `growth[]`: `finding` (its index), `points[]` (position, lowest, highest), `line` (its two ends)
 //! - `ooms[]`: `at_us`, `step`, `rank`, `pid`, `device_id`, `tried`, `free`, `largest_free`, `account[]` (lines of
 //!   text), `blocks[]` (size, count), `other_blocks`, `other_bytes`, `tenants[]` (`pid`, `name`, `used`), `message`
+//! - `peaks[]`: `rank`, `device_id`, and the object of `gpuwatch peak --json`: what memory consisted of at the highest
+//!   moment of a step
 //! - `moments[]`: `at_us`, `kind` (`mark`, `trouble`), `text`
 
 use super::{Report, device_series::FigureSeries};
@@ -29,6 +31,7 @@ use crate::{
             episode::Resource,
             ladder::{Gap, GapRow, Place},
         },
+        anatomy,
         findings::{Finding, Kind},
         session::{
             Session,
@@ -74,6 +77,7 @@ pub(super) fn value(report: &Report) -> Value {
         "step_time": session.processes.iter().flat_map(step_time).collect::<Vec<_>>(),
         "growth": growth_plots(&report.verdict.findings, session),
         "ooms": ooms.collect::<Vec<_>>(),
+        "peaks": session.processes.iter().filter_map(peak).collect::<Vec<_>>(),
         "moments": moments.collect::<Vec<_>>(),
     })
 }
@@ -123,6 +127,15 @@ fn device(id: &DeviceId, series: &FigureSeries) -> Value {
     json!({"device_id": id, "stride": series.points.stride(), "columns": columns, "points": points.collect::<Vec<_>>()})
 }
 
+fn peak(process: &Process) -> Option<Value> {
+    let moment = process.peak.as_deref()?;
+    let on = process.devices.iter().find(|on| on.ordinal == moment.device);
+    let mut value = anatomy::json(process.any_pid(), moment);
+    value["rank"] = json!(process.rank());
+    value["device_id"] = json!(on.map(|it| &it.device));
+    Some(value)
+}
+
 fn oom(process: &Process, it: &OutOfMemory) -> Value {
     let on = process.devices.iter().find(|on| on.ordinal == it.reported.device);
     let tenants = it.tenants.iter().map(|it| json!({"pid": it.pid, "name": it.name, "used": it.used}));
@@ -135,7 +148,7 @@ fn oom(process: &Process, it: &OutOfMemory) -> Value {
         "tried": it.figures.tried,
         "free": it.figures.free,
         "largest_free": it.figures.largest_free,
-        "account": it.account(process.lines_at(it)),
+        "account": it.account(process.lines_at(it), process.peak.as_deref()),
         "blocks": it.reported.blocks,
         "other_blocks": it.reported.other_blocks,
         "other_bytes": it.reported.other_bytes,

@@ -123,7 +123,7 @@ fn store(file: &Path, recording: &Path, pid: u32) -> std::io::Result<()> {
 }
 
 /// Whether gpuwatch may ask this process by itself: as for captures of call stacks.
-fn can_be_asked(process: &Process) -> bool {
+pub(super) fn can_be_asked(process: &Process) -> bool {
     let is_ready = process.hello.as_ref().is_some_and(|it| it.sites.as_deref() == Some("ready"));
     is_ready && process.is_alive()
 }

@@ -10,6 +10,7 @@ use crate::{
         analysis::{
             cause::Cause,
             episode::{Axis, Episode, Resource, Stairs},
+            severity::Severity,
         },
         findings::{Finding, Findings, Identity, Kind, Standing},
         session::{
@@ -202,6 +203,22 @@ fn wanted<'a>(session: &'a Session, findings: &'a Findings) -> impl Iterator<Ite
         let pid = session.process(probe)?.hello.as_ref()?.pid;
         Some(Due { probe, pid, device: it.ordinal?, about: it.about(), raised_at: it.first_alert_at })
     })
+}
+
+/// µs and steps after which what a job allocates at first is over.
+const SETTLED_US: u64 = 60 * 1_000_000;
+const SETTLED_STEPS: u64 = 20;
+
+/// Returns whether a process trains and nothing happens that a capture may have to look at: the time to trace one of
+/// its steps with call stacks without a request.
+pub fn is_settled(process: &Process, session: &Session, findings: &Findings) -> bool {
+    let is_eventful = |it: &Finding| it.severity >= Severity::Warning || it.kind == Kind::Growth;
+    let mut own = findings.all.iter().filter(|it| it.is_of(process) && is_open(it, session));
+    let is_settled = |on: &OnDevice| {
+        let lasts = on.first.is_some_and(|first| session.now.since(first) >= SETTLED_US);
+        lasts && on.parts.is_some() && on.step.is_some_and(|it| it >= SETTLED_STEPS)
+    };
+    process.devices.iter().any(is_settled) && !own.any(is_eventful)
 }
 
 #[cfg(test)]

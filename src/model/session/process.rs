@@ -12,7 +12,7 @@ use super::{
 use crate::{
     facts::{
         event::{
-            DeviceId, ProbeId, ProcessUse, Replayed,
+            DeviceId, PeakMoment, ProbeId, ProcessUse, Replayed,
             wire::{self, Counters, EXIT, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
         },
         text::Foreign,
@@ -90,6 +90,8 @@ pub struct Process {
     pub sites: Latest<Box<Sites>, SITES>,
     /// What replays of its allocations show.
     pub replays: Latest<Box<Replayed>, REPLAYS>,
+    /// The latest highest moment of a step that was traced.
+    pub peak: Option<Box<PeakMoment>>,
     /// Why the last requested capture was refused.
     pub refused: Option<Foreign>,
     /// Whether its steps have stopped.
@@ -175,6 +177,7 @@ impl Process {
             ooms: Latest::default(),
             sites: Latest::default(),
             replays: Latest::default(),
+            peak: None,
             refused: None,
             stall: Stall::default(),
             next: None,

@@ -25,7 +25,7 @@ use crate::{
             alerts::{self, replay_roles},
             cells, culprit,
             growth::{self, dash},
-            heading, host, messages,
+            heading, host, messages, peak,
             processes::SILENT_US,
             scroll::{Scrolled, moved, scrolled},
             step_times, title, verdict,
@@ -64,6 +64,7 @@ const MARKS: usize = 12;
 /// settings  what other allocator settings would save, if a user asked
 /// where     the culprit's lines of source, its holders, its stack, what looking for it cost
 /// memory    every counter
+/// peak      parts and lines of the highest moment of a step, once one was traced
 /// growth    a row for each resource, with its whole run
 /// step time how long steps take, with the whole run
 /// marks     what the job named
@@ -112,6 +113,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     lines.extend(settings_lines(process, on, width, context));
     lines.extend(culprit::details(process, on, width, context));
     lines.extend(counters);
+    lines.extend(peak::lines(process, on, width, context));
     lines.extend(growth);
     let pace = step_times::lines(on, width, context);
     if !pace.is_empty() {

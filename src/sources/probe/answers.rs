@@ -1,17 +1,18 @@
-//! Answers of replays beside a probe's socket. The gpuwatch that replays writes them there, so that every viewer of the
-//! job shows them.
+//! Answers beside a probe's socket: of replays, and the highest moments of steps. The gpuwatch that has an answer
+//! writes it there, so that every viewer of the job shows it.
 
 use super::{
     SocketId,
     directory::{Found, Socket},
     known::Probes,
 };
-use crate::facts::event::{Replayed, wire::Hello};
+use crate::facts::event::{Fact, PeakMoment, ProbeId, Replayed, wire::Hello};
 use gpuwatch_probe::{
     error_file::{KEPT, is_name, name, open},
     socket,
 };
 use rustix::fs::OFlags;
+use serde::{Deserialize, Serialize};
 use std::{
     collections::{HashMap, HashSet},
     fs::{self, OpenOptions},
@@ -27,6 +28,24 @@ const ENDING: &str = "replays";
 /// The largest file, in bytes: more answers than a session keeps.
 const BYTES_MAX: u64 = 256 << 10;
 
+/// A line of the file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+enum Answer {
+    Replayed(Box<Replayed>),
+    PeakMoment(Box<PeakMoment>),
+}
+
+impl Answer {
+    /// Returns it as what happened to the probe of this number; the file has the number that its writer knows.
+    fn of(self, probe: ProbeId) -> Fact {
+        match self {
+            Self::Replayed(it) => Fact::Replayed(Box::new(Replayed { probe, ..*it })),
+            Self::PeakMoment(it) => Fact::PeakMoment(Box::new(PeakMoment { probe, ..*it })),
+        }
+    }
+}
+
 /// Returns where the answers for a probe lie.
 pub fn beside(socket: &Path, hello: &Hello) -> Option<PathBuf> {
     let stem = name(hello.pid, hello.instance.as_deref()?);
@@ -38,7 +57,7 @@ pub fn beside(socket: &Path, hello: &Hello) -> Option<PathBuf> {
 ///
 /// # Errors
 /// Fails if the folder is not this user's, or the file cannot be written.
-pub fn append(path: &Path, answers: &[Replayed]) -> io::Result<()> {
+pub fn append(path: &Path, answers: &[impl Serialize]) -> io::Result<()> {
     socket::check(path.parent().unwrap_or(Path::new("/"))).map_err(|why| io::Error::other(why.to_string()))?;
     let mut text = String::new();
     for it in answers {
@@ -63,7 +82,7 @@ pub(super) fn has_name(name: &str) -> bool {
 }
 
 /// Reads the answers after the first bytes, and where their last line ends.
-fn read(path: &Path, from: u64) -> io::Result<(Vec<Replayed>, u64)> {
+fn read(path: &Path, from: u64) -> io::Result<(Vec<Answer>, u64)> {
     let mut file = open(path)?;
     file.seek(SeekFrom::Start(from))?;
     let mut bytes = Vec::new();
@@ -81,7 +100,7 @@ pub(super) struct Answers(HashMap<PathBuf, u64>);
 
 impl Answers {
     /// Returns the new answers for probes that the receiver of the events knows: none at a socket among `unknown`.
-    pub(super) fn unread(&mut self, found: &[Found], probes: &Probes, unknown: &HashSet<SocketId>) -> Vec<Replayed> {
+    pub(super) fn unread(&mut self, found: &[Found], probes: &Probes, unknown: &HashSet<SocketId>) -> Vec<Fact> {
         self.0.retain(|path, _| found.iter().any(|it| it.path == *path));
         let mut all = Vec::new();
         for it in found {
@@ -95,7 +114,7 @@ impl Answers {
             let from = if it.bytes < before { 0 } else { before };
             let (answers, to) = read(&it.path, from).unwrap_or((Vec::new(), it.bytes));
             self.0.insert(it.path.clone(), to);
-            all.extend(answers.into_iter().map(|answer| Replayed { probe, ..answer }));
+            all.extend(answers.into_iter().map(|answer| answer.of(probe)));
         }
         all
     }
@@ -118,7 +137,7 @@ pub(super) fn sweep(found: &[Found], sockets: &[Socket]) {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::facts::event::{ProbeId, replayed::Cost};
+    use crate::facts::event::replayed::Cost;
     use std::{fs::File, os::unix::fs::PermissionsExt};
     use tokio::sync::mpsc;
 
@@ -177,7 +196,7 @@ pub(super) mod tests {
         let probe = probes.introduce(&hello(INSTANCE), &socket, None, mpsc::channel(1).0).unwrap().probe;
         assert_eq!(unread(&probes, &unknown), [], "the receiver does not know the probe yet");
         unknown.clear();
-        let own = |why| Replayed { probe, ..answer(why) };
+        let own = |why| Fact::Replayed(Box::new(Replayed { probe, ..answer(why) }));
         assert_eq!(unread(&probes, &unknown), [own("one"), own("two")]);
         assert_eq!(unread(&probes, &unknown), []);
         File::options()

@@ -3,8 +3,8 @@
 
 use crate::facts::{
     event::{
-        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Gap, PROCESSES_MAX, ProbeId, ProcessInfo, ProcessUse,
-        ReadError, Replayed, Unread,
+        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Gap, PROCESSES_MAX, PeakMoment, ProbeId, ProcessInfo,
+        ProcessUse, ReadError, Replayed, Unread,
         replayed::{About, Comparison, Cost},
     },
     figures,
@@ -17,7 +17,7 @@ use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 18] = [
+pub(super) const OWN_TYPES: [&str; 19] = [
     "driver",
     "device",
     "device_gone",
@@ -35,6 +35,7 @@ pub(super) const OWN_TYPES: [&str; 18] = [
     "unread",
     "gap",
     "replayed",
+    "peak_moment",
     "job_ended",
 ];
 
@@ -117,6 +118,7 @@ pub(super) enum Own {
         #[serde(default)]
         cost: Cost,
     },
+    PeakMoment(Box<PeakMoment>),
     JobEnded {
         code: Option<i32>,
         signal: Option<i32>,
@@ -159,6 +161,7 @@ impl Own {
                 let (comparison, why) = split(result);
                 Self::Replayed { from: probe, device, finding, comparison, why, cost }
             }
+            Fact::PeakMoment(it) => Self::PeakMoment(it),
             Fact::JobEnded { code, signal } => Self::JobEnded { code, signal },
         })
     }
@@ -188,6 +191,7 @@ impl Own {
                 let result = join(comparison, why)?;
                 Fact::Replayed(Box::new(Replayed { probe, device, finding, result, cost }))
             }
+            Self::PeakMoment(it) => Fact::PeakMoment(it),
             Self::JobEnded { code, signal } => Fact::JobEnded { code, signal },
         })
     }

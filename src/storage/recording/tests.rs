@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::facts::event::{
-    Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, ProcessInfo, ProcessUse, ReadError, Replayed, Unread,
+    Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, PeakMoment, ProcessInfo, ProcessUse, ReadError,
+    Replayed, Unread,
+    anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost},
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Parts, Refused, Sample},
 };
@@ -95,6 +97,7 @@ fn every_fact() -> Vec<Fact> {
         Fact::Unread { what: Unread::Sockets, count: 3 },
         Fact::Replayed(Box::new(replayed(Ok(Box::new(comparison()))))),
         Fact::Replayed(Box::new(replayed(Err("no \u{1b}[31mtrace".into())))),
+        Fact::PeakMoment(Box::new(peak_moment())),
         Fact::JobEnded { code: None, signal: Some(9) },
     ]
 }
@@ -115,6 +118,15 @@ fn host_memory() -> HostMemory {
         JobMemory { pid: 7, groups: vec![0], address_space: Some(room), tree: Some(tree), ..JobMemory::default() };
     let machine = MachineMemory { total: Bytes(99), oom_kills: Some(1), ..MachineMemory::default() };
     HostMemory { machine, shm: Some(room), groups: vec![group], processes: vec![job] }
+}
+
+fn peak_moment() -> PeakMoment {
+    let (line, module) = ("train.py:\u{1b}88".into(), Some("layers.*".into()));
+    let line = LineShare { line, bytes: 7, blocks: 2, part: AnatomyPart::Activations, module };
+    let lines = vec![LineShare { module: None, ..line.clone() }, line];
+    let parts = [(AnatomyPart::Weights, 1 << 40), (AnatomyPart::Activations, u64::MAX >> 1)].into();
+    let anatomy = Anatomy { step: Some(40), allocated: u64::MAX, parts, lines };
+    PeakMoment { probe: ProbeId(3), device: 1, anatomy, cost: PeakCost { steps: 1, ..PeakCost::default() } }
 }
 
 fn replayed(result: Result<Box<Comparison>, Foreign>) -> Replayed {

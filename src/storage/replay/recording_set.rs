@@ -305,6 +305,7 @@ impl Join {
             Fact::ProbeFound { probe, pid, socket } => (probe, Some((host.clone(), *pid, socket.clone()))),
             Fact::Probe { probe, .. } | Fact::ProbeGone { probe, .. } => (probe, None),
             Fact::Replayed(it) => (&mut it.probe, None),
+            Fact::PeakMoment(it) => (&mut it.probe, None),
             _ => return Some(event),
         };
         let local = (track, *probe);

@@ -10,7 +10,10 @@ use crate::{
         torch::{self, Gpu},
     },
     house::schemas,
-    probe::pytorch::{Job, script},
+    probe::{
+        launch::Home,
+        pytorch::{Job, script},
+    },
 };
 
 #[test]
@@ -67,13 +70,25 @@ fn the_parts_sum_to_what_is_allocated_on_the_ladder_and_in_exports() {
     }
 }
 
+/// Asks for the highest moment until a whole step was traced: on a busy machine, the pauses may reach their limit
+/// before.
+fn whole_step(job: &Job, pid: &str) -> Value {
+    loop {
+        let found = job.gpuwatch(&["peak", pid, "--json"]);
+        schemas::check("peak", &found);
+        if !found["step"].is_null() {
+            break found;
+        }
+        assert!(found["cost"]["paused_us"].as_u64() > Some(30_000), "{found:#}");
+    }
+}
+
 #[test]
 fn the_highest_moment_of_a_step_is_that_of_a_history_of_pytorch_by_line() {
     let mut job = Job::start(&[&script("consists.py")]);
     let first = job.next();
     let pid = first["pid"].to_string();
-    let found = job.gpuwatch(&["peak", &pid, "--json"]);
-    schemas::check("peak", &found);
+    let found = whole_step(&job, &pid);
     let lines = found["lines"].as_array().unwrap();
     job.send("peak");
     let expected = job.next();
@@ -98,4 +113,64 @@ fn the_highest_moment_of_a_step_is_that_of_a_history_of_pytorch_by_line() {
         assert!(text.contains(words), "{words}: {text}");
     }
     job.ended();
+}
+
+#[test]
+fn a_moment_that_was_traced_is_recorded_shown_and_compared() {
+    let mut job = Job::start(&[&script("consists.py")]);
+    let pid = job.next()["pid"].to_string();
+    let asked = whole_step(&job, &pid);
+    kept_and_shown(job, Some(&asked));
+}
+
+#[test]
+fn a_job_that_has_settled_is_looked_at_once() {
+    test_tiers::full!("trains for a minute");
+    let mut job = Job::start(&[&script("consists.py")]);
+    job.next();
+    kept_and_shown(job, None);
+}
+
+/// Waits until the recorder of a job has a moment, lets the job fail, and reads all that shows it.
+fn kept_and_shown(mut job: Job, asked: Option<&Value>) {
+    let moment = loop {
+        let once = job.gpuwatch(&["once", "--json"]);
+        schemas::check("once", &once);
+        let it = &once["probes"][0]["devices"][0]["peak"];
+        if it.is_object() && asked.is_none_or(|asked| asked == it) {
+            break it.clone();
+        }
+        assert!(once["probes"][0]["state"] != "ended", "{once:#}");
+    };
+    let mut files = fs::read_dir(job.home.0.path().join("state/gpuwatch/recordings")).unwrap();
+    let path = files.find_map(|file| {
+        Some(file.unwrap().path()).filter(|path| path.extension().is_some_and(|ending| ending == "zst"))
+    });
+    let path = path.unwrap();
+    let gpuwatch = |home: &Home, command: &str, arguments: &[&str]| {
+        Command::new(PROGRAM).arg(command).arg(&path).args(arguments).envs(home.variables()).output().unwrap()
+    };
+    // The recorder reads it within a second.
+    while !gpuwatch(&job.home, "peak", &[]).status.success() {}
+    job.send("fails");
+    assert_eq!(job.next()["failed"], true);
+    let home = job.ended();
+    schemas::check_recording(&path);
+    let json = |command: &str, arguments: &[&str]| -> Value {
+        serde_json::from_slice(&gpuwatch(&home, command, arguments).stdout).unwrap()
+    };
+    assert_eq!(json("peak", &["--json"]), moment);
+    let report = json("report", &["--json", "--output", "-"]);
+    schemas::check("report", &report);
+    assert_eq!((&report["peaks"][0]["lines"], &report["peaks"][0]["rank"]), (&moment["lines"], &Value::Null));
+    let account = report["ooms"][0]["account"].to_string();
+    if moment["step"].is_null() {
+        assert!(moment["cost"]["paused_us"].as_u64() > Some(30_000), "{moment:#}");
+        return;
+    }
+    let words = format!("the highest moment of step {} had", moment["step"]);
+    assert!(account.contains(&words), "{account}");
+    let diff = String::from_utf8(gpuwatch(&home, "diff", &[&path.to_string_lossy()]).stdout).unwrap();
+    let part = diff.lines().find(|it| it.starts_with("peak: activations")).unwrap_or_else(|| panic!("{diff}"));
+    assert!(part.ends_with("  same"), "{diff}");
 }

@@ -92,6 +92,14 @@ def peak():
     return {"lines": lines}
 
 
+def fails():
+    """A step that does not fit."""
+    try:
+        net(torch.ones(1 << 26, 128, device="cuda"))
+    except torch.OutOfMemoryError:
+        return {"failed": True}
+
+
 for _ in range(8):
     optimizer.zero_grad()
     step()
@@ -103,6 +111,7 @@ while True:
     time.sleep(0.005)
     if select.select([sys.stdin], [], [], 0)[0]:
         word = sys.stdin.readline().strip()
-        if word not in ("parts", "peak"):
+        action = {"parts": parts, "peak": peak, "fails": fails}.get(word)
+        if action is None:
             break
-        print(json.dumps({"parts": parts, "peak": peak}[word]()), flush=True)
+        print(json.dumps(action()), flush=True)

@@ -1,0 +1,50 @@
+//! What a process's memory consisted of at the highest moment of a step.
+
+use crate::{
+    facts::{
+        event::anatomy::{Anatomy, AnatomyPart},
+        units::Bytes,
+    },
+    model::session::process::{OnDevice, Process},
+    screen::{
+        theme::Role,
+        view::{RenderContext, cells, heading},
+    },
+};
+use ratatui::text::{Line, Span};
+
+/// Most lines of the job that are listed.
+const LISTED: usize = 6;
+
+/// The widths of a size and of a share.
+const SIZE: usize = 11;
+const SHARE: usize = 6;
+
+/// Returns the parts of the latest moment that was traced, and the lines that allocated most of it; none without one.
+pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let Some(it) = process.peak.as_ref().filter(|it| it.device == on.ordinal).map(|it| &it.anatomy) else {
+        return Vec::new();
+    };
+    let of = it.step.map_or_else(|| "of a part of a step".to_owned(), |step| format!("of step {step}"));
+    let title = format!("highest moment {of}: {}", Bytes(it.allocated));
+    let mut lines = vec![heading(&cells::elide(&title, width.saturating_sub(4)), width, context)];
+    let parts = AnatomyPart::WORDS.iter().filter_map(|(part, words)| Some((words, *it.parts.get(part)?)));
+    lines.extend(parts.map(|(words, bytes)| row(it, bytes, Role::Text, words, width, context)));
+    for line in it.lines.iter().take(LISTED) {
+        let module = line.module.as_ref().map_or_else(String::new, |it| format!(" of {}", cells::foreign(it)));
+        let words = format!("{}  {}{module}", cells::foreign(&line.line), line.part.name());
+        lines.push(row(it, line.bytes, Role::Dim, &words, width, context));
+    }
+    lines
+}
+
+/// Returns ` 11.32 GiB  61 %  words`.
+fn row(of: &Anatomy, bytes: u64, role: Role, words: &str, width: usize, context: &RenderContext) -> Line<'static> {
+    let share = (of.allocated > 0).then(|| bytes as f64 / of.allocated as f64);
+    let words = cells::elide(words, width.saturating_sub(SIZE + SHARE + 2));
+    Line::from(vec![
+        Span::styled(cells::right(&cells::bytes(Some(Bytes(bytes))), SIZE), context.style(role)),
+        Span::styled(cells::right(&cells::share(share), SHARE), context.style(Role::Dim)),
+        Span::styled(format!("  {words}"), context.style(role)),
+    ])
+}
