@@ -52,6 +52,8 @@ pub enum Start {
     Probe,
     /// A trace of some steps, which gpuwatch replays under other allocator settings.
     Trace,
+    /// A trace of one step with call stacks, for what is live at its highest moment.
+    Peak,
 }
 
 /// The process that a signal is for.

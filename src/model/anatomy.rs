@@ -27,17 +27,26 @@ use std::{
 const ROUND: u64 = 512;
 
 /// Bytes of PyTorch's workspace for cuBLAS on all but the newest architectures (`:4096:2:16:8`): no tensor has as many.
-const WORKSPACE: u64 = 8_519_680;
+pub const WORKSPACE: u64 = 8_519_680;
 
-/// What a job keeps on a device, and when its steps ended.
-#[derive(Clone, Debug, Default)]
-pub struct KeptBlocks<'a> {
-    /// Addresses of parameters.
+/// The addresses of what a job keeps on a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptAddresses {
+    /// Of parameters.
     pub weights: BTreeSet<u64>,
+    /// Of buffers of modules, where they are known.
+    pub buffers: BTreeSet<u64>,
     /// Of gradients, at any step.
     pub gradients: BTreeSet<u64>,
     /// Of optimizers' states.
     pub optimizer: BTreeSet<u64>,
+}
+
+/// What a job keeps on a device, and when its steps ended.
+#[derive(Clone, Debug, Default)]
+pub struct KeptBlocks<'a> {
+    /// Where it is.
+    pub addresses: KeptAddresses,
     /// The ends of steps: µs since 1970, and the number of the step that ended.
     pub boundaries: &'a [(u64, u64)],
     /// Functions of modules: file, first line, name, and the module's path.
@@ -52,7 +61,7 @@ pub fn anatomy(trace: &Trace, device: u32, kept: &KeptBlocks<'_>) -> Option<Anat
     let mut lines: BTreeMap<String, Line> = BTreeMap::new();
     for ((address, bytes, stack), is_older) in history.aged_blocks(event) {
         let rounded = bytes.next_multiple_of(ROUND);
-        let part = part(&trace.stacks, kept, (address, bytes, stack), is_older);
+        let part = part(&trace.stacks, &kept.addresses, (address, bytes, stack), is_older);
         found.allocated = found.allocated.saturating_add(rounded);
         let of_part = found.parts.entry(part).or_default();
         *of_part = of_part.saturating_add(rounded);
@@ -106,13 +115,21 @@ pub fn sentence(it: &Anatomy) -> String {
     let parts = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
     let mut out = format!("the highest moment of {of} had {}{parts}", Bytes(it.allocated));
     for (at, line) in it.lines.iter().filter(|it| share(it.bytes) >= SHARE).take(NAMED).enumerate() {
-        let module = line.module.as_ref().map_or_else(String::new, |it| format!(" of {}", it.raw()));
+        let module = line.module.as_ref().map_or_else(String::new, |it| format!(" of {}", short(it)));
         let before = if at == 0 { "; " } else { ", " };
-        let (bytes, part, line) = (Bytes(line.bytes), line.part.name(), line.line.raw());
+        let (bytes, part, line) = (Bytes(line.bytes), line.part.name(), short(&line.line));
         // Writing into a String cannot fail.
         let _ = write!(out, "{before}{bytes} for {part}{module} at {line}");
     }
     out
+}
+
+/// Most characters of a line or a module in a sentence.
+const SHORT: usize = 80;
+
+/// Cuts a name to its limit.
+fn short(text: &Foreign) -> String {
+    text.raw().chars().take(SHORT).collect()
 }
 
 /// Most lines whose change is told.
@@ -163,9 +180,9 @@ pub fn changes(both: [Option<&Anatomy>; 2]) -> Vec<Change> {
 /// Returns `peak at train.py:88 of layers.*`, or `peak at train.py:88, before :85`.
 fn named(before: Option<&LineShare>, after: Option<&LineShare>) -> String {
     let Some(it) = after.or(before) else { return String::new() };
-    let module = it.module.as_ref().map_or_else(String::new, |it| format!(" of {}", it.raw()));
+    let module = it.module.as_ref().map_or_else(String::new, |it| format!(" of {}", short(it)));
     let moved = before.filter(|old| old.line != it.line).map(|old| format!(", before :{}", place(old).1));
-    format!("peak at {}{}{module}", it.line.raw(), moved.unwrap_or_default())
+    format!("peak at {}{}{module}", short(&it.line), moved.unwrap_or_default())
 }
 
 /// Returns the file and the number of a line.
@@ -233,10 +250,10 @@ fn highest(trace: &Trace, device: u32, history: &History, boundaries: &[(u64, u6
     Some((event, step(event)))
 }
 
-/// Returns what a block holds.
-fn part(
+/// Returns what a block holds, by its address, bytes and stack. One from before the trace is older.
+pub fn part(
     stacks: &Stacks,
-    kept: &KeptBlocks<'_>,
+    kept: &KeptAddresses,
     (address, bytes, stack): (u64, u64, StackId),
     is_older: bool,
 ) -> AnatomyPart {
@@ -247,13 +264,17 @@ fn part(
     if kept.optimizer.contains(&address) {
         return AnatomyPart::Optimizer;
     }
-    // PyTorch's own threads run backward, and have no Python frames. At the address of an activation there may have
-    // been a gradient of an earlier step.
-    let is_backward = stacks.frames(stack).next().is_none() || is_in("torch/autograd/");
+    if kept.buffers.contains(&address) || bytes == WORKSPACE {
+        return AnatomyPart::Other;
+    }
+    // PyTorch's own threads run backward, and have no Python frames but those of the probe's operations. At the address
+    // of an activation there may have been a gradient of an earlier step.
+    let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
+    let has_none = stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file)));
+    let is_backward = has_none || is_in("torch/autograd/");
     match (is_older, is_backward) {
         (true, _) | (_, true) if kept.gradients.contains(&address) => AnatomyPart::Gradients,
         (true, _) => AnatomyPart::Other,
-        _ if bytes == WORKSPACE => AnatomyPart::Other,
         (_, true) => AnatomyPart::Temporaries,
         _ if is_in("torch/optim/") => AnatomyPart::Temporaries,
         _ => AnatomyPart::Activations,
@@ -363,14 +384,16 @@ mod tests {
         }
         trace.devices.push(0..11);
         let kept = KeptBlocks {
-            weights: BTreeSet::from([70]),
-            gradients: BTreeSet::from([10, 30]),
+            addresses: KeptAddresses {
+                weights: BTreeSet::from([70]),
+                gradients: BTreeSet::from([10, 30]),
+                ..KeptAddresses::default()
+            },
             boundaries: &[(10, 4), (20, 5)],
             modules: &[
                 ("/job/net.py".to_owned(), 30, "forward".to_owned(), "layers.*".to_owned()),
                 ("/job/net.py".to_owned(), 40, "forward".to_owned(), String::new()),
             ],
-            ..KeptBlocks::default()
         };
         let found = anatomy(&trace, 0, &kept).unwrap();
         let expected = [

@@ -26,7 +26,6 @@ pub use baseline::Baseline;
 pub use card::Device;
 pub use comparison::{Budget, Comparison};
 pub use overhead::{Overhead, Table};
-pub use peak_parts::PeakPart;
 pub use technique::Technique;
 
 /// Whether a job fits.

@@ -200,6 +200,9 @@ impl Starter {
                 Ok(output) if what == Start::Trace && !output.stdout.is_empty() => {
                     format!("pid {pid}: its process screen shows what other settings would save")
                 }
+                Ok(output) if what == Start::Peak && !output.stdout.is_empty() => {
+                    format!("pid {pid}: its process screen shows what the peak is made of")
+                }
                 Ok(output) => answer(&output),
                 Err(error) => format!("pid {pid}: {}: {error}", what.not_started()),
             };
@@ -225,6 +228,7 @@ fn command(what: Start, pid: u32, config: Option<&File>) -> io::Result<Command> 
     match what {
         Start::Probe => command.args(["attach", &pid.to_string()]),
         Start::Trace => command.args(["whatif", &pid.to_string()]),
+        Start::Peak => command.args(["peak", &pid.to_string()]),
     };
     if let Some(name) = config.and_then(File::name) {
         command.arg("--config").arg(name);
@@ -281,7 +285,7 @@ mod tests {
     #[test]
     fn a_child_takes_its_settings_from_the_file_of_the_view() {
         let (none, file) = (File::default(), File::named_so("my.toml".as_ref()));
-        for what in [Start::Probe, Start::Trace] {
+        for what in [Start::Probe, Start::Trace, Start::Peak] {
             let arguments = |it| command(what, 7, it).unwrap().get_args().map(ToOwned::to_owned).collect::<Vec<_>>();
             let own = arguments(None);
             assert_eq!(arguments(Some(&none)), own);

@@ -140,7 +140,7 @@ fn the_text_shows_what_the_peak_consists_of_and_the_job_is_recorded() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    for part in ["weights and buffers", "gradients", "optimizer state", "activations", "CUDA context", "not known:"] {
+    for part in ["  weights  ", "gradients", "optimizer state", "activations", "CUDA context", "not known:"] {
         assert!(text.contains(part), "{part}: {text}");
     }
     let mut check = std::process::Command::new(PROGRAM);

@@ -398,13 +398,14 @@ class Fit:
         if not self.is_traced:
             return
         torch = self._torch
-        weights, optimizer = (self._kept.setdefault(it, {}) for it in ("weights", "optimizer"))
+        weights, buffers, optimizer = (self._kept.setdefault(it, {}) for it in ("weights", "buffers", "optimizer"))
         self._kept["gradients"] = self._gradients
         for it in gc.get_objects():
             if issubclass(type(it), torch.nn.Module):
                 try:
-                    for one in list(it.__dict__["_parameters"].values()) + list(it.__dict__["_buffers"].values()):
-                        self._note(weights, one, self._makers.line(one))
+                    for into, own in ((weights, "_parameters"), (buffers, "_buffers")):
+                        for one in list(it.__dict__[own].values()):
+                            self._note(into, one, self._makers.line(one))
                 except Exception:
                     continue
         for one in list(self._optimizers):

@@ -87,14 +87,13 @@ def values(frame):
 
 
 def values_here(frame):
-    """Returns the values of a function's variables, without those that it shares, for a frame of the calling thread;
-    empty if they are unreadable. On older Pythons it is much faster than `values`."""
+    """Returns the values of a function's variables for a frame of the calling thread; empty if they are unreadable. On
+    older Pythons it is much faster than `values`."""
     if type(_read) is not _Places:
         return [value for _, value in values(frame)]
     code = frame.f_code
-    if not code.co_flags & _OPTIMIZED or len(code.co_varnames) > _MOST_VARIABLES:
-        return []
-    return _read.here(frame, len(code.co_varnames))
+    count = len(_names(code)) if code.co_flags & _OPTIMIZED else 0
+    return _read.here(frame, count) if 0 < count <= _MOST_VARIABLES else []
 
 
 def variables(frame):
@@ -202,8 +201,15 @@ class _Places:
         else:
             begin = ctypes.c_size_t.from_address(id(frame) + 24).value + 72
         addresses = (ctypes.c_size_t * count).from_address(begin)[:]
-        read = ctypes.py_object.from_address
-        return [read(begin + 8 * at).value for at, it in enumerate(addresses) if it]
+        read, found = ctypes.py_object.from_address, []
+        for at in (at for at, it in enumerate(addresses) if it):
+            value = read(begin + 8 * at).value
+            try:
+                # A variable that functions share.
+                found.append(value.cell_contents if type(value) is CellType else value)
+            except ValueError:
+                pass  # An empty cell.
+        return found
 
     def _raw(self, frame, names):
         """Yields the values of the places; for a variable shared with an inner function, its cell."""

@@ -4,10 +4,17 @@ use super::{
     HEAD_START,
     driver::{self, TOTAL},
 };
+use crate::{
+    facts::event::{
+        PeakMoment, ProbeId,
+        anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost},
+    },
+    sources::probe::answers,
+};
 use gpuwatch_probe::{
     Description, Probe, error_file,
     reading::Reading,
-    wire::{Counters, Device, Edge, Frame, Hello, Holder, Oom, Owner, Place, Site, Sites},
+    wire::{Counters, Device, Edge, Frame, Hello, Holder, Oom, Owner, Parts, Place, Sample, Site, Sites},
 };
 use std::{
     env, fs,
@@ -97,11 +104,11 @@ pub fn run(job: &Job) -> io::Result<()> {
     for step in 1.. {
         for (ordinal, allocator) in (0..).zip(&mut allocators) {
             let counters = allocator.step();
-            let mut reading = Reading { device: ordinal, edge: Edge::Step, steps: step, ..Reading::default() };
-            let known = counters.values();
-            known.iter().enumerate().for_each(|(place, value)| value.iter().for_each(|it| reading.put(place, *it)));
+            let parts = allocator.parts(&counters);
+            let sample =
+                Sample { device: ordinal, edge: Edge::Step, step: Some(step), parts, counters, ..Sample::default() };
             // A full queue counts its losses, as in any job.
-            let _ = probe.push(&reading);
+            let _ = probe.push(&Reading::from(&sample));
             if std::mem::take(&mut allocator.failed) {
                 let oom = Oom { device: ordinal, step: Some(step), tried: Some(2 * GIB), ..Oom::default() };
                 let _ = probe.oom(oom);
@@ -109,6 +116,13 @@ pub fn run(job: &Job) -> io::Result<()> {
         }
         if step == CAPTURED && job.kind == Kind::Leaking {
             let _ = probe.sites(sites(step));
+            let (mut answers, moment) = (None, moment(ProbeId(job.rank.try_into().unwrap_or(0)), step, &allocators));
+            let _ = probe.describe(|hello| {
+                answers = answers::beside(&probe.socket(), hello);
+                Ok(())
+            });
+            // Without it, the screen shows less.
+            let _ = answers.zip(moment).map(|(file, it)| answers::append(&file, &[it]));
         }
         if step % 500 == 1 {
             let _ = probe.mark("epoch", i64::try_from(step / 500).ok());
@@ -129,13 +143,14 @@ pub fn run(job: &Job) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the spills of this job's probe: the directory ends with the demo, and no reader will come.
+/// Removes the spills and the answers of this job's probe: the directory ends with the demo, and no reader will come.
 fn remove_spills(directory: &Path) {
     let own = format!("{}.", std::process::id());
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        if name.to_str().is_some_and(|it| it.starts_with(&own) && error_file::is_name(it)) {
+        let is_of_probe = |it: &str| error_file::is_name(it) || answers::has_name(it);
+        if name.to_str().is_some_and(|it| it.starts_with(&own) && is_of_probe(it)) {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -256,6 +271,43 @@ impl Allocator {
         }
     }
 
+    /// Returns what the allocated bytes of these counters consist of at the end of a step: an optimizer with two states
+    /// a parameter, and what is kept beside it.
+    pub(super) fn parts(&self, counters: &Counters) -> Option<Parts> {
+        let (weights, gradients, optimizer) = (self.base / 5, self.base / 5, self.base * 11 / 20);
+        let retained = counters.allocated?.checked_sub(weights + gradients + optimizer)?;
+        Some(Parts { weights, gradients, optimizer, retained })
+    }
+
+    /// Returns what is live at the highest moment of a step.
+    fn anatomy(&self, step: u64) -> Anatomy {
+        let (base, transient) = (self.base, self.base / 3);
+        let parts = [
+            (AnatomyPart::Weights, base / 5),
+            (AnatomyPart::Gradients, base / 5),
+            (AnatomyPart::Optimizer, base * 11 / 20),
+            (AnatomyPart::Activations, transient * 7 / 8),
+            (AnatomyPart::Temporaries, transient / 8),
+            (AnatomyPart::Other, base / 20),
+        ];
+        let line = |line: &str, bytes: u64, blocks, part, module: Option<&str>| LineShare {
+            line: line.into(),
+            bytes,
+            blocks,
+            part,
+            module: module.map(Into::into),
+        };
+        let activations = AnatomyPart::Activations;
+        let lines = vec![
+            line("model.py:48", transient * 3 / 8, 160, activations, Some("layers.*.mlp")),
+            line("model.py:31", transient / 4, 96, activations, Some("layers.*.attention")),
+            line("train.py:85", transient / 8, 2, AnatomyPart::Temporaries, None),
+            line("train.py:84", transient / 8, 1, activations, Some("head")),
+        ];
+        let allocated = parts.iter().map(|it| it.1).sum();
+        Anatomy { step: Some(step), allocated, parts: parts.into(), lines }
+    }
+
     /// Returns the next number of Marsaglia's xorshift, below `limit`.
     fn below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random << 13;
@@ -273,6 +325,13 @@ const STEPS: u64 = 8;
 
 const FILE: &str = "/home/ada/llm/train.py";
 const LIBRARY: &str = "/home/ada/venv/lib/python3.12/site-packages/torch/nn/functional.py";
+
+/// Returns the highest moment of a step on a rank's first device.
+pub(super) fn moment(probe: ProbeId, step: u64, allocators: &[Allocator]) -> Option<PeakMoment> {
+    let cost = PeakCost { steps: 1, ms: 240, snapshots: 3, longest_pause_us: 8_600, paused_us: 21_900 };
+    let anatomy = allocators.first()?.anatomy(step.saturating_sub(1));
+    Some(PeakMoment { probe, device: 0, anatomy, cost })
+}
 
 /// Returns the answer at a step: one tensor of 4 MiB more after each step.
 pub(super) fn sites(step: u64) -> Sites {

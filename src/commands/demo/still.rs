@@ -3,7 +3,7 @@
 use super::{
     RANKS,
     driver::Driver,
-    job::{Allocator, CAPTURED, Job, Kind, RATE, describe, sites},
+    job::{Allocator, CAPTURED, Job, Kind, RATE, describe, moment, sites},
 };
 use crate::{
     facts::{
@@ -59,11 +59,15 @@ fn after_steps(steps: u64, seed: u64, mut observe: impl FnMut(&Session)) -> Sess
         for rank in &mut ranks {
             for (device, allocator) in (0..).zip(&mut rank.allocators) {
                 let (counters, step) = (allocator.step(), Some(step));
-                let sample = Sample { at_us: at, device, edge: Edge::Step, step, counters, ..Sample::default() };
+                let parts = allocator.parts(&counters);
+                let sample = Sample { at_us: at, device, edge: Edge::Step, step, counters, parts, ..Sample::default() };
                 fold.line(at, rank.probe, Line::Sample(sample));
             }
             if step == CAPTURED && rank.kind == Kind::Leaking {
                 fold.line(at, rank.probe, Line::Sites(Sites { at_us: at, ..sites(step) }));
+                if let Some(it) = moment(rank.probe, step, &rank.allocators) {
+                    fold.apply(at, Fact::PeakMoment(Box::new(it)));
+                }
             }
             if step % 500 == 1 {
                 let mark = Mark {

@@ -48,9 +48,14 @@ impl AnatomyPart {
         (Self::Gradients, "gradients"),
         (Self::Optimizer, "optimizer state"),
         (Self::Activations, "activations, inputs and outputs"),
-        (Self::Temporaries, "temporaries of backward and of the optimizer"),
-        (Self::Other, "other: buffers, caches, workspaces"),
+        (Self::Temporaries, "temporaries of backward and step"),
+        (Self::Other, "buffers, caches, workspaces"),
     ];
+
+    /// Returns the words for a name in JSON; the name itself where it is of a later release.
+    pub fn words(name: &str) -> &str {
+        Self::WORDS.iter().find(|it| it.0.name() == name).map_or(name, |it| it.1)
+    }
 
     /// Returns its name in JSON.
     pub fn name(self) -> &'static str {

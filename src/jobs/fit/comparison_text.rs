@@ -2,11 +2,12 @@
 
 use crate::{
     facts::{
+        event::anatomy::AnatomyPart,
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
     model::fit::{
-        Comparison, PeakPart,
+        Comparison,
         baseline::Growth,
         comparison::{Change, ChangedLine, Over},
     },
@@ -102,7 +103,7 @@ pub fn text(it: &Comparison) -> String {
         row(&mut out, name, change);
     }
     for (name, change) in &it.parts {
-        row(&mut out, &format!("  {}", Foreign::new(PeakPart::words(name))), *change);
+        row(&mut out, &format!("  {}", Foreign::new(AnatomyPart::words(name))), *change);
     }
     if !it.lines.is_empty() {
         out.push_str("\nlines that hold more or less at the peak:\n");
@@ -140,7 +141,7 @@ pub fn markdown(it: &Comparison) -> String {
         return out;
     }
     out.push_str("\n| peak | baseline | now | difference |\n|---|---:|---:|---:|\n");
-    let parts_of = it.parts.iter().map(|(name, change)| (PeakPart::words(name), *change));
+    let parts_of = it.parts.iter().map(|(name, change)| (AnatomyPart::words(name), *change));
     for (name, change) in totals(it).into_iter().chain(parts_of) {
         let (before, now) = (Bytes(change.before), Bytes(change.now));
         let _ = writeln!(out, "| {} | {before} | {now} | {} |", escaped(name), bytes(change.difference()));
@@ -216,8 +217,8 @@ fn place(it: &ChangedLine) -> String {
 /// `activations +3.00 MiB, weights +1.00 MiB`.
 fn parts(it: &ChangedLine) -> String {
     let words = |(name, size): (&String, &i64)| match it.parts.len() {
-        1 => PeakPart::words(name).to_owned(),
-        _ => format!("{} {}", PeakPart::words(name), bytes(*size)),
+        1 => AnatomyPart::words(name).to_owned(),
+        _ => format!("{} {}", AnatomyPart::words(name), bytes(*size)),
     };
     it.parts.iter().map(words).collect::<Vec<_>>().join(", ")
 }

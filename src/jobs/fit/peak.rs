@@ -2,14 +2,17 @@
 
 use super::job_report::{JobReport, OnDevice};
 use crate::{
-    facts::units::Bytes,
-    model::fit::{
-        self, Need, Overhead, PeakPart,
-        baseline::{Growth, PeakLine},
-        peak_parts::{self, KeptAddresses},
-        source,
+    facts::{event::anatomy::AnatomyPart, units::Bytes},
+    model::{
+        anatomy::KeptAddresses,
+        fit::{
+            self, Need, Overhead,
+            baseline::{Growth, PeakLine},
+            peak_parts::{self, KeptByRun},
+            source,
+        },
+        trace::SourceLine,
     },
-    model::trace::SourceLine,
     storage::{input, pickle},
 };
 use std::{
@@ -38,7 +41,7 @@ pub(super) struct Peak {
     pub(super) step: Option<u64>,
     pub(super) line: Option<String>,
     /// What the allocated bytes are, where the run could be traced.
-    pub(super) kinds: BTreeMap<PeakPart, u64>,
+    pub(super) kinds: BTreeMap<AnatomyPart, u64>,
     /// Where they were made, by the lines of the job, the largest first.
     pub(super) lines: Vec<PeakLine>,
     /// Optimizer steps that ran.
@@ -70,10 +73,13 @@ fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
         let of = account.tensors.as_ref().and_then(|it| it.get(kind)?.get(&device.ordinal));
         of.cloned().unwrap_or_default()
     };
-    let kept = KeptAddresses {
-        weights: set("weights"),
-        gradients: set("gradients"),
-        optimizer: set("optimizer"),
+    let kept = KeptByRun {
+        addresses: KeptAddresses {
+            weights: set("weights"),
+            buffers: set("buffers"),
+            gradients: set("gradients"),
+            optimizer: set("optimizer"),
+        },
         workspaces: account.facts.blas.get(&device.ordinal).copied().unwrap_or(0),
         backward: account.backward.clone(),
         makers: account.makers.get(&device.ordinal).cloned().unwrap_or_default(),
@@ -82,7 +88,7 @@ fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
 }
 
 /// Returns what each line holds, with its source.
-fn lines(blocks: BTreeMap<(PeakPart, Vec<SourceLine>), u64>) -> Vec<PeakLine> {
+fn lines(blocks: BTreeMap<(AnatomyPart, Vec<SourceLine>), u64>) -> Vec<PeakLine> {
     let folder = env::current_dir().unwrap_or_default();
     let mut sources: HashMap<String, String> = HashMap::new();
     let mut sums: BTreeMap<SourceLine, (PeakLine, u64)> = BTreeMap::new();

@@ -9,12 +9,13 @@ use super::{
 };
 use crate::{
     facts::{
+        event::anatomy::AnatomyPart,
         text::Foreign,
         units::{Bytes, counted, parse_bytes, per_step},
     },
     jobs::simulated,
     model::fit::{
-        Baseline, Budget, Device, Need, PeakPart,
+        Baseline, Budget, Device, Need,
         baseline::{Growth, PeakLine},
         comparison,
     },
@@ -141,7 +142,7 @@ fn over(peak: &Peak, limit: u64) -> String {
     let at = peak.line.as_ref().map_or_else(String::new, |it| format!(", at {}", Foreign::new(it.as_str())));
     let mut out = wrapped(&format!("peak of {all} is {more} over the limit of {}{at}", Bytes(limit)), 0);
     out.push('\n');
-    for (part, words) in PeakPart::WORDS {
+    for (part, words) in AnatomyPart::WORDS {
         if let Some(bytes) = peak.kinds.get(&part).filter(|it| **it > 0) {
             let _ = writeln!(out, "  {words:34}{:>12}", Bytes(*bytes).to_string());
         }
@@ -154,7 +155,7 @@ fn over(peak: &Peak, limit: u64) -> String {
 }
 
 fn held(out: &mut String, line: &PeakLine) {
-    let parts: Vec<&str> = line.parts.keys().map(|it| PeakPart::words(it)).collect();
+    let parts: Vec<&str> = line.parts.keys().map(|it| AnatomyPart::words(it)).collect();
     let place = format!("{} in {}: {}", line.line, line.function, parts.join(", "));
     let place = wrapped(&Foreign::new(place).to_string(), 14);
     let _ = write!(out, "{:>12}  {}", Bytes(line.bytes()).to_string(), place.trim_start());

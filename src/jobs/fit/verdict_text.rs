@@ -9,10 +9,11 @@ use super::{
 };
 use crate::{
     facts::{
+        event::anatomy::AnatomyPart,
         text::Foreign,
         units::{Bytes, counted},
     },
-    model::fit::{Fits, PeakPart},
+    model::fit::Fits,
 };
 use std::fmt::Write as _;
 
@@ -138,7 +139,7 @@ fn peak(out: &mut String, it: &Peak, phase: Option<&PhaseRow>, whose: Option<&st
     }
     row(out, "reserved by the allocator", it.need.reserved);
     row(out, "allocated", it.need.allocated);
-    for (kind, words) in PeakPart::WORDS {
+    for (kind, words) in AnatomyPart::WORDS {
         if let Some(bytes) = it.kinds.get(&kind).filter(|it| **it > 0) {
             row(out, &format!("  {words}"), *bytes);
         }

@@ -12,7 +12,7 @@ use crate::{
     },
     model::{
         alerts::is_settled,
-        anatomy::{KeptBlocks, anatomy},
+        anatomy::{KeptAddresses, KeptBlocks, anatomy},
         findings::Findings,
         session::Session,
     },
@@ -121,9 +121,12 @@ pub fn moment(traced: &Traced, probe: ProbeId) -> Option<PeakMoment> {
     let of_device = |device: u32| -> Option<(u32, Anatomy)> {
         let of = |name: &str| kept.blocks.get(&device).and_then(|it| it.get(name)).cloned().unwrap_or_default();
         let blocks = KeptBlocks {
-            weights: of("weights"),
-            gradients: of("gradients"),
-            optimizer: of("optimizer"),
+            addresses: KeptAddresses {
+                weights: of("weights"),
+                gradients: of("gradients"),
+                optimizer: of("optimizer"),
+                ..KeptAddresses::default()
+            },
             boundaries: &kept.boundaries,
             modules: &kept.modules,
         };

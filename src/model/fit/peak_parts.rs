@@ -1,67 +1,23 @@
 //! What the allocated peak consists of: from a trace of the whole run, and the addresses of what the job keeps.
 
-use crate::model::trace::{Action, SourceLine, StackId, Stacks, Trace};
+use crate::{
+    facts::event::anatomy::AnatomyPart,
+    model::{
+        anatomy::{KeptAddresses, WORKSPACE, part},
+        trace::{Action, SourceLine, StackId, Trace},
+    },
+};
 use hashbrown::HashMap;
 use std::{
     collections::{BTreeMap, BTreeSet},
     ops::RangeInclusive,
 };
 
-/// Bytes of PyTorch's workspace for cuBLAS on all but the newest architectures (`:4096:2:16:8`): no tensor has as many.
-const WORKSPACE: u64 = 8_519_680;
-
-/// What a live block holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, strum::IntoStaticStr)]
-#[strum(serialize_all = "kebab-case")]
-pub enum PeakPart {
-    /// Parameters and buffers of modules.
-    Weights,
-    /// Gradients of parameters.
-    Gradients,
-    /// What optimizers keep between steps.
-    Optimizer,
-    /// Made outside of backward and of optimizers: activations, inputs, outputs.
-    Activations,
-    /// Made in backward, and no parameter's gradient.
-    Backward,
-    /// Made by an optimizer for one step.
-    Step,
-    /// cuBLAS's workspaces.
-    Workspaces,
-}
-
-impl PeakPart {
-    /// Every kind with its words, from what stays longest to what goes first.
-    pub const WORDS: [(Self, &'static str); 7] = [
-        (Self::Weights, "weights and buffers"),
-        (Self::Gradients, "gradients"),
-        (Self::Optimizer, "optimizer state"),
-        (Self::Activations, "activations, inputs and outputs"),
-        (Self::Backward, "temporaries of backward"),
-        (Self::Step, "temporaries of the optimizer"),
-        (Self::Workspaces, "cuBLAS workspaces"),
-    ];
-
-    /// Returns the words for a name in JSON; the name itself where it is of a later release.
-    pub fn words(name: &str) -> &str {
-        Self::WORDS.iter().find(|it| it.0.name() == name).map_or(name, |it| it.1)
-    }
-
-    /// Returns the name in JSON.
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
-/// Addresses of what a job keeps on a device.
+/// What a job keeps on a device in the whole run.
 #[derive(Clone, Debug, Default)]
-pub struct KeptAddresses {
-    /// Of parameters and buffers.
-    pub weights: BTreeSet<u64>,
-    /// Of gradients, at any step.
-    pub gradients: BTreeSet<u64>,
-    /// Of optimizers' states.
-    pub optimizer: BTreeSet<u64>,
+pub struct KeptByRun {
+    /// Where it is.
+    pub addresses: KeptAddresses,
     /// Bytes of cuBLAS's workspaces.
     pub workspaces: u64,
     /// When backward ran, and for which line: begin and end in µs since 1970.
@@ -74,24 +30,26 @@ pub struct KeptAddresses {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
     /// Bytes by kind, asked for and live.
-    pub kinds: BTreeMap<PeakPart, u64>,
+    pub kinds: BTreeMap<AnatomyPart, u64>,
     /// The job's own line whose request made it, as `train.py:41`.
     pub line: Option<String>,
     /// Blocks by kind and by the lines that made them, the innermost first; without those whose line is unknown.
-    pub lines: BTreeMap<(PeakPart, Vec<SourceLine>), u64>,
+    pub lines: BTreeMap<(AnatomyPart, Vec<SourceLine>), u64>,
 }
 
 /// Returns what a device's peak consists of; `None` where the trace has none.
-pub fn consists(trace: &Trace, device: u32, kept: &KeptAddresses) -> Option<Peak> {
+pub fn consists(trace: &Trace, device: u32, kept: &KeptByRun) -> Option<Peak> {
     let moment = trace.peak(device)?;
     let range = trace.devices.get(device as usize)?;
-    let (mut kinds, mut lines) = (BTreeMap::new(), BTreeMap::new());
+    let (mut kinds, mut lines, mut workspaces) = (BTreeMap::new(), BTreeMap::new(), 0);
     let times = births(trace, range.start..=range.start + moment.event);
     let within = |at: u64| kept.backward.iter().find(|it| it.0 <= at && at <= it.1).map(|it| it.2.clone());
     for (address, bytes, stack) in trace.live_after(device, moment.event) {
-        let kind = if bytes == WORKSPACE { PeakPart::Workspaces } else { kind(&trace.stacks, kept, address, stack) };
+        let is_workspace = bytes == WORKSPACE;
+        workspaces += if is_workspace { bytes } else { 0 };
+        let kind = part(&trace.stacks, &kept.addresses, (address, bytes, stack), false);
         *kinds.entry(kind).or_insert(0_u64) += bytes;
-        let is_kept = matches!(kind, PeakPart::Weights | PeakPart::Gradients | PeakPart::Optimizer);
+        let is_kept = !matches!(kind, AnatomyPart::Activations | AnatomyPart::Temporaries);
         let mut made: Vec<SourceLine> = kept.makers.get(&address).filter(|_| is_kept).cloned().into_iter().collect();
         if made.is_empty() {
             made.extend(trace.stacks.own_lines(stack));
@@ -99,18 +57,18 @@ pub fn consists(trace: &Trace, device: u32, kept: &KeptAddresses) -> Option<Peak
         if made.is_empty() {
             made.extend(times.get(&address).copied().and_then(within));
         }
-        if kind != PeakPart::Workspaces && !made.is_empty() {
+        if !is_workspace && !made.is_empty() {
             *lines.entry((kind, made)).or_insert(0) += bytes;
         }
     }
     // Where they are as large as any tensor, only their sum is known: one was made in forward, one in backward.
-    let mut rest = kept.workspaces.saturating_sub(kinds.get(&PeakPart::Workspaces).copied().unwrap_or(0));
-    for kind in [PeakPart::Activations, PeakPart::Backward] {
+    let mut rest = kept.workspaces.saturating_sub(workspaces);
+    for kind in [AnatomyPart::Activations, AnatomyPart::Temporaries] {
         let Some(all) = kinds.get_mut(&kind) else { continue };
         let taken = rest.min(*all);
         *all -= taken;
         rest -= taken;
-        *kinds.entry(PeakPart::Workspaces).or_insert(0) += taken;
+        *kinds.entry(AnatomyPart::Other).or_insert(0) += taken;
     }
     kinds.retain(|_, bytes| *bytes > 0);
     let event = trace.events.get(range.start + moment.event)?;
@@ -146,26 +104,6 @@ pub fn keeps(trace: &Trace, device: u32, ends: &[u64]) -> Option<String> {
         *lines.entry(line).or_default() += bytes;
     }
     lines.into_iter().max_by_key(|it| it.1).map(|it| it.0)
-}
-
-fn kind(stacks: &Stacks, kept: &KeptAddresses, address: u64, stack: StackId) -> PeakPart {
-    let is_in = |part: &str| stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part));
-    if kept.weights.contains(&address) {
-        return PeakPart::Weights;
-    }
-    if kept.optimizer.contains(&address) {
-        return PeakPart::Optimizer;
-    }
-    // PyTorch's own threads run backward, and have no Python frames but those of the probe's operations.
-    let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
-    let has_none = stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file)));
-    let is_backward = has_none || is_in("torch/autograd/");
-    match is_backward {
-        true if kept.gradients.contains(&address) => PeakPart::Gradients,
-        true => PeakPart::Backward,
-        false if is_in("torch/optim/") => PeakPart::Step,
-        false => PeakPart::Activations,
-    }
 }
 
 #[cfg(test)]
@@ -210,19 +148,17 @@ mod tests {
         let none = StackId::default();
         let operation = stack("/run/gpuwatch_probe/_fit_values.py");
         for (address, size, stack) in
-            [(1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, operation)]
+            [(1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, operation), (7, 6, own)]
         {
             let event =
                 Event { action: Action::Alloc, address: Some(address), size: Some(size), stack, ..Event::default() };
             trace.events.push(&Event { unix_us: Some(address), ..event });
         }
-        trace.devices.push(0..6);
+        trace.devices.push(0..7);
         let set = |it: u64| BTreeSet::from([it]);
         let line = |file: &str, line| SourceLine { file: format!("/job/{file}"), line, function: String::new() };
-        let kept = KeptAddresses {
-            weights: set(1),
-            gradients: set(5),
-            optimizer: set(2),
+        let kept = KeptByRun {
+            addresses: KeptAddresses { weights: set(1), buffers: set(7), gradients: set(5), optimizer: set(2) },
             workspaces: 8,
             backward: vec![(5, 6, line("train.py", 50))],
             makers: BTreeMap::from([(5, line("net.py", 7)), (4, line("never.py", 1))]),
@@ -230,22 +166,22 @@ mod tests {
         let found = consists(&trace, 0, &kept).unwrap();
         let all: Vec<_> = found.kinds.into_iter().collect();
         let expected = [
-            (PeakPart::Weights, 10),
-            (PeakPart::Gradients, 7),
-            (PeakPart::Optimizer, 20),
-            (PeakPart::Activations, 32),
-            (PeakPart::Backward, 3),
-            (PeakPart::Step, 5),
-            (PeakPart::Workspaces, 8),
+            (AnatomyPart::Weights, 10),
+            (AnatomyPart::Gradients, 7),
+            (AnatomyPart::Optimizer, 20),
+            (AnatomyPart::Activations, 32),
+            (AnatomyPart::Temporaries, 8),
+            (AnatomyPart::Other, 14),
         ];
         assert_eq!((all.as_slice(), found.line.as_deref()), (expected.as_slice(), Some("train.py:50")));
         assert_eq!(trace.stacks.own_line(own).as_deref(), Some("train.py:41"));
         let lines: Vec<_> = found.lines.into_iter().map(|((kind, of), bytes)| (kind, of[0].short(), bytes)).collect();
         let expected = [
-            (PeakPart::Weights, "train.py:41".to_owned(), 10),
-            (PeakPart::Gradients, "net.py:7".to_owned(), 7),
-            (PeakPart::Activations, "train.py:41".to_owned(), 40),
-            (PeakPart::Backward, "train.py:50".to_owned(), 3),
+            (AnatomyPart::Weights, "train.py:41".to_owned(), 10),
+            (AnatomyPart::Gradients, "net.py:7".to_owned(), 7),
+            (AnatomyPart::Activations, "train.py:41".to_owned(), 40),
+            (AnatomyPart::Temporaries, "train.py:50".to_owned(), 3),
+            (AnatomyPart::Other, "train.py:41".to_owned(), 6),
         ];
         assert_eq!(lines, expected, "optimizers' blocks have no line of the job here");
         assert_eq!(consists(&trace, 7, &kept), None);

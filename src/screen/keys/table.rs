@@ -66,6 +66,8 @@ pub const BINDINGS: &[Binding] = &[
         .unless(|ui| ui.no_signals.map(|_| NO_QUESTIONS)),
     processes(Command::Host(HostCommand::Whatif), "W", "try other settings", &[(NONE, KeyCode::Char('W'))])
         .unless(|ui| ui.no_signals.map(|_| Start::Trace.forbidden())),
+    processes(Command::Host(HostCommand::Peak), "H", "what is in its peak", &[(NONE, KeyCode::Char('H'))])
+        .unless(|ui| ui.no_signals.map(|_| Start::Peak.forbidden())),
     processes(Command::Host(HostCommand::Attach), "P", "start the probe in it", &[(NONE, KeyCode::Char('P'))])
         .unless(|ui| ui.no_signals.map(|_| Start::Probe.forbidden())),
     processes(

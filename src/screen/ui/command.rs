@@ -91,6 +91,8 @@ pub enum HostCommand {
     Attach,
     /// Trace some steps of the selected job, and replay them under other allocator settings.
     Whatif,
+    /// Trace a step of the selected job, for what is live at its highest moment.
+    Peak,
     /// Request a capture from the selected job.
     Sites,
     /// Explain the cause of the selected alert.
@@ -338,6 +340,7 @@ impl Ui {
             HostCommand::Signal => self.ask_signal(session),
             HostCommand::Attach => self.ask_start(Start::Probe, session),
             HostCommand::Whatif => self.ask_start(Start::Trace, session),
+            HostCommand::Peak => self.ask_start(Start::Peak, session),
             HostCommand::Sites => self.ask_sites(session),
         }
     }

@@ -31,7 +31,7 @@ impl Start {
     pub fn forbidden(self) -> &'static str {
         match self {
             Self::Probe => NO_PROBES,
-            Self::Trace => NO_TRACES,
+            Self::Trace | Self::Peak => NO_TRACES,
         }
     }
 
@@ -39,7 +39,7 @@ impl Start {
     pub fn not_started(self) -> &'static str {
         match self {
             Self::Probe => "no probe was started",
-            Self::Trace => "nothing was traced",
+            Self::Trace | Self::Peak => "nothing was traced",
         }
     }
 
@@ -50,6 +50,7 @@ impl Start {
             Self::Trace => {
                 format!("tracing {WINDOW_STEPS} steps of pid {pid}: its process screen shows the answer when it comes")
             }
+            Self::Peak => format!("tracing a step of pid {pid}: its process screen shows the answer when it comes"),
         }
     }
 
@@ -59,17 +60,20 @@ impl Start {
             (Self::Probe, ProcessRow::Probed(process, _)) if process.is_alive() => {
                 Err("this process has a probe already")
             }
-            (Self::Trace, ProcessRow::Probed(process, _)) if !process.is_alive() => Err("the process has ended"),
+            (Self::Trace | Self::Peak, ProcessRow::Probed(process, _)) if !process.is_alive() => {
+                Err("the process has ended")
+            }
             (_, ProcessRow::Probed(process, _)) => {
                 process.pid.map(|pid| Subject { pid, start_ticks: None, vouched: true }).ok_or(match self {
                     Self::Probe => "the process lives in another pid namespace: attach to it from there",
                     Self::Trace => "the process lives in another pid namespace: run `gpuwatch whatif` there",
+                    Self::Peak => "the process lives in another pid namespace: run `gpuwatch peak` there",
                 })
             }
             (Self::Probe, ProcessRow::Unprobed(_, it)) => {
                 Ok(Subject { pid: it.pid, start_ticks: None, vouched: false })
             }
-            (Self::Trace, ProcessRow::Unprobed(..)) => Err("no probe is in this process: P starts one"),
+            (Self::Trace | Self::Peak, ProcessRow::Unprobed(..)) => Err("no probe is in this process: P starts one"),
         }
     }
 }
@@ -84,7 +88,7 @@ impl Ui {
         let subject = match self.meant(session) {
             None if self.rows(session).is_empty() => Err(match what {
                 Start::Probe => "no process is listed that could get a probe",
-                Start::Trace => "no process is listed that could be traced",
+                Start::Trace | Start::Peak => "no process is listed that could be traced",
             }),
             None => Err("select the process first, in the list of the overview"),
             Some(row) => what.subject(&row),

@@ -141,6 +141,14 @@ fn words(it: &Starting, machine: &str) -> (String, String, &'static str) {
             ),
             "traces and replays them",
         ),
+        Start::Peak => (
+            format!("the peak of pid {pid}"),
+            format!(
+                "Record the call stacks of one step of pid {pid}, to see what is live at its highest moment? The job pauses \
+                 for at most 50 ms in all."
+            ),
+            "traces it",
+        ),
     }
 }
 

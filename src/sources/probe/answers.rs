@@ -77,7 +77,7 @@ pub fn append(path: &Path, answers: &[impl Serialize]) -> io::Result<()> {
 }
 
 /// Whether a file of answers may have this name.
-pub(super) fn has_name(name: &str) -> bool {
+pub fn has_name(name: &str) -> bool {
     name.strip_suffix(ENDING).is_some_and(|it| is_name(&format!("{it}spill")))
 }
 

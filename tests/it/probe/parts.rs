@@ -88,23 +88,8 @@ fn the_highest_moment_of_a_step_is_that_of_a_history_of_pytorch_by_line() {
     let mut job = Job::start(&[&script("consists.py")]);
     let first = job.next();
     let pid = first["pid"].to_string();
-    let found = whole_step(&job, &pid);
+    let found = compared(&mut job, &first);
     let lines = found["lines"].as_array().unwrap();
-    job.send("peak");
-    let expected = job.next();
-    let expected = expected["lines"].as_object().unwrap();
-    // What is older than the step is in the window as well, where it began before it.
-    let of_step = lines.iter().filter(|it| it["part"] == "activations" || it["part"] == "temporaries");
-    let mine: serde_json::Map<_, _> =
-        of_step.map(|it| (it["line"].as_str().unwrap().to_owned(), it["bytes"].clone())).collect();
-    assert_eq!(&mine, expected, "{found:#}");
-    let parts = found["parts"].as_object().unwrap();
-    assert_eq!(parts.values().map(|it| it.as_u64().unwrap()).sum::<u64>(), found["allocated"].as_u64().unwrap());
-    assert_eq!(
-        (&parts["weights"], &parts["optimizer"]),
-        (&first["parts"]["weights"], &first["parts"]["optimizer"]),
-        "{found:#}"
-    );
     let module = |line: &Value| line["module"].as_str().map(str::to_owned);
     assert!(lines.iter().any(|it| module(it).as_deref() == Some("layers.*")), "{found:#}");
     assert!(found["step"].as_u64() > Some(8), "{found:#}");
@@ -113,6 +98,44 @@ fn the_highest_moment_of_a_step_is_that_of_a_history_of_pytorch_by_line() {
         assert!(text.contains(words), "{words}: {text}");
     }
     job.ended();
+}
+
+/// Compares the highest moment of a step, by part and line, with PyTorch's own history of another step.
+fn compared(job: &mut Job, first: &Value) -> Value {
+    let found = whole_step(job, &first["pid"].to_string());
+    job.send("peak");
+    let expected = job.next();
+    let expected = expected["lines"].as_object().unwrap();
+    // What is older than the step is in the window as well, where it began before it.
+    let lines = found["lines"].as_array().unwrap();
+    let of_step = lines.iter().filter(|it| it["part"] == "activations" || it["part"] == "temporaries");
+    let mine: serde_json::Map<_, _> =
+        of_step.map(|it| (it["line"].as_str().unwrap().to_owned(), it["bytes"].clone())).collect();
+    let (mine, expected) = (Value::from(mine), Value::from(expected.clone()));
+    assert_eq!(mine, expected, "{mine} is not {expected}: {found:#}");
+    let parts = found["parts"].as_object().unwrap();
+    assert_eq!(parts.values().map(|it| it.as_u64().unwrap()).sum::<u64>(), found["allocated"].as_u64().unwrap());
+    assert_eq!(
+        (&parts["weights"], &parts["optimizer"]),
+        (&first["parts"]["weights"], &first["parts"]["optimizer"]),
+        "{found:#}"
+    );
+    found
+}
+
+/// The trainings of `moments.py`.
+const TRAININGS: [&str; 9] =
+    ["pictures", "language", "recomputed", "recurrent", "mixed", "accumulated", "averaged", "frozen", "rewarded"];
+
+#[test]
+fn the_highest_moments_of_other_trainings_are_those_of_histories_too() {
+    for name in test_tiers::vary!(TRAININGS, "other trainings") {
+        println!("{name}");
+        let mut job = Job::start(&[&script("consists.py"), name]);
+        let first = job.next();
+        compared(&mut job, &first);
+        job.ended();
+    }
 }
 
 #[test]

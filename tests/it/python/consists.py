@@ -1,4 +1,4 @@
-"""Trains until its input ends. Prints, at each line of it: `parts`, what a script counts itself at the end of a step;
+"""Trains until its input ends, as a training of `moments.py` that its argument names. Prints, at each line of input: `parts`, what a script counts itself at the end of a step;
 `peak`, which line allocated what is live at the highest moment of a step, by PyTorch's own history."""
 
 import json
@@ -10,7 +10,9 @@ import time
 import torch
 from torch import nn
 
-HERE = os.path.basename(__file__)
+from moments import TRAININGS
+
+HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class Block(nn.Module):
@@ -37,18 +39,33 @@ class Net(nn.Module):
         return self.head(x)
 
 
-net = Net().cuda()
-optimizer = torch.optim.AdamW(net.parameters())
+def plain():
+    net = Net().cuda()
+    optimizer = torch.optim.AdamW(net.parameters())
+
+    def step():
+        x = torch.ones(256, 128, device="cuda")
+        logits = net(x)
+        loss = logits.square().mean()
+        del x, logits
+        loss.backward()
+        optimizer.step()
+
+    return [net], [optimizer], step
+
+
+modules, optimizers, train = TRAININGS[sys.argv[1]]() if sys.argv[1:] else plain()
 cache = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda")]
 
 
 def step():
-    x = torch.ones(256, 128, device="cuda")
-    logits = net(x)
-    loss = logits.square().mean()
-    del x, logits
-    loss.backward()
-    optimizer.step()
+    for it in optimizers:
+        it.zero_grad()
+    train()
+
+
+def parameters():
+    return [it for module in modules for it in module.parameters()]
 
 
 def bytes_of(tensors):
@@ -58,18 +75,20 @@ def bytes_of(tensors):
 
 def parts():
     found = {
-        "weights": bytes_of(net.parameters()),
-        "gradients": bytes_of(it.grad for it in net.parameters()),
-        "optimizer": bytes_of(it for of in optimizer.state.values() for it in of.values()),
+        "weights": bytes_of(parameters()),
+        "gradients": bytes_of(it.grad for it in parameters() if it.grad is not None),
+        "optimizer": bytes_of(it for one in optimizers for of in one.state.values() for it in of.values() if torch.is_tensor(it)),
     }
     found["retained"] = torch.cuda.memory_allocated() - sum(found.values())
     return found
 
 
+WORKSPACE = 8_519_680
+
+
 def peak():
     history = torch.cuda.memory._record_memory_history
     history(max_entries=100_000, context="alloc", stacks="python")
-    optimizer.zero_grad()
     step()
     held = torch.cuda.memory._snapshot()
     history(None)
@@ -84,10 +103,11 @@ def peak():
         if now > highest:
             highest, at_highest = now, dict(live)
     lines = {}
-    for it in at_highest.values():
-        own = [one for one in it["frames"] if os.path.basename(one["filename"]) == HERE]
+    # A workspace of cuBLAS is no tensor.
+    for it in (one for one in at_highest.values() if one["size"] != WORKSPACE):
+        own = [one for one in it["frames"] if os.path.dirname(one["filename"]) == HERE]
         if own:
-            line = "%s:%d" % (HERE, own[0]["line"])
+            line = "%s:%d" % (os.path.basename(own[0]["filename"]), own[0]["line"])
             lines[line] = lines.get(line, 0) + -(-it["size"] // 512) * 512
     return {"lines": lines}
 
@@ -95,17 +115,15 @@ def peak():
 def fails():
     """A step that does not fit."""
     try:
-        net(torch.ones(1 << 26, 128, device="cuda"))
+        modules[0](torch.ones(1 << 26, 128, device="cuda"))
     except torch.OutOfMemoryError:
         return {"failed": True}
 
 
 for _ in range(8):
-    optimizer.zero_grad()
     step()
 print(json.dumps({"pid": os.getpid(), "parts": parts()}), flush=True)
 while True:
-    optimizer.zero_grad()
     step()
     # Another thread gets its turn.
     time.sleep(0.005)

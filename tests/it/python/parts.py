@@ -82,6 +82,22 @@ for kind in (torch.optim.AdamW, torch.optim.SGD, torch.optim.Adagrad, torch.opti
     found = check(kind.__name__, [optimizer], net)
     assert found[0] == found[1] == 3 * (16384 + 512), found
 
+# A model that only a variable shared with an inner function has, as in a closure.
+def closure():
+    base, head = plain().requires_grad_(False), plain(64, 1)
+    whole, own = nn.Sequential(base, head), torch.optim.SGD(head.parameters(), lr=0.01)
+
+    def step():
+        backward(whole)
+        own.step()
+        return counted(own), truth([own], whole)
+
+    return step
+
+
+found, expected = closure()()
+assert found == expected and found[0] == 4 * (16384 + 512), (found, expected)
+
 # Mixed precision: weights of 32 bits, activations of 16.
 net, scaler = plain(), torch.amp.GradScaler("cuda")
 optimizer = torch.optim.AdamW(net.parameters())

@@ -276,6 +276,15 @@ fn steps_are_traced_only_after_a_yes_and_only_where_there_is_a_probe() {
     ui.update(Command::Move(Motion::Last), &session);
     ui.update(Command::Host(HostCommand::Whatif), &session);
     assert_eq!((ui.request.take(), ui.status.as_deref()), (None, Some("no probe is in this process: P starts one")));
+    ui.update(Command::Move(Motion::First), &session);
+    ui.update(Command::Host(HostCommand::Peak), &session);
+    let Some(Request::AskStart(Start::Peak, subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
+    let command = "python train.py".to_owned();
+    ui.starting = Some(Starting { what: Start::Peak, pid: subject.pid, command, user: "ada".into() });
+    let screen = shown(&ui, &session);
+    assert!(screen.contains("Record the call stacks of one step of pid"), "{screen}");
+    ui.update(Command::Yes, &session);
+    assert_eq!(ui.request.take(), Some(Request::Start(Start::Peak)));
     let mut only_read = Ui { no_signals: Some("not from here"), ..ui.clone() };
     only_read.update(Command::Host(HostCommand::Whatif), &session);
     assert_eq!((only_read.request, only_read.status.as_deref()), (None, Some("this view traces no jobs")));
