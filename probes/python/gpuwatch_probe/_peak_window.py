@@ -42,8 +42,8 @@ class PeakWindow(Window):
         self._paused = 0.0
         # The ends of steps as (µs since 1970, number), and addresses by device and kind.
         self._boundaries, self._blocks, self._modules = [], {}, []
-        # Ends of steps so far.
-        self._ends = 0
+        # Ends of steps so far, and the one with which the first whole step begins.
+        self._ends, self._first_end = 0, 1
         # What is left of the first look.
         self._unread = None
 
@@ -52,6 +52,9 @@ class PeakWindow(Window):
         if not self.is_on:
             return
         self._ends += 1
+        if self._ends == 1 and len(parts.optimizers()) > 1:
+            # What the steps of several optimizers share is made before the first of them.
+            self._first_end = 2
         if len(self._boundaries) >= _LOOKS:
             return
         try:
@@ -63,14 +66,15 @@ class PeakWindow(Window):
             self._note("the blocks of the optimizers are unknown: %r" % (error,))
 
     def _look(self, number, parts):
-        self._boundaries.append((time.time_ns() // 1000, number))
+        if self._ends >= self._first_end:
+            self._boundaries.append((time.time_ns() // 1000, number))
         begun = time.thread_time()
         if self._unread is None:
             self._unread = addresses(parts, self._torch, (WEIGHTS, OPTIMIZER, GRADIENTS))
             own = os.path.dirname(self._torch.__file__) + os.sep
             self._modules = _modules(parts.models(), own, begun + _LOOK / 2)
         self._read(self._unread, begun)
-        if len(self._boundaries) > 1:
+        if self._ends > 1:
             # Gradients are other blocks at each step.
             self._read(addresses(parts, self._torch, (GRADIENTS,)), begun)
         self._paused += time.thread_time() - begun
@@ -98,7 +102,7 @@ class PeakWindow(Window):
 
     def _steps(self):
         # The first one is not whole, and one that ended before the history was on is none.
-        return max(0, self._ends - 1)
+        return max(0, self._ends - self._first_end)
 
     def _end(self):
         why = super()._end()

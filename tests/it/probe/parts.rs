@@ -124,8 +124,18 @@ fn compared(job: &mut Job, first: &Value) -> Value {
 }
 
 /// The trainings of `moments.py`.
-const TRAININGS: [&str; 9] =
-    ["pictures", "language", "recomputed", "recurrent", "mixed", "accumulated", "averaged", "frozen", "rewarded"];
+const TRAININGS: [&str; 10] = [
+    "pictures",
+    "language",
+    "recomputed",
+    "recurrent",
+    "mixed",
+    "accumulated",
+    "adversaries",
+    "averaged",
+    "frozen",
+    "rewarded",
+];
 
 #[test]
 fn the_highest_moments_of_other_trainings_are_those_of_histories_too() {

@@ -110,6 +110,24 @@ def accumulated():
     return [net], [optimizer], step
 
 
+def adversaries():
+    """Two networks against one another, each with an optimizer."""
+    maker = nn.Sequential(nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, 256)).cuda()
+    judge = nn.Sequential(nn.Linear(256, 128), nn.LeakyReLU(), nn.Linear(128, 1)).cuda()
+    optimizers = [torch.optim.Adam(it.parameters()) for it in (judge, maker)]
+
+    def step():
+        made = maker(torch.ones(64, 16, device="cuda"))
+        loss = judge(made.detach()).mean() - judge(torch.ones(64, 256, device="cuda")).mean()
+        loss.backward()
+        optimizers[0].step()
+        loss = -judge(made).mean()
+        loss.backward()
+        optimizers[1].step()
+
+    return [maker, judge], optimizers, step
+
+
 def averaged():
     """An average of the weights follows each step."""
     net, average = (nn.Sequential(nn.Linear(64, 256), nn.SiLU(), nn.Linear(256, 32)).cuda() for _ in range(2))
@@ -165,5 +183,5 @@ def rewarded():
 
 TRAININGS = {
     it.__name__: it
-    for it in (pictures, language, recomputed, recurrent, mixed, accumulated, averaged, frozen, rewarded)
+    for it in (pictures, language, recomputed, recurrent, mixed, accumulated, adversaries, averaged, frozen, rewarded)
 }
