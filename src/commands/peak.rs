@@ -9,7 +9,10 @@ use crate::{
     cli::{ProgressLine, inputs, runtime},
     config,
     facts::{
-        event::{PeakMoment, ProbeId, WindowDetail, anatomy::AnatomyPart},
+        event::{
+            PeakMoment, ProbeId, WindowDetail,
+            anatomy::{AnatomyPart, StepPhase},
+        },
         text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
@@ -121,11 +124,20 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "process {pid}, device {device}: {} allocated at the highest moment of {step}",
-        Bytes(it.allocated)
+        "process {pid}, device {device}: {} allocated at the highest moment of {step}{}",
+        Bytes(it.allocated),
+        it.phase.map_or_else(String::new, |phase| format!(", {}", phase.words()))
     );
     for (part, words) in AnatomyPart::WORDS {
         if let Some(bytes) = it.parts.get(&part) {
+            let _ = writeln!(out, "  {:>10}  {:>4}  {words}", Bytes(*bytes).to_string(), share(*bytes, it.allocated));
+        }
+    }
+    if !it.phases.is_empty() {
+        out.push_str("\nby when it was allocated\n");
+    }
+    for (phase, words) in StepPhase::WORDS {
+        if let Some(bytes) = it.phases.get(&phase) {
             let _ = writeln!(out, "  {:>10}  {:>4}  {words}", Bytes(*bytes).to_string(), share(*bytes, it.allocated));
         }
     }

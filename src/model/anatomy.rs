@@ -9,12 +9,12 @@ use crate::{
     facts::{
         event::{
             PeakMoment,
-            anatomy::{Anatomy, AnatomyPart, LINES_MAX, LineShare},
+            anatomy::{Anatomy, AnatomyPart, LINES_MAX, LineShare, StepPhase},
         },
         text::Foreign,
         units::Bytes,
     },
-    model::trace::{History, StackId, Stacks, Trace},
+    model::trace::{Action, History, StackId, Stacks, Trace},
 };
 use serde_json::{Map, Value, json};
 use std::{
@@ -57,7 +57,7 @@ pub struct KeptBlocks<'a> {
 pub fn anatomy(trace: &Trace, device: u32, kept: &KeptBlocks<'_>) -> Option<Anatomy> {
     let history = trace.history(device);
     let (event, step) = highest(trace, device, &history, kept.boundaries)?;
-    let mut found = Anatomy { step, ..Anatomy::default() };
+    let mut found = Anatomy { step, phase: phase_of_event(trace, device, event), ..Anatomy::default() };
     let mut lines: BTreeMap<String, Line> = BTreeMap::new();
     for ((address, bytes, stack), is_older) in history.aged_blocks(event) {
         let rounded = bytes.next_multiple_of(ROUND);
@@ -65,6 +65,7 @@ pub fn anatomy(trace: &Trace, device: u32, kept: &KeptBlocks<'_>) -> Option<Anat
         found.allocated = found.allocated.saturating_add(rounded);
         let of_part = found.parts.entry(part).or_default();
         *of_part = of_part.saturating_add(rounded);
+        *found.phases.entry(phase(&trace.stacks, stack, is_older)).or_default() += rounded;
         if let Some(line) = trace.stacks.own_line(stack) {
             let it = lines.entry(line).or_default();
             (it.bytes, it.blocks) = (it.bytes.saturating_add(rounded), it.blocks + 1);
@@ -85,6 +86,8 @@ const SCHEMA: u32 = 1;
 pub fn json(pid: Option<u32>, PeakMoment { device, anatomy, cost, .. }: &PeakMoment) -> Value {
     let bytes = |part: AnatomyPart| anatomy.parts.get(&part).copied().unwrap_or(0);
     let parts = AnatomyPart::WORDS.map(|(part, _)| (part.name().to_owned(), bytes(part).into()));
+    let of_phase = |phase: StepPhase| anatomy.phases.get(&phase).copied().unwrap_or(0);
+    let phases = StepPhase::WORDS.map(|(phase, _)| (phase.name().to_owned(), of_phase(phase).into()));
     let line = |it: &LineShare| json!({"line": it.line, "bytes": it.bytes, "blocks": it.blocks, "part": it.part.name(), "module": it.module});
     json!({
         "schema": SCHEMA,
@@ -93,6 +96,8 @@ pub fn json(pid: Option<u32>, PeakMoment { device, anatomy, cost, .. }: &PeakMom
         "step": anatomy.step,
         "allocated": anatomy.allocated,
         "parts": parts.into_iter().collect::<Map<String, Value>>(),
+        "phase": anatomy.phase.map(StepPhase::name),
+        "phases": phases.into_iter().collect::<Map<String, Value>>(),
         "lines": anatomy.lines.iter().map(line).collect::<Vec<_>>(),
         "cost": cost,
     })
@@ -257,7 +262,6 @@ pub fn part(
     (address, bytes, stack): (u64, u64, StackId),
     is_older: bool,
 ) -> AnatomyPart {
-    let is_in = |part: &str| stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part));
     if kept.weights.contains(&address) {
         return AnatomyPart::Weights;
     }
@@ -267,18 +271,49 @@ pub fn part(
     if kept.buffers.contains(&address) || bytes == WORKSPACE {
         return AnatomyPart::Other;
     }
-    // PyTorch's own threads run backward, and have no Python frames but those of the probe's operations. At the address
-    // of an activation there may have been a gradient of an earlier step.
-    let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
-    let has_none = stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file)));
-    let is_backward = has_none || is_in("torch/autograd/");
-    match (is_older, is_backward) {
+    // At the address of an activation there may have been a gradient of an earlier step.
+    match (is_older, is_of_backward(stacks, stack)) {
         (true, _) | (_, true) if kept.gradients.contains(&address) => AnatomyPart::Gradients,
         (true, _) => AnatomyPart::Other,
         (_, true) => AnatomyPart::Temporaries,
-        _ if is_in("torch/optim/") => AnatomyPart::Temporaries,
+        _ if is_in(stacks, stack, "torch/optim/") => AnatomyPart::Temporaries,
         _ => AnatomyPart::Activations,
     }
+}
+
+/// Whether PyTorch's own threads were at work, which run backward and have no Python frames but those of the probe's
+/// operations, or backward was begun by Python.
+fn is_of_backward(stacks: &Stacks, stack: StackId) -> bool {
+    let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
+    stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file))) || is_in(stacks, stack, "torch/autograd/")
+}
+
+/// Whether a stack has a frame of a file with this in its path.
+fn is_in(stacks: &Stacks, stack: StackId, part: &str) -> bool {
+    stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part))
+}
+
+/// Returns when a block was made, by its stack. One from before the trace is older.
+fn phase(stacks: &Stacks, stack: StackId, is_older: bool) -> StepPhase {
+    let is_in = |part: &str| is_in(stacks, stack, part);
+    if is_older {
+        StepPhase::Before
+    } else if is_of_backward(stacks, stack) {
+        StepPhase::Backward
+    } else if is_in("torch/optim/") {
+        StepPhase::Optimizer
+    } else if is_in("torch/nn/modules/module.py") && !is_in("torch/nn/modules/loss.py") {
+        StepPhase::Forward
+    } else {
+        StepPhase::Loss
+    }
+}
+
+/// Returns the phase in which an event of a device's trace allocates.
+fn phase_of_event(trace: &Trace, device: u32, event: usize) -> Option<StepPhase> {
+    let range = trace.devices.get(device as usize)?;
+    let it = trace.events.get(range.start.checked_add(event)?)?;
+    (it.action == Action::Alloc).then(|| phase(&trace.stacks, it.stack, false))
 }
 
 /// Returns the path of the innermost module in whose function a stack is; `None` if that has no path of its own, as the
@@ -297,7 +332,7 @@ fn module(stacks: &Stacks, stack: StackId, modules: &[(String, u32, String, Stri
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::trace::{Action, Event, Frame};
+    use crate::model::trace::{Event, Frame};
 
     fn share(line: &str, bytes: u64, module: Option<&str>) -> LineShare {
         let (line, module) = (line.into(), module.map(Foreign::from));
@@ -310,7 +345,7 @@ mod tests {
             BTreeMap::from([(AnatomyPart::Weights, 200), (AnatomyPart::Activations, 780), (AnatomyPart::Other, 20)]);
         let lines =
             vec![share("net.py:31", 500, Some("layers.*")), share("train.py:9", 250, None), share("a.py:1", 30, None)];
-        let it = Anatomy { step: Some(40), allocated: 1000, parts, lines };
+        let it = Anatomy { step: Some(40), allocated: 1000, parts, lines, ..Anatomy::default() };
         let words = "the highest moment of step 40 had 1000 B: activations 78 %, weights 20 %; 500 B for activations of \
                      layers.* at net.py:31, 250 B for activations at train.py:9";
         assert_eq!(sentence(&it), words);
@@ -404,7 +439,14 @@ mod tests {
             (AnatomyPart::Other, 2048),
         ];
         assert_eq!(found.parts.into_iter().collect::<Vec<_>>(), expected);
-        assert_eq!((found.step, found.allocated), (Some(5), 10240));
+        assert_eq!((found.step, found.allocated, found.phase), (Some(5), 10240, Some(StepPhase::Optimizer)));
+        let phases = [
+            (StepPhase::Before, 2560),
+            (StepPhase::Loss, 5632),
+            (StepPhase::Backward, 1536),
+            (StepPhase::Optimizer, 512),
+        ];
+        assert_eq!(found.phases.into_iter().collect::<Vec<_>>(), phases);
         let lines = [("net.py:31", 4096, Some("layers.*")), ("train.py:9", 1024, None), ("net.py:41", 512, None)];
         assert_eq!(found.lines, lines.map(|(line, bytes, module)| share(line, bytes, module)));
         let without = KeptBlocks { boundaries: &[(100, 4)], ..kept };

@@ -7,7 +7,7 @@ use super::{
 use crate::{
     facts::event::{
         PeakMoment, ProbeId,
-        anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost},
+        anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost, StepPhase},
     },
     sources::probe::answers,
 };
@@ -304,8 +304,15 @@ impl Allocator {
             line("train.py:85", transient / 8, 2, AnatomyPart::Temporaries, None),
             line("train.py:84", transient / 8, 1, activations, Some("head")),
         ];
-        let allocated = parts.iter().map(|it| it.1).sum();
-        Anatomy { step: Some(step), allocated, parts: parts.into(), lines }
+        let allocated: u64 = parts.iter().map(|it| it.1).sum();
+        let phases = [
+            (StepPhase::Before, base),
+            (StepPhase::Forward, transient * 3 / 4),
+            (StepPhase::Loss, transient / 8),
+            (StepPhase::Backward, allocated - base - transient * 7 / 8),
+        ];
+        let phase = Some(StepPhase::Backward);
+        Anatomy { step: Some(step), allocated, parts: parts.into(), phase, phases: phases.into(), lines }
     }
 
     /// Returns the next number of Marsaglia's xorshift, below `limit`.

@@ -103,7 +103,7 @@ function tellPeaks() {
   at("peaks-section").hidden = !data.peaks.length;
   for (const it of data.peaks) {
     const figure = make("figure", null, "panel"), svg = shape("svg", { class: "bar icicle", role: "img", viewBox: "0 0 1000 48", preserveAspectRatio: "none" });
-    const words = (known(it.step) ? "Step " + it.step : "A part of a step") + ": " + bytes(it.allocated) + " allocated (" + place(it) + ")";
+    const words = (known(it.step) ? "Step " + it.step : "A part of a step") + ": " + bytes(it.allocated) + " allocated" + (known(it.phase) ? " (" + it.phase + ")" : "") + ", " + place(it);
     const share = value => percent(value / Math.max(1, it.allocated)), width = value => value / Math.max(1, it.allocated) * 1000;
     const parts = Object.keys(PARTS).filter(name => it.parts[name] > 0), table = make("table"), wide = make("div", null, "wide");
     const box = (x, y, wide, part, title) => { const rect = shape("rect", { x: x.toFixed(2), y, width: wide.toFixed(2), height: 22, fill: colour(PARTS[part]), stroke: "var(--panel)", "vector-effect": "non-scaling-stroke" }); rect.append(shape("title", {}, title)); svg.append(rect); };

@@ -63,6 +63,57 @@ impl AnatomyPart {
     }
 }
 
+/// When in a step a block was made.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::EnumIter,
+)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
+pub enum StepPhase {
+    /// Before the trace.
+    Before,
+    /// In the forward function of a module.
+    Forward,
+    /// Outside of modules, or in a module for losses: inputs, the loss.
+    Loss,
+    /// In backward.
+    Backward,
+    /// In an optimizer's step.
+    Optimizer,
+}
+
+impl StepPhase {
+    /// Every phase with its words.
+    pub const WORDS: [(Self, &'static str); 5] = [
+        (Self::Before, "before the traced steps"),
+        (Self::Forward, "in forward"),
+        (Self::Loss, "outside of modules and in the loss"),
+        (Self::Backward, "in backward"),
+        (Self::Optimizer, "in the optimizer's step"),
+    ];
+
+    /// Returns its name in JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// Returns it in words: `in backward`.
+    pub fn words(self) -> &'static str {
+        Self::WORDS.iter().find(|it| it.0 == self).map_or("", |it| it.1)
+    }
+}
+
 /// What a device's highest moment consists of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anatomy {
@@ -73,6 +124,12 @@ pub struct Anatomy {
     pub allocated: u64,
     /// Bytes by part; those without any are absent.
     pub parts: BTreeMap<AnatomyPart, u64>,
+    /// The phase of the allocation that made it the highest; `None` where that is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<StepPhase>,
+    /// The same bytes by the phase in which they were allocated.
+    #[serde(default)]
+    pub phases: BTreeMap<StepPhase, u64>,
     /// The lines that allocated blocks, the one with the most bytes first.
     #[serde(deserialize_with = "limits::list::<_, _, LINES_MAX>")]
     pub lines: Vec<LineShare>,

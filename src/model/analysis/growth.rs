@@ -316,7 +316,10 @@ impl Growth {
             None => {}
             Some(Change::Raised(mut found)) => {
                 let curve = self.curves.get(&resource).filter(|_| it.has_warm_up());
-                if let Some((since, bytes)) = curve.and_then(|it| beginning(it, found.since, found.per_step)) {
+                // Only resident memory is read less often than steps end.
+                let rise = |curve| if resource == Resource::Host { usual_rise(curve) } else { 0.0 };
+                let began = |curve| beginning(curve, found.since, found.per_step, rise(curve));
+                if let Some((since, bytes)) = curve.and_then(began) {
                     found.since = since;
                     found.gained += it.begins_at(bytes as f64);
                 }
@@ -336,11 +339,10 @@ impl Growth {
 }
 
 /// Returns where growth began that was found after a warm-up, if that was before `since`, and the bytes there: as long
-/// ago as a line to there has about the same slope.
-fn beginning(curve: &Curve, since: u64, rate: f64) -> Option<(u64, u64)> {
+/// ago as a line to there has about the same slope, give or take a rise.
+fn beginning(curve: &Curve, since: u64, rate: f64, rise: f64) -> Option<(u64, u64)> {
     let points: Vec<(u64, u64)> = curve.buckets().iter().filter(|it| it.x <= since).map(|it| (it.x, it.last)).collect();
     let (at, bytes) = *points.last()?;
-    let rise = usual_rise(curve);
     let is_on_line = |&&(x, value): &&(u64, u64)| {
         let (gained, line) = (bytes as f64 - value as f64, rate * (at - x) as f64);
         at - x < NEAR || (line / ALIKE - rise..=line * ALIKE + rise).contains(&gained)

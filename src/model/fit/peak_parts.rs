@@ -148,7 +148,7 @@ mod tests {
         let none = StackId::default();
         let operation = stack("/run/gpuwatch_probe/_fit_values.py");
         for (address, size, stack) in
-            [(1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, operation), (7, 6, own)]
+            [(7, 6, own), (1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, operation)]
         {
             let event =
                 Event { action: Action::Alloc, address: Some(address), size: Some(size), stack, ..Event::default() };

@@ -26,7 +26,8 @@ pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &Re
         return Vec::new();
     };
     let of = it.step.map_or_else(|| "of a part of a step".to_owned(), |step| format!("of step {step}"));
-    let title = format!("highest moment {of}: {}", Bytes(it.allocated));
+    let phase = it.phase.map_or_else(String::new, |phase| format!(", {}", phase.words()));
+    let title = format!("highest moment {of}{phase}: {}", Bytes(it.allocated));
     let mut lines = vec![heading(&cells::elide(&title, width.saturating_sub(4)), width, context)];
     let parts = AnatomyPart::WORDS.iter().filter_map(|(part, words)| Some((words, *it.parts.get(part)?)));
     lines.extend(parts.map(|(words, bytes)| row(it, bytes, Role::Text, words, width, context)));

@@ -4,7 +4,7 @@ use super::*;
 use crate::facts::event::{
     Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, PeakMoment, ProcessInfo, ProcessUse, ReadError,
     Replayed, Unread,
-    anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost},
+    anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost, StepPhase},
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Parts, Refused, Sample},
 };
@@ -125,7 +125,9 @@ fn peak_moment() -> PeakMoment {
     let line = LineShare { line, bytes: 7, blocks: 2, part: AnatomyPart::Activations, module };
     let lines = vec![LineShare { module: None, ..line.clone() }, line];
     let parts = [(AnatomyPart::Weights, 1 << 40), (AnatomyPart::Activations, u64::MAX >> 1)].into();
-    let anatomy = Anatomy { step: Some(40), allocated: u64::MAX, parts, lines };
+    let phases = [(StepPhase::Before, 1), (StepPhase::Loss, 2)].into();
+    let phase = Some(StepPhase::Backward);
+    let anatomy = Anatomy { step: Some(40), allocated: u64::MAX, parts, phase, phases, lines };
     PeakMoment { probe: ProbeId(3), device: 1, anatomy, cost: PeakCost { steps: 1, ..PeakCost::default() } }
 }
 

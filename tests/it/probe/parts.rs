@@ -114,7 +114,9 @@ fn compared(job: &mut Job, first: &Value) -> Value {
     let (mine, expected) = (Value::from(mine), Value::from(expected.clone()));
     assert_eq!(mine, expected, "{mine} is not {expected}: {found:#}");
     let parts = found["parts"].as_object().unwrap();
-    assert_eq!(parts.values().map(|it| it.as_u64().unwrap()).sum::<u64>(), found["allocated"].as_u64().unwrap());
+    let sum = |of: &str| found[of].as_object().unwrap().values().map(|it| it.as_u64().unwrap()).sum::<u64>();
+    assert_eq!([sum("parts"), sum("phases")], [found["allocated"].as_u64().unwrap(); 2]);
+    assert!(found["phases"]["forward"].as_u64() > Some(0) && found["phase"].is_string(), "{found:#}");
     assert_eq!(
         (&parts["weights"], &parts["optimizer"]),
         (&first["parts"]["weights"], &first["parts"]["optimizer"]),
