@@ -246,7 +246,7 @@ fn ends(child: &mut dyn Child, within: Duration) -> u32 {
 fn the_demo_is_drawn_obeys_keys_and_leaves_nothing_behind() {
     let mut terminal = Terminal::start(&["demo"], &[]);
     // It begins with what needs attention: the rank that leaks is not the first.
-    for phrase in ["demo H200", "wanted", "140.40 GiB", "memory of GPU 1", "+4.00 MiB"] {
+    for phrase in ["demo H200", "weights", "140.40 GiB", "memory of GPU 1", "+4.00 MiB"] {
         terminal.shows(phrase);
     }
     assert!(terminal.is_alternate());
