@@ -65,7 +65,8 @@ pub fn anatomy(trace: &Trace, device: u32, kept: &KeptBlocks<'_>) -> Option<Anat
         found.allocated = found.allocated.saturating_add(rounded);
         let of_part = found.parts.entry(part).or_default();
         *of_part = of_part.saturating_add(rounded);
-        *found.phases.entry(phase(&trace.stacks, stack, is_older)).or_default() += rounded;
+        let of_phase = found.phases.entry(phase(&trace.stacks, stack, is_older)).or_default();
+        *of_phase = of_phase.saturating_add(rounded);
         if let Some(line) = trace.stacks.own_line(stack) {
             let it = lines.entry(line).or_default();
             (it.bytes, it.blocks) = (it.bytes.saturating_add(rounded), it.blocks + 1);
@@ -137,7 +138,7 @@ fn short(text: &Foreign) -> String {
     text.raw().chars().take(SHORT).collect()
 }
 
-/// Most lines whose change is told.
+/// Most lines in a comparison.
 const CHANGED: usize = 8;
 
 /// A part or a line of two moments that differ; `None` is unknown or not there.
