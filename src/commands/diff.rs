@@ -267,7 +267,7 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
         add(&format!("allocated at step {step}"), Unit::Bytes, a.at_step(step), b.at_step(step), false);
     }
     for it in anatomy::changes([a.moment(), b.moment()]) {
-        add(&it.name, Unit::Bytes, count(it.before), count(it.after), false);
+        add(&it.name, Unit::Bytes, count(Some(it.before)), count(Some(it.after)), false);
     }
     diff.courses = Some([a.allocated, b.allocated]);
     diff

@@ -141,15 +141,15 @@ fn short(text: &Foreign) -> String {
 /// Most lines in a comparison.
 const CHANGED: usize = 8;
 
-/// A part or a line of two moments that differ; `None` is unknown or not there.
+/// A part or a line of two moments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// What it is: `peak: activations`, or `peak at train.py:88`.
     pub name: String,
-    /// Its bytes in the first.
-    pub before: Option<u64>,
+    /// Its bytes in the first; 0 where it is not there.
+    pub before: u64,
     /// Its bytes in the second.
-    pub after: Option<u64>,
+    pub after: u64,
 }
 
 /// Compares two moments: every part, then the lines whose bytes differ most. A line that only one of them has is the
@@ -163,8 +163,8 @@ pub fn changes(both: [Option<&Anatomy>; 2]) -> Vec<Change> {
         let name = format!("peak: {}", part.name());
         (before.is_some() || after.is_some()).then(|| Change {
             name,
-            before: before.or(Some(0)),
-            after: after.or(Some(0)),
+            before: before.unwrap_or(0),
+            after: after.unwrap_or(0),
         })
     };
     let mut all: Vec<Change> = AnatomyPart::WORDS.iter().filter_map(|it| part(it.0)).collect();
@@ -172,12 +172,12 @@ pub fn changes(both: [Option<&Anatomy>; 2]) -> Vec<Change> {
         .into_iter()
         .map(|(before, after)| Change {
             name: named(before, after),
-            before: Some(before.map_or(0, |it| it.bytes)),
-            after: Some(after.map_or(0, |it| it.bytes)),
+            before: before.map_or(0, |it| it.bytes),
+            after: after.map_or(0, |it| it.bytes),
         })
         .filter(|it| it.before != it.after)
         .collect();
-    lines.sort_by_key(|it| Reverse(it.before.unwrap_or(0).abs_diff(it.after.unwrap_or(0))));
+    lines.sort_by_key(|it| Reverse(it.before.abs_diff(it.after)));
     lines.truncate(CHANGED);
     all.append(&mut lines);
     all
@@ -373,10 +373,8 @@ mod tests {
             ("a.py:40", 60, None),
             ("b.py:1", 9, None),
         ]);
-        let all: Vec<_> = changes([Some(&first), Some(&second)])
-            .into_iter()
-            .map(|it| (it.name, it.before.unwrap(), it.after.unwrap()))
-            .collect();
+        let all: Vec<_> =
+            changes([Some(&first), Some(&second)]).into_iter().map(|it| (it.name, it.before, it.after)).collect();
         let expected = [
             ("peak: activations", 457, 1069),
             ("peak at a.py:23, before :20 of head", 300, 900),
