@@ -29,7 +29,7 @@ const ROUND: u64 = 512;
 /// Bytes of PyTorch's workspace for cuBLAS on all but the newest architectures (`:4096:2:16:8`): no tensor has as many.
 pub const WORKSPACE: u64 = 8_519_680;
 
-/// The addresses of what a job keeps on a device.
+/// The addresses of what a job keeps on a device: each lies within a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptAddresses {
     /// Of parameters.
@@ -49,6 +49,8 @@ pub struct KeptBlocks<'a> {
     pub addresses: KeptAddresses,
     /// The ends of steps: µs since 1970, and the number of the step that ended.
     pub boundaries: &'a [(u64, u64)],
+    /// The most bytes that were allocated before the trace.
+    pub highest: Option<u64>,
     /// Functions of modules: file, first line, name, and the module's path.
     pub modules: &'a [(String, u32, String, String)],
 }
@@ -73,6 +75,9 @@ pub fn anatomy(trace: &Trace, device: u32, kept: &KeptBlocks<'_>) -> Option<Anat
             *it.parts.entry(part).or_default() += rounded;
             *it.modules.entry(module(&trace.stacks, stack, kept.modules)).or_default() += rounded;
         }
+    }
+    if found.step.is_none() && kept.highest.is_some_and(|it| is_as_high(found.allocated, it)) {
+        found.step = unended_step(trace, device, event, kept.boundaries);
     }
     found.lines = lines.into_iter().filter_map(|(line, it)| it.share(line)).collect();
     found.lines.sort_by_key(|it| Reverse(it.bytes));
@@ -256,6 +261,21 @@ fn highest(trace: &Trace, device: u32, history: &History, boundaries: &[(u64, u6
     Some((event, step(event)))
 }
 
+/// A moment is as high as any before it if it lacks at most a part in so many.
+const NEARLY: u64 = 200;
+
+/// Whether a moment is as high as the most that was allocated before.
+fn is_as_high(moment: u64, before: u64) -> bool {
+    moment.saturating_add(moment / NEARLY) >= before
+}
+
+/// Returns the step in which an event is that comes after the last end of a step.
+fn unended_step(trace: &Trace, device: u32, event: usize, boundaries: &[(u64, u64)]) -> Option<u64> {
+    let range = trace.devices.get(device as usize)?;
+    let at = trace.events.get(range.start.checked_add(event)?)?.unix_us?;
+    boundaries.last().filter(|it| it.0 < at).map(|it| it.1.saturating_add(1))
+}
+
 /// Returns what a block holds, by its address, bytes and stack. One from before the trace is older.
 pub fn part(
     stacks: &Stacks,
@@ -263,18 +283,20 @@ pub fn part(
     (address, bytes, stack): (u64, u64, StackId),
     is_older: bool,
 ) -> AnatomyPart {
-    if kept.weights.contains(&address) {
+    // Views of one storage have addresses of their own.
+    let has_any = |of: &BTreeSet<u64>| of.range(address..address.saturating_add(bytes.max(1))).next().is_some();
+    if has_any(&kept.weights) {
         return AnatomyPart::Weights;
     }
-    if kept.optimizer.contains(&address) {
+    if has_any(&kept.optimizer) {
         return AnatomyPart::Optimizer;
     }
-    if kept.buffers.contains(&address) || bytes == WORKSPACE {
+    if has_any(&kept.buffers) || bytes == WORKSPACE {
         return AnatomyPart::Other;
     }
     // At the address of an activation there may have been a gradient of an earlier step.
     match (is_older, is_of_backward(stacks, stack)) {
-        (true, _) | (_, true) if kept.gradients.contains(&address) => AnatomyPart::Gradients,
+        (true, _) | (_, true) if has_any(&kept.gradients) => AnatomyPart::Gradients,
         (true, _) => AnatomyPart::Other,
         (_, true) => AnatomyPart::Temporaries,
         _ if is_in(stacks, stack, "torch/optim/") => AnatomyPart::Temporaries,
@@ -413,17 +435,18 @@ mod tests {
             (17, free, 60, 2048, none),
             (18, free, 70, 512, none),
         ] {
-            let event = Event { action, address: Some(address), size: Some(size), stack, ..Event::default() };
+            let event = Event { action, address: Some(address << 20), size: Some(size), stack, ..Event::default() };
             trace.events.push(&Event { unix_us: Some(at), ..event });
         }
         trace.devices.push(0..11);
         let kept = KeptBlocks {
             addresses: KeptAddresses {
-                weights: BTreeSet::from([70]),
-                gradients: BTreeSet::from([10, 30]),
+                weights: BTreeSet::from([70 << 20]),
+                gradients: BTreeSet::from([10 << 20, 30 << 20]),
                 ..KeptAddresses::default()
             },
             boundaries: &[(10, 4), (20, 5)],
+            highest: None,
             modules: &[
                 ("/job/net.py".to_owned(), 30, "forward".to_owned(), "layers.*".to_owned()),
                 ("/job/net.py".to_owned(), 40, "forward".to_owned(), String::new()),
@@ -448,6 +471,10 @@ mod tests {
         assert_eq!(found.phases.into_iter().collect::<Vec<_>>(), phases);
         let lines = [("net.py:31", 4096, Some("layers.*")), ("train.py:9", 1024, None), ("net.py:41", 512, None)];
         assert_eq!(found.lines, lines.map(|(line, bytes, module)| share(line, bytes, module)));
+        // A step that did not end in the trace: a later moment of it may be higher, unless none ever was.
+        let began = KeptBlocks { boundaries: &[(4, 4)], ..kept.clone() };
+        let step = |highest| anatomy(&trace, 0, &KeptBlocks { highest, ..began.clone() }).unwrap().step;
+        assert_eq!([None, Some(110_000), Some(99_000)].map(step), [None, None, Some(5)]);
         let without = KeptBlocks { boundaries: &[(100, 4)], ..kept };
         assert_eq!(anatomy(&trace, 0, &without).map(|it| it.step), Some(None), "no whole step");
         assert_eq!(anatomy(&trace, 3, &without), None);

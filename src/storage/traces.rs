@@ -87,6 +87,8 @@ pub struct WindowKept {
     pub modules: Vec<(String, u32, String, String)>,
     /// µs for which the job was paused.
     pub paused_us: u64,
+    /// The most bytes that were allocated before the trace, by device.
+    pub highest: BTreeMap<u32, u64>,
     /// Addresses by device and part: `weights`, `gradients` and `optimizer`.
     pub blocks: BTreeMap<u32, BTreeMap<String, BTreeSet<u64>>>,
 }
@@ -106,6 +108,8 @@ struct Header {
 #[serde(default)]
 struct Line {
     bytes: Option<u64>,
+    /// Whether the piece has events, and no blocks.
+    lean: bool,
     kept: Option<u64>,
     cpu_us: u64,
     unix_us: u64,
@@ -175,7 +179,9 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
     }
     let mut join = Join::new(header.ring);
     let (mut ended, mut cpu_us) = (Some("its process was killed, or still runs".to_owned()), 0);
-    let mut kept = None;
+    let mut kept: Option<WindowKept> = None;
+    // When the first piece was taken that has neither all events nor the blocks.
+    let mut cut: Option<u64> = None;
     let (mut window, mut snapshots, mut allocations) = (None, Vec::new(), Vec::new());
     while let Some(it) = line(&mut from)?.and_then(|it| serde_json::from_str::<Line>(&it).ok()) {
         cpu_us += it.cpu_us;
@@ -194,11 +200,23 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
             break;
         }
         let Reading { trace, .. } = pickle::read(packed.as_slice())?;
+        cut = cut.or_else(|| (it.lean && !join.continues_with(&trace)).then_some(it.unix_us));
+        if cut.is_some() {
+            continue;
+        }
         join.add(trace, snapshots.is_empty() && header.reserved > 0);
         snapshots.push((it.unix_us, it.took_us));
         allocations.extend(it.allocations);
     }
-    let JoinedTrace { trace, gaps } = join.finish().unwrap_or_default();
+    let JoinedTrace { trace, mut gaps } = join.finish().unwrap_or_default();
+    gaps += u64::from(cut.is_some());
+    if gaps > 0
+        && let Some(it) = &mut kept
+    {
+        let times: Vec<u64> = trace.events.range(0..trace.events.len()).filter_map(|it| it.unix_us).collect();
+        let (first, last) = (times.iter().min().copied().unwrap_or(u64::MAX), times.iter().max().copied().unwrap_or(0));
+        it.boundaries.retain(|it| it.0 >= first && (cut.is_none() || it.0 <= last));
+    }
     if let Some(it) = &mut window {
         let Pauses { total_us, longest_us } = Pauses::of(&trace, &snapshots);
         (it.paused_us, it.longest_us, it.snapshots) = (total_us, longest_us, snapshots.len() as u64);

@@ -4,7 +4,9 @@ Comparing costs microseconds per block. The collector is off meanwhile: the obje
 over the job's whole heap, and free what the job itself would have freed later.
 """
 
+import ctypes
 import gc
+import sys
 from collections import Counter
 
 # Growth that lasts: the part of all rises of a group, between successive captures, that is left at the end.
@@ -44,13 +46,50 @@ class Resting:
 
 def segments(torch, is_ours=False):
     """Returns the allocator's segments without its history; `None` if they would include the job's own history."""
-    snapshot = torch._C._cuda_memorySnapshot
-    takes = torch.cuda.memory_snapshot.__code__.co_varnames
+    takes = _snapshot_takes(torch)
     what = ((0, 0, False),) if "include_traces" in takes else (None,) if "mempool_id" in takes else ()
     if "include_traces" not in takes and not is_ours and is_recorded(torch):
         return None
     with CompilerHidden(torch):
-        return snapshot(*what)["segments"]
+        return torch._C._cuda_memorySnapshot(*what)["segments"]
+
+
+def has_events_apart(torch):
+    """Returns whether `events` can be called: releases without pools in snapshots have none, and PyTorch 2.11 drops
+    references to the numbers of a pool that it is given, until they are gone while they are still in use."""
+    if not {"mempool_id", "include_traces"} & set(_snapshot_takes(torch)):
+        return False
+    # A number of its own; references enough that it stays.
+    number = int("1" + "0" * 12)
+    held = [number] * 16
+    before = sys.getrefcount(number)
+    try:
+        _of_pool(torch, number, False)
+    except (RuntimeError, TypeError, ValueError):
+        return False
+    dropped = before - sys.getrefcount(number)
+    for _ in range(dropped):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(number))
+    del held
+    return dropped == 0
+
+
+def events(torch):
+    """Returns a snapshot of the allocator's history without its segments. Only where `has_events_apart`."""
+    return _of_pool(torch, 1 << 40, True)
+
+
+def _of_pool(torch, number, with_events):
+    """Returns a snapshot of a pool that no allocator has: nothing but events."""
+    # PyTorch reads as many elements as its release has, without a look at how many there are.
+    more = (with_events,) if "include_traces" in _snapshot_takes(torch) else ()
+    with CompilerHidden(torch):
+        return torch._C._cuda_memorySnapshot((number, number, *more))
+
+
+def _snapshot_takes(torch):
+    """Returns the names of what a snapshot can be asked for in this release."""
+    return torch.cuda.memory_snapshot.__code__.co_varnames
 
 
 class CompilerHidden:

@@ -366,13 +366,54 @@ class Reader:
 
 
 class Addresses(Reader):
-    """Lists the addresses of storages instead of adding up their bytes."""
+    """Lists addresses in the blocks of tensors instead of adding up their bytes."""
 
     def __init__(self, torch):
         super().__init__(torch, 1)
-        self._address = torch._C.StorageBase.data_ptr
+        self._address, self._at = torch._C.StorageBase.data_ptr, self._base.data_ptr
         self._is_cow = getattr(torch._C, "_is_cow_tensor", None)
+        self._tensors_type, self._parameters_type = torch.Tensor, torch.nn.Parameter
+        # `(device, part, address)`.
         self.found = []
+
+    def parameter(self, it):
+        """Lists a parameter."""
+        self._list(WEIGHTS, it)
+
+    def gradient(self, of):
+        """Lists the gradient of a parameter."""
+        if self._kind(of) is not None:
+            it = self._grad(of)
+            if it is not None:
+                self._list(GRADIENTS, it)
+
+    def state(self, of, depth=_DEPTH):
+        if is_a(of, dict) and depth:
+            for it in list(dict.values(of)):
+                if not self._is_listed(OPTIMIZER, it):
+                    super().state(it, depth - 1)
+        else:
+            super().state(of, depth)
+
+    def _list(self, part, it):
+        if not self._is_listed(part, it) and self._kind(it) is not None:
+            self._tensor(part, it)
+
+    def _is_listed(self, part, it):
+        """Lists a tensor of a usual type; returns false for all else."""
+        kind = type(it)
+        if kind is not self._tensors_type and kind is not self._parameters_type:
+            return False
+        if self._is_cow is None or self._is_cow(it):
+            return False
+        device = self._device(it)
+        if device >= 0:
+            try:
+                self.found.append((device, part, self._at(it)))
+            except RuntimeError:
+                # Another layout.
+                return False
+        return True
 
     def _count(self, part, device, storage, it):
         # To read the address of a copy that is made when it is written to would make it.
@@ -380,28 +421,54 @@ class Addresses(Reader):
             self.found.append((device, part, self._address(storage)))
 
 
-def addresses(parts, torch, kinds):
-    """Yields `(device, part, address)` of the storages of a job's optimizers and models, of these parts."""
-    reader = Addresses(torch)
+def addresses(parts, torch, gradients):
+    """Yields lists of `(device, part, address)`: of the parameters of a job's optimizers and models and of optimizer
+    state, or of their gradients."""
+    reader, trained = Addresses(torch), set()
 
     def found():
-        new = [it for it in reader.found if it[1] in kinds and it[2]]
-        del reader.found[:]
-        return new
+        new, reader.found = reader.found, []
+        return [it for it in new if it[2]]
 
-    trained = set()
     for optimizer in parts.optimizers():
         states = own(optimizer, "state")
+        states = states if is_a(states, dict) else {}
         for parameters in _groups(optimizer):
-            for it in list(parameters):
-                trained.add(id(it))
-                reader.parameter(it)
-                if OPTIMIZER in kinds and is_a(states, dict) and reader.is_hashed_by_address(it):
-                    reader.state(dict.get(states, it))
-                yield from found()
-    for model in parts.models():
-        for _ in _of_model(weakref.ref(model), reader, trained):
-            yield from found()
+            for number, it in enumerate(list(parameters)):
+                if gradients:
+                    reader.gradient(it)
+                else:
+                    trained.add(id(it))
+                    reader.parameter(it)
+                    if reader.is_hashed_by_address(it):
+                        reader.state(dict.get(states, it))
+                if number % _TOGETHER == 0:
+                    yield found()
+    for model in () if gradients else parts.models():
+        for it in _untrained(model, trained):
+            reader.parameter(it)
+        yield found()
+    yield found()
+
+
+def _untrained(model, trained):
+    """Returns the parameters of a model that are not trained, where others are."""
+    modules, seen, found, is_trained = [model], set(), [], False
+    while modules and len(seen) < _MOST_TENSORS:
+        module = modules.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
+        space = namespace(module) or {}
+        parameters, inner = dict.get(space, "_parameters"), dict.get(space, "_modules")
+        for it in list(dict.values(parameters)) if is_a(parameters, dict) else ():
+            if id(it) in trained:
+                is_trained = True
+            elif it is not None:
+                found.append(it)
+        if is_a(inner, dict):
+            modules += [it for it in dict.values(inner) if it is not None]
+    return found if is_trained else []
 
 
 def _groups(optimizer):

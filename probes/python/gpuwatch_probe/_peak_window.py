@@ -1,31 +1,39 @@
 """Traces some steps with call stacks, and what the blocks of weights, gradients and optimizer state are, so that a
 viewer can tell what the step's highest moment consists of.
 
-PyTorch writes stacks down with the GIL held, at about a millisecond for 70 events. So the ring is small, and the window
-ends when all pauses together reach a limit; what was traced until then is still of use.
+PyTorch writes stacks down with the GIL held: some 2 µs for each live block, and 3 µs for each event. So the window begins
+with a step, the ring is small, live blocks are written once, and the window ends when all pauses together reach a limit;
+what was traced until then is still of use, and is all there is to know if nothing was ever higher.
 """
 
+import _thread
 import os
 import time
 import zlib
 
-from ._captures import Resting, CompilerHidden
+from ._captures import CompilerHidden, Resting, events, has_events_apart
 from ._oom import is_ours
 from ._parts import GRADIENTS, OPTIMIZER, WEIGHTS, addresses
 from ._references import namespace
 from ._trace_window import LONG_PAUSES, Window
 
-# Events in the ring: fewer than PyTorch writes down in ten milliseconds; and where pauses may be long.
-RING, LONG_RING = 600, 6000
+# Events in the ring, which PyTorch writes down in five milliseconds; where each piece has all live blocks; and where
+# pauses may be long.
+RING, SMALL_RING, LONG_RING = 1500, 600, 6000
 
-# Seconds of all pauses together, where they may not be long, and of one look at the blocks.
-_PAUSES, _LOOK = 0.05, 0.008
+# Seconds of all pauses together after which no piece follows, where they may not be long: with the last piece and a
+# look at the blocks, whose seconds come next, these are 50 ms.
+_PAUSES, _LOOK = 0.034, 0.008
 
 # Seconds between two looks at the number of events.
 _PACE = 0.004
 
-# Boundaries at which blocks are looked at, and modules whose paths are written down.
-_LOOKS, _MOST_MODULES = 4, 20_000
+# Seconds that the thread that trains waits at most for the window to begin, and between two looks at whether it still
+# should.
+_BEGINS, _LOOK_PACE = 0.02, 0.1
+
+# Looks at the blocks before the window begins, ends of steps that are written down, and modules whose paths are.
+_LOOKS, _BOUNDARIES, _MOST_MODULES = 3, 4, 20_000
 
 _KINDS = {"weights": WEIGHTS, "gradients": GRADIENTS, "optimizer": OPTIMIZER}
 
@@ -36,54 +44,117 @@ class PeakWindow(Window):
     def __init__(self, *arguments):
         super().__init__(*arguments)
         self._is_long = bool(self._request & LONG_PAUSES)
-        self._ring, self._pace = LONG_RING if self._is_long else RING, _PACE
+        self._can_be_lean = has_events_apart(self._torch)
+        self._ring, self._pace = LONG_RING if self._is_long else RING if self._can_be_lean else SMALL_RING, _PACE
         self._enough = self._ring * (3 if self._skips else 2) // 5
         self._take = self._with_stacks
         self._paused = 0.0
+        # Whether pieces can, and whether the latest piece does, leave out the blocks.
+        self._is_lean = False
         # The ends of steps as (µs since 1970, number), and addresses by device and kind.
         self._boundaries, self._blocks, self._modules = [], {}, []
+        # The most bytes that were allocated before, by device, as far back as the job has not reset that.
+        self._highest = {}
+        # Whether the latest step is not traced to its end.
+        self._is_cut = False
+        # Whether the next end of a step begins the window, what that end releases, and what it waits for.
+        self._is_waiting = False
+        self._step_ended, self._has_begun = _thread.allocate_lock(), _thread.allocate_lock()
         # Ends of steps so far, and the one with which the first whole step begins.
         self._ends, self._first_end = 0, 1
-        # What is left of the first look.
-        self._unread = None
+        # What is still to be read of what does not change from step to step, and how often it was.
+        self._unread, self._looks = None, 0
+
+    @property
+    def watches_steps(self):
+        return not self._is_over and (self._is_waiting or self.is_on)
 
     def boundary(self, number, parts):
         """Looks at the blocks of the optimizers at the end of a step; on the thread that trains."""
+        if self._is_waiting:
+            took = self._look(parts)
+            if took > _LOOK / 2 and self._looks < _LOOKS:
+                # The window begins with another step, which has a pause of its own.
+                return
+            self._begin_with_the_next_step()
         if not self.is_on:
             return
         self._ends += 1
         if self._ends == 1 and len(parts.optimizers()) > 1:
             # What the steps of several optimizers share is made before the first of them.
             self._first_end = 2
-        if len(self._boundaries) >= _LOOKS:
+        if len(self._boundaries) < _BOUNDARIES:
+            if self._ends >= self._first_end and not self._is_cut:
+                self._boundaries.append((time.time_ns() // 1000, number))
+            self._look(parts)
+
+    def _begin_with_the_next_step(self):
+        begun, paused = time.monotonic(), self._paused
+        self._is_waiting = False
+        try:
+            self._step_ended.release()
+        except RuntimeError:
+            # A step of another thread ended at this moment.
             return
+        self._has_begun.acquire(True, _BEGINS)
+        # The first piece is part of it.
+        self._paused = max(self._paused, paused + time.monotonic() - begun)
+
+    def _look(self, parts):
+        """Reads addresses, and returns the seconds that took."""
+        begun = time.thread_time()
+        self._looks += 1
         try:
             with Resting(), parts.without_overrides():
-                self._look(number, parts)
+                if self._unread is None:
+                    self._unread = addresses(parts, self._torch, False)
+                    own = os.path.dirname(self._torch.__file__) + os.sep
+                    self._modules = _modules(parts.models(), own, begun + _LOOK / 2)
+                self._read(self._unread, begun)
+                if self._ends:
+                    # Gradients are other blocks at each step.
+                    self._read(addresses(parts, self._torch, True), begun)
         except Exception as error:
             if not is_ours(error):
                 raise
             self._note("the blocks of the optimizers are unknown: %r" % (error,))
-
-    def _look(self, number, parts):
-        if self._ends >= self._first_end:
-            self._boundaries.append((time.time_ns() // 1000, number))
-        begun = time.thread_time()
-        if self._unread is None:
-            self._unread = addresses(parts, self._torch, (WEIGHTS, OPTIMIZER, GRADIENTS))
-            own = os.path.dirname(self._torch.__file__) + os.sep
-            self._modules = _modules(parts.models(), own, begun + _LOOK / 2)
-        self._read(self._unread, begun)
-        if self._ends > 1:
-            # Gradients are other blocks at each step.
-            self._read(addresses(parts, self._torch, (GRADIENTS,)), begun)
-        self._paused += time.thread_time() - begun
+        took = time.thread_time() - begun
+        self._paused += took
+        return took
 
     def _read(self, found, begun):
-        for device, kind, address in found:
-            self._blocks.setdefault(device, {}).setdefault(kind, set()).add(address)
+        for some in found:
+            for device, kind, address in some:
+                self._blocks.setdefault(device, {}).setdefault(kind, set()).add(address)
             if time.thread_time() - begun > _LOOK:
                 break
+
+    def _switch_on(self):
+        if self._first:
+            # What the step before allocates until its end is of no use.
+            self._step_ended.acquire()
+            self._has_begun.acquire()
+            self._is_waiting = True
+            self._now_ready()
+            while not self._step_ended.acquire(True, _LOOK_PACE):
+                if self._is_over or self._is_cancelled() or super()._end() is not None:
+                    self._is_waiting = False
+                    return
+            try:
+                self._highest = self._peaks()
+                super()._switch_on()
+                # Blocks that are live in the first piece are those from before the step.
+                with self._written:
+                    if not self._is_over:
+                        self._next_piece()
+            finally:
+                self._has_begun.release()
+        else:
+            super()._switch_on()
+
+    def _peaks(self):
+        stats = self._torch._C._cuda_memoryStats
+        return {it: stats(it)["allocated_bytes"]["all"]["peak"] for it in self._devices()}
 
     def _history(self):
         return {"context": "alloc", "stacks": "python"}
@@ -95,20 +166,43 @@ class PeakWindow(Window):
         begun = time.thread_time()
         try:
             with Resting(), CompilerHidden(self._torch):
-                held = dumps(self._torch.cuda.memory._snapshot(), 4)
+                held = dumps(self._snapshot(), 4)
         finally:
             self._paused += time.thread_time() - begun
         return use(held)
 
+    def _piece(self):
+        # The blocks are needed only where events were lost.
+        is_near = self._events() - self._last <= self._enough * 4 // 3
+        self._is_lean = self._can_be_lean and self._pieces > 0 and is_near
+        super()._piece()
+
+    def _about_piece(self):
+        return {"lean": True} if self._is_lean else {}
+
+    def _snapshot(self):
+        return events(self._torch) if self._is_lean else self._torch.cuda.memory._snapshot()
+
     def _steps(self):
-        # The first one is not whole, and one that ended before the history was on is none.
-        return max(0, self._ends - self._first_end)
+        # What comes before the first end is not whole, nor is a step that was not traced to its end.
+        return 0 if self._is_cut else max(0, self._ends - self._first_end)
+
+    def _is_spent(self):
+        return self._paused >= _PAUSES and not self._is_long
+
+    def _is_due(self):
+        if self._first and self._is_spent() and not self._is_cancelled() and self._end() is None:
+            # The step's end is still to show which blocks are gradients.
+            self._is_cut = True
+            return False
+        return super()._is_due()
 
     def _end(self):
-        why = super()._end()
-        if why is None and self._paused >= _PAUSES and not self._is_long:
-            return "complete"
-        return why
+        is_over = self._ends > self._first_end if self._is_cut else self._is_spent() and not self._first
+        return super()._end() or ("complete" if is_over else None)
+
+    def _finish(self, why, with_piece=True):
+        super()._finish(why, with_piece and not self._is_cut)
 
     def _before_the_end(self):
         self._unread = None
@@ -116,6 +210,7 @@ class PeakWindow(Window):
             "boundaries": self._boundaries,
             "modules": self._modules,
             "paused_us": int(1e6 * self._paused),
+            "highest": self._highest,
             "blocks": {
                 device: {name: sorted(of.get(kind, ())) for name, kind in _KINDS.items()}
                 for device, of in self._blocks.items()

@@ -167,7 +167,7 @@ class Trace:
         """The thread. It alone switches the history, because PyTorch ties a part of that to the thread that does it."""
         try:
             self._switch_on()
-            self._ready.release()
+            self._now_ready()
             while not self._is_over:
                 self._wake.acquire(True, self._pace)
                 with self._written:
@@ -176,10 +176,13 @@ class Trace:
         except Exception as error:
             self._fail(error)
         finally:
-            if self._ready.locked():
-                self._ready.release()
+            self._now_ready()
             self._switch_off()
             self._done.release()
+
+    def _now_ready(self):
+        if self._ready.locked():
+            self._ready.release()
 
     def _fail(self, error):
         self._note("the trace ended: %r" % (error,))
@@ -259,11 +262,16 @@ class Trace:
         cpu_us = int(1e6 * (time.thread_time() - begun))
         head = {"piece": self._pieces, "bytes": len(packed), "unix_us": unix_us, "allocations": allocations, "cpu_us": cpu_us}
         head["took_us"] = int(1e6 * (self._at - begun_at))
+        head.update(self._about_piece())
         if len(packed) + 1024 > self._left:
             self._finish("its limit of bytes is reached", False)
             return
         self._write(head, packed)
         self._pieces += 1
+
+    def _about_piece(self):
+        """Returns what a reader must know of the piece that was just taken."""
+        return {}
 
     @staticmethod
     def _packed(data):
@@ -320,9 +328,11 @@ class Trace:
         return self._sum("allocation", "allocated") + self._sum("allocation", "freed")
 
     def _sum(self, of, which):
+        return sum(self._torch._C._cuda_memoryStats(it)[of]["all"][which] for it in self._devices())
+
+    def _devices(self):
         inner = self._torch._C
-        devices = [it for it in range(inner._cuda_getDeviceCount()) if inner._cuda_hasPrimaryContext(it)]
-        return sum(inner._cuda_memoryStats(it)[of]["all"][which] for it in devices)
+        return [it for it in range(inner._cuda_getDeviceCount()) if inner._cuda_hasPrimaryContext(it)]
 
 
 class _String(ctypes.Structure):

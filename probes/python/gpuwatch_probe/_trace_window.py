@@ -49,12 +49,13 @@ class Windows:
     @property
     def watches_steps(self):
         """Whether a window waits for the ends of steps."""
-        return self.current is not None and hasattr(self.current, "boundary")
+        window = self._current
+        return window is not None and window.watches_steps
 
     def boundary(self, number, parts):
         """Hands the end of a step, and the optimizers of the job, to a window that waits for it."""
-        window = self.current
-        if window is not None and hasattr(window, "boundary"):
+        window = self._current
+        if window is not None and window.watches_steps:
             window.boundary(number, parts)
 
     def second(self):
@@ -106,6 +107,9 @@ class Windows:
 class Window(Trace):
     """The trace of some steps. `over` is called once with the request when everything is as it was."""
 
+    # Whether `boundary` is to be called at the end of a step.
+    watches_steps = False
+
     def __init__(self, torch, note, native, request, number, over):
         super().__init__(torch, note, RING)
         self._native, self._request, self._number, self._over = native, request, number, over
@@ -133,8 +137,11 @@ class Window(Trace):
             os.close(file)
         self._over(self._request)
 
+    def _is_cancelled(self):
+        return self._native.window_asked() != self._request
+
     def _is_due(self):
-        if self._native.window_asked() != self._request:
+        if self._is_cancelled():
             # The viewer is gone, and no other one reads or removes the file.
             self._finish("cancelled", False)
             os.unlink(self._path)

@@ -91,7 +91,8 @@ impl StepPhase {
 /// What a device's highest moment consists of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Anatomy {
-    /// The step in which it was; `None` if no step ended in the trace, and so the step may have had a higher moment.
+    /// The step in which it was; `None` if no step ended in the trace and more was allocated at some time before: the
+    /// step may have had a higher moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
     /// Bytes of all live blocks, which is the sum of the parts.

@@ -128,6 +128,7 @@ pub fn moment(traced: &Traced, probe: ProbeId) -> Option<PeakMoment> {
                 ..KeptAddresses::default()
             },
             boundaries: &kept.boundaries,
+            highest: kept.highest.get(&device).copied(),
             modules: &kept.modules,
         };
         Some((device, anatomy(&traced.trace, device, &blocks)?))
@@ -140,7 +141,7 @@ pub fn moment(traced: &Traced, probe: ProbeId) -> Option<PeakMoment> {
         ms: window.ms,
         snapshots: window.snapshots,
         longest_pause_us: window.longest_us,
-        paused_us: window.paused_us,
+        paused_us: window.paused_us.max(kept.paused_us),
     };
     Some(PeakMoment { probe, device, anatomy, cost })
 }

@@ -150,18 +150,23 @@ mod tests {
         for (address, size, stack) in
             [(7, 6, own), (1, 10, own), (2, 20, optim), (3, 5, optim), (4, 40, own), (5, 7, none), (6, 3, operation)]
         {
-            let event =
-                Event { action: Action::Alloc, address: Some(address), size: Some(size), stack, ..Event::default() };
+            let event = Event {
+                action: Action::Alloc,
+                address: Some(address * 100),
+                size: Some(size),
+                stack,
+                ..Event::default()
+            };
             trace.events.push(&Event { unix_us: Some(address), ..event });
         }
         trace.devices.push(0..7);
-        let set = |it: u64| BTreeSet::from([it]);
+        let set = |it: u64| BTreeSet::from([it * 100]);
         let line = |file: &str, line| SourceLine { file: format!("/job/{file}"), line, function: String::new() };
         let kept = KeptByRun {
             addresses: KeptAddresses { weights: set(1), buffers: set(7), gradients: set(5), optimizer: set(2) },
             workspaces: 8,
             backward: vec![(5, 6, line("train.py", 50))],
-            makers: BTreeMap::from([(5, line("net.py", 7)), (4, line("never.py", 1))]),
+            makers: BTreeMap::from([(500, line("net.py", 7)), (400, line("never.py", 1))]),
         };
         let found = consists(&trace, 0, &kept).unwrap();
         let all: Vec<_> = found.kinds.into_iter().collect();

@@ -98,6 +98,15 @@ impl Join {
         self.last = Some(piece);
     }
 
+    /// Whether a piece overlaps all that came before on every device: where it does not, events were lost, and only a
+    /// piece with all blocks can follow.
+    pub fn continues_with(&self, piece: &Trace) -> bool {
+        self.devices.iter().zip(&piece.devices).all(|(joined, range)| {
+            let events: Vec<Event> = piece.events.range(range.clone()).collect();
+            joined.continues_with(&events, self.ring)
+        })
+    }
+
     /// Returns the whole; `None` of no piece.
     pub fn finish(self) -> Option<JoinedTrace> {
         let mut last = self.last?;
@@ -141,6 +150,12 @@ impl Joined {
             self.events.push(it);
         }
         true
+    }
+
+    fn continues_with(&self, ring: &[Event], most: usize) -> bool {
+        let Some(known) = self.known(ring, most) else { return false };
+        let new = ring.get(known..).unwrap_or_default();
+        !matches!(self.start, Start::Soon(_)) || new.iter().any(|it| it.action == Action::Snapshot)
     }
 
     /// Returns how many of a ring's events the piece before has; `None` if they do not overlap.

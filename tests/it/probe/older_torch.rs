@@ -142,6 +142,8 @@ fn its_errors_and_growth_are_reported() {
 fn its_leaks_are_reported_with_their_lines() {
     again! {
         "probe::cuda_graphs::a_stack_capture_during_graph_captures_breaks_none_of_them",
+        "probe::parts::many_looks_leave_the_job_running",
+        "probe::parts::the_highest_moments_of_other_trainings_are_those_of_histories_too",
         "probe::leaks::every_leak_has_its_line_and_holder_and_healthy_loops_have_none",
         "probe::captures::the_jobs_own_history_is_read_and_left_alone",
         "probe::captures::a_history_that_the_job_begins_meanwhile_is_its_own",

@@ -11,6 +11,7 @@ use crate::{
     },
     house::schemas,
     probe::{
+        holders::pythons,
         launch::Home,
         pytorch::{Job, script},
     },
@@ -126,7 +127,7 @@ fn compared(job: &mut Job, first: &Value) -> Value {
 }
 
 /// The trainings of `moments.py`.
-const TRAININGS: [&str; 10] = [
+const TRAININGS: [&str; 11] = [
     "pictures",
     "language",
     "recomputed",
@@ -137,6 +138,7 @@ const TRAININGS: [&str; 10] = [
     "averaged",
     "frozen",
     "rewarded",
+    "deep",
 ];
 
 #[test]
@@ -147,6 +149,29 @@ fn the_highest_moments_of_other_trainings_are_those_of_histories_too() {
         let first = job.next();
         compared(&mut job, &first);
         job.ended();
+    }
+}
+
+#[test]
+fn many_looks_leave_the_job_running() {
+    test_tiers::change!("traces a step of a large model ten times");
+    let mut job = Job::start(&[&script("consists.py"), "deep"]);
+    let pid = job.next()["pid"].to_string();
+    for _ in 0..10 {
+        schemas::check("peak", &job.gpuwatch(&["peak", &pid, "--json"]));
+    }
+    job.send("parts");
+    assert!(job.next()["weights"].as_u64() > Some(0));
+    job.ended();
+}
+
+#[test]
+fn a_release_of_pytorch_that_drops_references_is_asked_for_events_once() {
+    for python in pythons() {
+        let mut command = Command::new(&python);
+        command.arg(script("snapshots.py")).env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+        assert_eq!(torch::stdout(&command.output().unwrap()), "snapshots are right\n", "{}", python.display());
     }
 }
 

@@ -181,7 +181,32 @@ def rewarded():
     return [net], [optimizer], step
 
 
+class Residual(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+    def forward(self, x):
+        hidden = self.norm(x)
+        hidden = F.gelu(self.up(hidden))
+        return x + self.down(hidden)
+
+
+def deep():
+    """Many layers: pauses reach their limit before the step ends, and after its highest moment."""
+    net = nn.Sequential(*[Residual(32) for _ in range(120)], nn.Linear(32, 2000)).cuda()
+    optimizer = torch.optim.AdamW(net.parameters())
+    targets = torch.zeros(512, dtype=torch.long, device="cuda")
+
+    def step():
+        loss = F.cross_entropy(net(torch.ones(512, 32, device="cuda")), targets)
+        loss.backward()
+        optimizer.step()
+
+    return [net], [optimizer], step
+
+
 TRAININGS = {
     it.__name__: it
-    for it in (pictures, language, recomputed, recurrent, mixed, accumulated, adversaries, averaged, frozen, rewarded)
+    for it in (pictures, language, recomputed, recurrent, mixed, accumulated, adversaries, averaged, frozen, rewarded, deep)
 }
