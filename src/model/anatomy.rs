@@ -308,12 +308,24 @@ pub fn part(
 /// operations, or backward was begun by Python.
 fn is_of_backward(stacks: &Stacks, stack: StackId) -> bool {
     let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
-    stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file))) || is_in(stacks, stack, "torch/autograd/")
+    stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file)))
+        || stacks.is_backward(stack)
+        || is_in(stacks, stack, "torch/autograd/")
 }
 
 /// Whether a stack has a frame of a file with this in its path.
 fn is_in(stacks: &Stacks, stack: StackId, part: &str) -> bool {
     stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part))
+}
+
+/// Returns the requested bytes that are live after an event of a device's trace, by when they were allocated.
+pub fn phases(trace: &Trace, history: &History, event: usize) -> BTreeMap<StepPhase, u64> {
+    let mut found = BTreeMap::new();
+    for ((_, bytes, stack), is_older) in history.aged_blocks(event) {
+        let of = found.entry(phase(&trace.stacks, stack, is_older)).or_insert(0_u64);
+        *of = of.saturating_add(bytes);
+    }
+    found
 }
 
 /// Returns when a block was made, by its stack. One from before the trace is older.
@@ -325,11 +337,19 @@ fn phase(stacks: &Stacks, stack: StackId, is_older: bool) -> StepPhase {
         StepPhase::Backward
     } else if is_in("torch/optim/") {
         StepPhase::Optimizer
-    } else if is_in("torch/nn/modules/module.py") && !is_in("torch/nn/modules/loss.py") {
+    } else if is_called(stacks, stack) && !is_in("torch/nn/modules/loss.py") {
         StepPhase::Forward
     } else {
         StepPhase::Loss
     }
+}
+
+/// Whether a module was called: other functions of its class move it to a device, or clear its gradients.
+fn is_called(stacks: &Stacks, stack: StackId) -> bool {
+    stacks.frames(stack).any(|it| {
+        let text = |id| stacks.texts.get(id);
+        text(it.name).contains("_call_impl") && text(it.file).contains("torch/nn/modules/module.py")
+    })
 }
 
 /// Returns the phase in which an event of a device's trace allocates.

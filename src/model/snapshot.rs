@@ -1,9 +1,13 @@
 //! The analysis of a memory snapshot: what each device held at that moment, for which code, and since which events.
 
-use crate::model::{
-    analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, Unused, ladder},
-    trace::{
-        Block, BlockState, Fit, Free, History, Moment, Segment, Setting, StackId, StackShare, Totals, Trace, Tree,
+use crate::{
+    facts::event::anatomy::StepPhase,
+    model::{
+        analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, Unused, ladder},
+        anatomy::phases,
+        trace::{
+            Block, BlockState, Fit, Free, History, Moment, Segment, Setting, StackId, StackShare, Totals, Trace, Tree,
+        },
     },
 };
 use std::{
@@ -130,6 +134,13 @@ impl Snapshot {
     /// Returns what the allocator would do with a request on the device's main stream; `None` where it has no segments.
     pub fn fit(&self, device: &Device, bytes: u64) -> Option<Fit> {
         Some(self.trace.fit(device.ordinal, device.stream?, bytes, largest_split(&self.trace)))
+    }
+
+    /// Returns when what is live at a device's peak was allocated, in requested bytes; empty until the trace is walked
+    /// through.
+    pub fn peak_phases(&self, device: &Device) -> BTreeMap<StepPhase, u64> {
+        let of = |(history, peak): (&History, &Moment)| phases(&self.trace, history, peak.event);
+        device.history.as_ref().zip(device.peak.as_ref()).map(of).unwrap_or_default()
     }
 
     /// Returns the requests of a device's trace that failed, in order; none until the trace is walked through.

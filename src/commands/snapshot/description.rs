@@ -3,6 +3,7 @@
 use super::{FitRequest, request};
 use crate::{
     facts::{
+        event::anatomy::StepPhase,
         text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
@@ -12,7 +13,7 @@ use crate::{
     },
 };
 use serde_json::{Map, Value};
-use std::fmt::Write as _;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 /// Most stacks listed.
 const LISTED: usize = 10;
@@ -67,10 +68,18 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, request: Option<Fit
     let (event, events) = (peak.event + 1, it.events);
     failures(out, snapshot, it);
     let _ = writeln!(out, "peak of the trace: {} requested and live at event {event} of {events}", Bytes(peak.bytes));
-    if peak.older > 0 {
-        let _ = writeln!(out, "  {} of it predate the trace", Bytes(peak.older));
+    let phases = snapshot.peak_phases(it);
+    for (phase, words) in StepPhase::WORDS {
+        if let Some(bytes) = phases.get(&phase) {
+            let _ = writeln!(out, "  {:>10} {:>10.0} %  allocated {words}", Bytes(*bytes), percent(*bytes, peak.bytes));
+        }
     }
+    out.push_str("  by call stack:\n");
     shares(out, &snapshot.trace, &peak.shares);
+}
+
+fn percent(bytes: u64, of: u64) -> f64 {
+    100.0 * bytes as f64 / of.max(1) as f64
 }
 
 /// Writes the latest requests that failed.
@@ -179,6 +188,7 @@ fn device_json(snapshot: &Snapshot, it: &Device, request: Option<FitRequest>) ->
             "unix_us": peak.unix_us,
             "requested": peak.bytes,
             "older": peak.older,
+            "phases": phases_json(&snapshot.peak_phases(it)),
             "live": shares_json(trace, &peak.shares),
         })),
     });
@@ -205,6 +215,11 @@ fn totals_json(it: &Totals) -> Map<String, Value> {
         "largest_free": it.largest_free,
     });
     if let Value::Object(it) = object { it } else { Map::new() }
+}
+
+fn phases_json(it: &BTreeMap<StepPhase, u64>) -> Map<String, Value> {
+    let bytes = |phase: StepPhase| it.get(&phase).copied().unwrap_or(0).into();
+    StepPhase::WORDS.map(|(phase, _)| (phase.name().to_owned(), bytes(phase))).into_iter().collect()
 }
 
 fn failure_json(trace: &Trace, it: &Failure) -> Value {

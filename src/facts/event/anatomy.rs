@@ -70,7 +70,7 @@ pub enum StepPhase {
 impl StepPhase {
     /// Every phase with its words.
     pub const WORDS: [(Self, &'static str); 5] = [
-        (Self::Before, "before the traced steps"),
+        (Self::Before, "before the trace"),
         (Self::Forward, "in forward"),
         (Self::Loss, "outside of modules and in the loss"),
         (Self::Backward, "in backward"),

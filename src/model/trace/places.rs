@@ -65,10 +65,17 @@ impl Stacks {
         shown.iter().map(|frame| self.place(frame)).collect::<Vec<_>>().join(" < ")
     }
 
+    /// Whether a stack is a native one of the backward pass.
+    pub fn is_backward(&self, id: StackId) -> bool {
+        self.frames(id).any(|frame| self.texts.get(frame.name).starts_with(ENGINE))
+    }
+
     /// Describes a native stack of the backward pass, with the operation if the stack has it.
     fn backward(&self, id: StackId) -> Option<String> {
+        if !self.is_backward(id) {
+            return None;
+        }
         let names = || self.frames(id).map(|frame| self.texts.get(frame.name));
-        names().find(|it| it.starts_with(ENGINE))?;
         let operation = names().find_map(|it| {
             let (node, _) = it.strip_prefix(NODE)?.split_once(APPLY)?;
             Some(Foreign::new(node.rsplit("::").next().unwrap_or(node)).to_string())

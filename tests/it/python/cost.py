@@ -2,10 +2,10 @@
 
 Three kinds of rounds alternate in one process: the hooks on; off, with one bare read of the counters in their
 place; off, with nothing. The last is taken away from the other two, so that the optimizer's own time does not count.
-`ratio` is the first of these differences over the second. `outside` is the first over a bare read in a tight loop,
-where the caches are warm: the usual benchmark without the hooks.
+`ratio` is the first of these differences over the second, so that both read with the caches that a step leaves. With
+`idle`, the optimizer does nothing: both are in a tight loop.
 
-usage: cost.py ROUNDS STEPS_A_ROUND
+usage: cost.py ROUNDS STEPS_A_ROUND [idle]
 """
 
 import json
@@ -16,10 +16,17 @@ import time
 import torch
 import gpuwatch_probe
 
-rounds, steps = int(sys.argv[1]), int(sys.argv[2])
+rounds, steps = (int(it) for it in sys.argv[1:3])
 parameter = torch.zeros(1, device="cuda", requires_grad=True)
 parameter.grad = torch.zeros(1, device="cuda")
-optimizer = torch.optim.SGD([parameter], lr=1e-3)
+
+
+class Idle(torch.optim.SGD):
+    def step(self, closure=None):
+        return None
+
+
+optimizer = (Idle if "idle" in sys.argv else torch.optim.SGD)([parameter], lr=1e-3)
 for _ in range(300):
     optimizer.step()
 probe = gpuwatch_probe._probe
@@ -55,14 +62,13 @@ print(json.dumps({"warm": True}), flush=True)
 sys.stdin.readline()
 
 kinds = {"hook": (True, optimizer.step), "bare": (False, with_read), "none": (False, optimizer.step)}
-ratios, outside, costs = [], [], {"hook": [], "bare": []}
+ratios, costs = [], {"hook": [], "bare": []}
 for number in range(rounds):
     order = list(kinds)[number % 3:] + list(kinds)[: number % 3]
     took = {kind: timed(*kinds[kind]) for kind in order}
     base = statistics.median(took["none"])
     median = {kind: statistics.median(took[kind]) - base for kind in costs}
     ratios.append(median["hook"] / median["bare"])
-    outside.append(median["hook"] / statistics.median(timed(False, lambda: bare(0))))
     for kind, all_of in costs.items():
         all_of.extend(it - base for it in took[kind])
 on(True)
@@ -74,7 +80,6 @@ def us(kind, percent):
 
 print(json.dumps({
     "steps": len(costs["hook"]), "rounds": rounds, "ratio": round(statistics.median(ratios), 3),
-    "outside": round(statistics.median(outside), 3),
     "hook_us": {"median": us("hook", 50), "p99": us("hook", 99)},
     "bare_us": {"median": us("bare", 50), "p99": us("bare", 99)},
 }), flush=True)

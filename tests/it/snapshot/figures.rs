@@ -226,3 +226,32 @@ fn a_diff_finds_stacks_whose_lines_have_moved() {
         .collect();
     assert_eq!(rows, [row], "{text}");
 }
+
+#[test]
+fn a_peak_is_told_by_when_its_blocks_were_allocated() {
+    let module = "/venv/site-packages/torch/nn/modules/module.py";
+    let stacks = [
+        // Weights that are moved to the device: of no call of a module.
+        vec![frame(module, 900, "_apply"), frame("/job/train.py", 4, "main")],
+        vec![frame("/job/net.py", 7, "forward"), frame(module, 1700, "_call_impl"), frame("/job/train.py", 9, "main")],
+        vec![frame("/venv/site-packages/torch/optim/adamw.py", 50, "step"), frame("/job/train.py", 11, "main")],
+        vec![frame("/job/train.py", 8, "main")],
+    ];
+    let mut events = vec![event("segment_alloc", 1 << 40, 64 * MIB, none())];
+    let mut at = 1 << 40;
+    for (size, frames) in (1..).zip(stacks.into_iter().map(Py::List).chain([backward("MulBackward0", "mul"), none()])) {
+        events.push(event("alloc", at, size * MIB, frames));
+        at += size * MIB;
+    }
+    // A block from before the trace.
+    events.push(event("free_completed", at, 7 * MIB, none()));
+    let (_dir, file) = written(vec![], events);
+    let peak = &as_json(&file, &[])["devices"][0]["peak"];
+    let expected = serde_json::json!({"before": 7 * MIB, "forward": 2 * MIB, "loss": 5 * MIB, "backward": 11 * MIB, "optimizer": 3 * MIB});
+    assert_eq!((&peak["phases"], peak["requested"].as_i64()), (&expected, Some(28 * MIB)));
+    let text = outputs_for(&file, &[]).0;
+    for words in ["11.00 MiB         39 %  allocated in backward", " 7.00 MiB         25 %  allocated before the trace"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
