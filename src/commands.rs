@@ -75,6 +75,9 @@ pub mod fit;
 /// What the pytest plugin calls.
 pub mod pytest;
 
+/// `gpuwatch mcp`: the answers as tools for assistants.
+pub mod mcp;
+
 /// `gpuwatch doctor`: what does not work here, and how to fix it.
 pub mod doctor;
 
@@ -140,6 +143,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Print this machine's events as JSON lines for a gpuwatch on another machine, until standard input ends.
     Stream(stream::StreamArgs),
+    /// Answer an assistant: findings, peaks, fit and more as tools of the Model Context Protocol.
+    Mcp(mcp::McpArgs),
     /// Explain a cause, a kind of alert or a resource: how gpuwatch recognises it, what it is not, and what to do.
     Explain(explain::ExplainArgs),
     /// Print the commented config, completions for a shell, or the manual.
@@ -180,6 +185,7 @@ impl Command {
             Self::Once(it) => &**it,
             Self::Serve(it) => &**it,
             Self::Stream(it) => it,
+            Self::Mcp(it) => it,
             Self::Explain(it) => it,
             Self::Generate(it) => it,
             Self::Doctor(it) => it,

@@ -9,11 +9,12 @@ pub mod trace;
 /// Analysis of figures: the ladder, fragmentation, growth.
 pub mod analysis;
 
+/// What is live at a step's highest moment.
+pub mod anatomy;
+
 /// A memory snapshot and its analysis.
 pub mod snapshot;
 
-/// What is live at a step's highest moment.
-pub mod anatomy;
 /// The session: the fold over all events.
 pub mod session;
 

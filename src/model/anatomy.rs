@@ -346,10 +346,9 @@ fn phase(stacks: &Stacks, stack: StackId, is_older: bool) -> StepPhase {
 
 /// Whether a module was called: other functions of its class move it to a device, or clear its gradients.
 fn is_called(stacks: &Stacks, stack: StackId) -> bool {
-    stacks.frames(stack).any(|it| {
-        let text = |id| stacks.texts.get(id);
-        text(it.name).contains("_call_impl") && text(it.file).contains("torch/nn/modules/module.py")
-    })
+    let text = |id| stacks.texts.get(id);
+    let is_call = |name| text(name).contains("_call_impl");
+    stacks.frames(stack).any(|it| is_call(it.name) && text(it.file).contains("torch/nn/modules/module.py"))
 }
 
 /// Returns the phase in which an event of a device's trace allocates.

@@ -75,6 +75,7 @@ const LONG: &[(&[&str], Waits, i32)] = &[
     (&["once", "--hosts", "a,b", "--transport", "SLEEPS"], ForAChild, KILLED),
     (&["serve", "--metrics", "127.0.0.1:0"], AfterMessage, 0),
     (&["stream"], AfterLine, KILLED),
+    (&["mcp"], ForInput, 143),
     (&["explain"], ForItsReader, KILLED),
     (&["generate", "config"], ForItsReader, KILLED),
     (&["doctor"], ForItsReader, KILLED),
