@@ -41,7 +41,7 @@ const INSTRUCTIONS: &str = "gpuwatch knows where the GPU memory of PyTorch jobs 
 /// The arguments of `gpuwatch mcp`.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  claude mcp add gpuwatch -- gpuwatch mcp\n  gpuwatch mcp --allow-actions    in a sandbox, with fit and advise\n\n\
+    after_help = "Examples:\n  gpuwatch mcp                    started by an assistant, as its configuration says\n  gpuwatch mcp --allow-actions    in a sandbox, with fit and advise\n\n\
                         The tools read recordings, snapshots and the state of this machine. With --allow-actions there are also \
                         those that run commands or look into a running job: whoever speaks to this server can then run any program as \
                         this user."

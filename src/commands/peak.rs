@@ -75,7 +75,10 @@ impl Subcommand for PeakArgs {
         let _ = fs::remove_file(&file.file);
         let traced = traced.with_context(|| format!("the trace of process {pid}"))?;
         // Its viewers know the probe by other numbers, and so use their own.
-        let Some(moment) = moment(&traced, ProbeId(0)) else { bail!("process {pid} allocated nothing in these steps") };
+        let Some(moment) = moment(&traced, ProbeId(0)) else {
+            let lost = "allocated faster than that could be written down: ask again";
+            bail!("process {pid} {}", if traced.gaps > 0 { lost } else { "allocated nothing in these steps" })
+        };
         if let Some(viewers) = file.answers {
             // Viewers and recordings lack the answer then, which this process prints.
             let _ = answers::append(&viewers, &[&moment]);

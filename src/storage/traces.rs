@@ -87,6 +87,8 @@ pub struct WindowKept {
     pub modules: Vec<(String, u32, String, String)>,
     /// µs for which the job was paused.
     pub paused_us: u64,
+    /// µs of the longest pause: by a piece, or by all that happens at the end of a step.
+    pub longest_us: u64,
     /// The most bytes that were allocated before the trace, by device.
     pub highest: BTreeMap<u32, u64>,
     /// Addresses by device and part: `weights`, `gradients` and `optimizer`.

@@ -47,44 +47,56 @@ class Resting:
 def segments(torch, is_ours=False):
     """Returns the allocator's segments without its history; `None` if they would include the job's own history."""
     takes = _snapshot_takes(torch)
-    what = ((0, 0, False),) if "include_traces" in takes else (None,) if "mempool_id" in takes else ()
-    if "include_traces" not in takes and not is_ours and is_recorded(torch):
+    if "include_traces" in takes:
+        return _of_pool(torch, 0, False)["segments"]
+    if not is_ours and is_recorded(torch):
         return None
     with CompilerHidden(torch):
-        return torch._C._cuda_memorySnapshot(*what)["segments"]
+        return torch._C._cuda_memorySnapshot(*(None,) if "mempool_id" in takes else ())["segments"]
+
+
+# A pool of memory that no allocator has.
+_NO_POOL = 1 << 40
 
 
 def has_events_apart(torch):
-    """Returns whether `events` can be called: releases without pools in snapshots have none, and PyTorch 2.11 drops
-    references to the numbers of a pool that it is given, until they are gone while they are still in use."""
+    """Returns whether `events` can be called: releases without pools in snapshots have no such snapshots."""
     if not {"mempool_id", "include_traces"} & set(_snapshot_takes(torch)):
         return False
-    # A number of its own; references enough that it stays.
-    number = int("1" + "0" * 12)
-    held = [number] * 16
-    before = sys.getrefcount(number)
     try:
-        _of_pool(torch, number, False)
+        _of_pool(torch, _NO_POOL, False)
     except (RuntimeError, TypeError, ValueError):
         return False
-    dropped = before - sys.getrefcount(number)
-    for _ in range(dropped):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(number))
-    del held
-    return dropped == 0
+    return True
 
 
 def events(torch):
     """Returns a snapshot of the allocator's history without its segments. Only where `has_events_apart`."""
-    return _of_pool(torch, 1 << 40, True)
+    return _of_pool(torch, _NO_POOL, True)
 
 
-def _of_pool(torch, number, with_events):
-    """Returns a snapshot of a pool that no allocator has: nothing but events."""
+class _Number(int):
+    """A number that nothing else refers to, as may be the case with those of Python's own."""
+
+
+def _of_pool(torch, pool, with_events):
+    """Returns a snapshot of a pool; 0 is that of all memory.
+
+    PyTorch 2.8 to 2.14 drop a reference to each number of a pool that they are given. So it is a number of its own, with
+    references to spare, and gets back those that were dropped.
+    """
+    number = _Number(pool)
+    spare = [number] * 16
+    before = sys.getrefcount(number)
     # PyTorch reads as many elements as its release has, without a look at how many there are.
     more = (with_events,) if "include_traces" in _snapshot_takes(torch) else ()
-    with CompilerHidden(torch):
-        return torch._C._cuda_memorySnapshot((number, number, *more))
+    try:
+        with CompilerHidden(torch):
+            return torch._C._cuda_memorySnapshot((number, number, *more))
+    finally:
+        for _ in range(before - sys.getrefcount(number)):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(number))
+        del spare
 
 
 def _snapshot_takes(torch):

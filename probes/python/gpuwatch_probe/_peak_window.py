@@ -48,9 +48,10 @@ class PeakWindow(Window):
         self._ring, self._pace = LONG_RING if self._is_long else RING if self._can_be_lean else SMALL_RING, _PACE
         self._enough = self._ring * (3 if self._skips else 2) // 5
         self._take = self._with_stacks
-        self._paused = 0.0
-        # Whether pieces can, and whether the latest piece does, leave out the blocks.
-        self._is_lean = False
+        # Seconds of all pauses, and of the longest one.
+        self._paused = self._longest = 0.0
+        # Whether pieces can, and whether the latest piece does, leave out the blocks; and the events before it.
+        self._is_lean, self._known = False, 0
         # The ends of steps as (µs since 1970, number), and addresses by device and kind.
         self._boundaries, self._blocks, self._modules = [], {}, []
         # The most bytes that were allocated before, by device, as far back as the job has not reset that.
@@ -71,6 +72,13 @@ class PeakWindow(Window):
 
     def boundary(self, number, parts):
         """Looks at the blocks of the optimizers at the end of a step; on the thread that trains."""
+        before = self._paused
+        try:
+            self._boundary(number, parts)
+        finally:
+            self._longest = max(self._longest, self._paused - before)
+
+    def _boundary(self, number, parts):
         if self._is_waiting:
             took = self._look(parts)
             if took > _LOOK / 2 and self._looks < _LOOKS:
@@ -168,20 +176,26 @@ class PeakWindow(Window):
             with Resting(), CompilerHidden(self._torch):
                 held = dumps(self._snapshot(), 4)
         finally:
-            self._paused += time.thread_time() - begun
+            took = time.thread_time() - begun
+            self._paused, self._longest = self._paused + took, max(self._longest, took)
         return use(held)
 
     def _piece(self):
-        # The blocks are needed only where events were lost.
-        is_near = self._events() - self._last <= self._enough * 4 // 3
-        self._is_lean = self._can_be_lean and self._pieces > 0 and is_near
+        self._known = self._last
         super()._piece()
 
     def _about_piece(self):
         return {"lean": True} if self._is_lean else {}
 
     def _snapshot(self):
-        return events(self._torch) if self._is_lean else self._torch.cuda.memory._snapshot()
+        if self._can_be_lean and self._pieces:
+            held = events(self._torch)
+            self._is_lean = self._events() - self._known <= self._enough * 4 // 3
+            if self._is_lean:
+                return held
+        # Where events were lost, the trace begins again with the blocks.
+        self._is_lean = False
+        return self._torch.cuda.memory._snapshot()
 
     def _steps(self):
         # What comes before the first end is not whole, nor is a step that was not traced to its end.
@@ -210,6 +224,7 @@ class PeakWindow(Window):
             "boundaries": self._boundaries,
             "modules": self._modules,
             "paused_us": int(1e6 * self._paused),
+            "longest_us": int(1e6 * self._longest),
             "highest": self._highest,
             "blocks": {
                 device: {name: sorted(of.get(kind, ())) for name, kind in _KINDS.items()}

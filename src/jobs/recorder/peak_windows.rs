@@ -140,7 +140,7 @@ pub fn moment(traced: &Traced, probe: ProbeId) -> Option<PeakMoment> {
         steps: window.steps,
         ms: window.ms,
         snapshots: window.snapshots,
-        longest_pause_us: window.longest_us,
+        longest_pause_us: window.longest_us.max(kept.longest_us),
         paused_us: window.paused_us.max(kept.paused_us),
     };
     Some(PeakMoment { probe, device, anatomy, cost })

@@ -71,17 +71,18 @@ fn the_parts_sum_to_what_is_allocated_on_the_ladder_and_in_exports() {
     }
 }
 
+/// How often a job is asked for a whole step.
+const ATTEMPTS: usize = 30;
+
 /// Asks for the highest moment until a whole step was traced: on a busy machine, the pauses may reach their limit
-/// before.
+/// before, or events may be lost because the trace is written down too late.
 fn whole_step(job: &Job, pid: &str) -> Value {
-    loop {
+    let ask = |_| {
         let found = job.gpuwatch(&["peak", pid, "--json"]);
         schemas::check("peak", &found);
-        if !found["step"].is_null() {
-            break found;
-        }
-        assert!(found["cost"]["paused_us"].as_u64() > Some(30_000), "{found:#}");
-    }
+        found
+    };
+    (0..ATTEMPTS).map(ask).find(|it| !it["step"].is_null()).expect("a whole step in one of the attempts")
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn many_looks_leave_the_job_running() {
 }
 
 #[test]
-fn a_release_of_pytorch_that_drops_references_is_asked_for_events_once() {
+fn releases_of_pytorch_that_drop_references_take_nothing_that_is_in_use() {
     for python in pythons() {
         let mut command = Command::new(&python);
         command.arg(script("snapshots.py")).env("PYTHONDONTWRITEBYTECODE", "1");

@@ -1,10 +1,10 @@
-"""Asks stand-ins for PyTorch's releases for their events: one that drops a reference to each number that it is given, as
-2.11 does, is asked once, and gets its numbers back."""
+"""Asks stand-ins for PyTorch's releases for their events: one that drops references to the numbers that it is given, as
+2.8 to 2.14 do, takes nothing that is still in use."""
 
 import ctypes
 from types import SimpleNamespace
 
-from gpuwatch_probe._captures import events, has_events_apart
+from gpuwatch_probe._captures import events, has_events_apart, segments
 
 # Rounds in which a number that was freed too early would be another object.
 ROUNDS = 2000
@@ -17,7 +17,7 @@ def release(parameters, drops=0, fails=None):
         assert len(pool) == (3 if "include_traces" in parameters else 2), pool
         for _ in range(drops):
             ctypes.pythonapi.Py_DecRef(ctypes.py_object(pool[0]))
-        return {"segments": [], "device_traces": [["event"]]}
+        return {"segments": ["all"] if pool[0] == 0 else [], "device_traces": [["event"]]}
 
     space = {}
     exec("def memory_snapshot(%s): pass" % ", ".join(parameters), space)
@@ -30,7 +30,9 @@ for parameters in (["mempool_id"], ["mempool_id", "include_traces"]):
     assert has_events_apart(sound) and events(sound)["device_traces"] == [["event"]], parameters
     kept = []
     for at in range(ROUNDS):
-        assert not has_events_apart(release(parameters, drops=1 + at % 2)), parameters
+        drops = release(parameters, drops=at % 4)
+        assert has_events_apart(drops) and events(drops)["device_traces"] == [["event"]], parameters
+        assert "include_traces" not in parameters or segments(drops) == ["all"]
         kept.append(int("1" + "0" * 12) + at)
     assert kept == [10**12 + at for at in range(ROUNDS)]
     assert not has_events_apart(release(parameters, fails=TypeError("another signature"))), parameters
