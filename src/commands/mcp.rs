@@ -30,8 +30,8 @@ use tokio::{
 const TERMINATED: u8 = 143;
 
 /// The most bytes of an answer, and of what a command says beside it.
-const ANSWER: u64 = 1 << 20;
-const MESSAGES: u64 = 16 << 10;
+const ANSWER: usize = 1 << 20;
+const MESSAGES: usize = 16 << 10;
 
 const INSTRUCTIONS: &str = "gpuwatch knows where the GPU memory of PyTorch jobs goes. `recordings` lists runs; `check` judges \
                             one: what grows, which line keeps it, why memory ran out; `explain` says what to do about a cause; \
@@ -141,8 +141,8 @@ impl Server {
             Err(why) => return failed(&format!("gpuwatch could not be started again: {why}")),
         };
         let (out, errors) = (running.0.stdout.take(), running.0.stderr.take());
-        let (out, errors) = tokio::join!(bounded(out, ANSWER), bounded(errors, MESSAGES));
-        if out.len() as u64 > ANSWER {
+        let ((out, is_whole), (errors, _)) = tokio::join!(end_of(out, ANSWER), end_of(errors, MESSAGES));
+        if !is_whole {
             return failed(&format!(
                 "the answer has more than {ANSWER} bytes: ask for less, or read it with gpuwatch itself"
             ));
@@ -174,14 +174,22 @@ impl Drop for Running {
     }
 }
 
-/// Reads a stream to its end; one byte more than the limit tells that there was more.
-async fn bounded(stream: Option<impl AsyncRead + Unpin>, limit: u64) -> String {
-    let mut bytes = Vec::new();
+/// Reads a stream to its end, so that its writer never fails. Returns its last bytes, and whether these are all.
+async fn end_of(stream: Option<impl AsyncRead + Unpin>, most: usize) -> (String, bool) {
+    let (mut bytes, mut is_whole) = (Vec::new(), true);
     if let Some(mut it) = stream {
         // What was read until a failure is what there is.
-        let _ = (&mut it).take(limit + 1).read_to_end(&mut bytes).await;
+        while it.read_buf(&mut bytes).await.is_ok_and(|read| read > 0) {
+            let more = bytes.len().saturating_sub(most);
+            is_whole &= more == 0;
+            // Not for each few bytes.
+            if more > most {
+                bytes.drain(..more);
+            }
+        }
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    bytes.drain(..bytes.len().saturating_sub(most));
+    (String::from_utf8_lossy(&bytes).into_owned(), is_whole)
 }
 
 fn failed(why: &str) -> CallToolResult {

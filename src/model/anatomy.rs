@@ -92,8 +92,6 @@ const SCHEMA: u32 = 1;
 pub fn json(pid: Option<u32>, PeakMoment { device, anatomy, cost, .. }: &PeakMoment) -> Value {
     let bytes = |part: AnatomyPart| anatomy.parts.get(&part).copied().unwrap_or(0);
     let parts = AnatomyPart::WORDS.map(|(part, _)| (part.name().to_owned(), bytes(part).into()));
-    let of_phase = |phase: StepPhase| anatomy.phases.get(&phase).copied().unwrap_or(0);
-    let phases = StepPhase::WORDS.map(|(phase, _)| (phase.name().to_owned(), of_phase(phase).into()));
     let line = |it: &LineShare| json!({"line": it.line, "bytes": it.bytes, "blocks": it.blocks, "part": it.part.name(), "module": it.module});
     json!({
         "schema": SCHEMA,
@@ -103,10 +101,16 @@ pub fn json(pid: Option<u32>, PeakMoment { device, anatomy, cost, .. }: &PeakMom
         "allocated": anatomy.allocated,
         "parts": parts.into_iter().collect::<Map<String, Value>>(),
         "phase": anatomy.phase.map(StepPhase::name),
-        "phases": phases.into_iter().collect::<Map<String, Value>>(),
+        "phases": phases_json(&anatomy.phases),
         "lines": anatomy.lines.iter().map(line).collect::<Vec<_>>(),
         "cost": cost,
     })
+}
+
+/// Returns bytes by phase as JSON, with 0 for each phase that has none.
+pub fn phases_json(phases: &BTreeMap<StepPhase, u64>) -> Map<String, Value> {
+    let bytes = |phase: StepPhase| phases.get(&phase).copied().unwrap_or(0).into();
+    StepPhase::WORDS.map(|(phase, _)| (phase.name().to_owned(), bytes(phase))).into_iter().collect()
 }
 
 /// Most lines of the job that a sentence names.

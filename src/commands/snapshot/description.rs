@@ -8,12 +8,13 @@ use crate::{
         units::{Bytes, counted},
     },
     model::{
+        anatomy::phases_json,
         snapshot::{Device, Failure, Snapshot},
         trace::{Fit, Frame, StackId, StackShare, Totals, Trace},
     },
 };
 use serde_json::{Map, Value};
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::fmt::Write as _;
 
 /// Most stacks listed.
 const LISTED: usize = 10;
@@ -215,11 +216,6 @@ fn totals_json(it: &Totals) -> Map<String, Value> {
         "largest_free": it.largest_free,
     });
     if let Value::Object(it) = object { it } else { Map::new() }
-}
-
-fn phases_json(it: &BTreeMap<StepPhase, u64>) -> Map<String, Value> {
-    let bytes = |phase: StepPhase| it.get(&phase).copied().unwrap_or(0).into();
-    StepPhase::WORDS.map(|(phase, _)| (phase.name().to_owned(), bytes(phase))).into_iter().collect()
 }
 
 fn failure_json(trace: &Trace, it: &Failure) -> Value {

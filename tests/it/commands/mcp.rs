@@ -127,7 +127,9 @@ fn a_change_is_proven_and_what_runs_ends_with_the_session() {
     test_tiers::change!("starts PyTorch");
     let home = Home::new();
     let script = home.0.path().join("train.py");
-    fs::write(&script, include_str!("../fit/job.py")).unwrap();
+    // A job may say more than is kept of it.
+    let says = "import sys\nfor _ in range(2000):\n    print('x' * 200, file=sys.stderr)\n";
+    fs::write(&script, says.to_owned() + include_str!("../fit/job.py")).unwrap();
     let mut client = Client::new(&home, &["--allow-actions"]);
     let python = torch::python();
     let job = |arguments: &[&str]| {
