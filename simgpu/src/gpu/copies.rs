@@ -8,6 +8,7 @@
 use super::{
     contents::{self, Place},
     process::process,
+    spans::Origin,
     sys,
     watch::{self, Seen},
 };
@@ -22,8 +23,8 @@ enum Effect {
     Nothing,
     Zero,
     Store(Option<Place>),
-    /// What is stored, and whether it is what was copied in.
-    Load(Option<Place>, bool),
+    /// What is stored, and where it comes from.
+    Load(Option<Place>, Origin),
     Transfer(Option<Place>, Option<Place>),
     Host,
 }
@@ -43,10 +44,15 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
             }
         }
         Effect::Store(place) => contents::store(place, from, len),
-        Effect::Load(place, is_known) => {
+        Effect::Load(place, origin) => {
             contents::load(to, place, len);
-            if !is_known {
-                watch::report(Seen::Read, || len.to_string());
+            let seen = match origin {
+                Origin::Computed => Some(Seen::Read),
+                Origin::Assumed => Some(Seen::Assumed),
+                Origin::Copied => None,
+            };
+            if let Some(seen) = seen {
+                watch::report(seen, || len.to_string());
             }
         }
         Effect::Transfer(place, source) => contents::transfer(place, source, len),
@@ -57,15 +63,15 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
 fn effect(to: usize, from: usize, len: usize) -> Effect {
     let mut process = process();
     let (into_device, from_device) = (process.ranges.on_device(to), process.ranges.on_device(from));
-    let fresh = !from_device || process.copies.is_fresh(from, len);
+    let origin = if from_device { process.copies.origin(from, len) } else { Origin::Copied };
     if into_device {
-        process.copies.written(to, len, fresh && len <= STORED);
+        process.copies.written(to, len, if len <= STORED { origin } else { Origin::Computed });
     }
     let contents = &mut process.contents;
     match (into_device, from_device) {
         (false, false) => Effect::Host,
-        (false, true) if len > STORED || (len <= SCALAR && !fresh) => Effect::Zero,
-        (false, true) => Effect::Load(contents.place(from), fresh),
+        (false, true) if len > STORED || (len <= SCALAR && origin == Origin::Computed) => Effect::Zero,
+        (false, true) => Effect::Load(contents.place(from), origin),
         (true, _) if len > STORED => Effect::Nothing,
         (true, false) => Effect::Store(contents.place(to)),
         (true, true) => Effect::Transfer(contents.place(to), contents.place(from)),
@@ -79,7 +85,7 @@ pub(super) fn fill(at: usize, byte: u8, len: usize) {
         drop(process);
         return sys::fill(at, byte, len);
     }
-    process.copies.written(at, len, byte == 0 || len <= STORED);
+    process.copies.written(at, len, if byte == 0 || len <= STORED { Origin::Copied } else { Origin::Computed });
     if byte == 0 {
         process.contents.zero(at, len);
     } else if len <= STORED {
@@ -89,14 +95,13 @@ pub(super) fn fill(at: usize, byte: u8, len: usize) {
     }
 }
 
-/// Bytes that a library takes elsewhere, unless they are too many to be stored, and whether they are what was copied
-/// in.
-pub(super) fn collect(from: usize, len: usize) -> (Option<Vec<u8>>, bool) {
+/// Bytes that a library takes elsewhere, unless they are too many to be stored, and where they come from.
+pub(super) fn collect(from: usize, len: usize) -> (Option<Vec<u8>>, Origin) {
     let mut process = process();
     if len > STORED {
-        return (None, false);
+        return (None, Origin::Computed);
     }
-    let (on_device, fresh) = (process.ranges.on_device(from), process.copies.is_fresh(from, len));
+    let (on_device, origin) = (process.ranges.on_device(from), process.copies.origin(from, len));
     let place = process.contents.place(from);
     drop(process);
     let mut bytes = vec![0; len];
@@ -106,15 +111,16 @@ pub(super) fn collect(from: usize, len: usize) -> (Option<Vec<u8>>, bool) {
     } else {
         sys::copy(to, from, len);
     }
-    (Some(bytes), fresh || !on_device)
+    (Some(bytes), if on_device { origin } else { Origin::Copied })
 }
 
 /// Bytes that a library brings: none where they were too many to be carried.
-pub(super) fn deliver(to: usize, len: usize, bytes: Option<&[u8]>, fresh: bool) {
+pub(super) fn deliver(to: usize, len: usize, bytes: Option<&[u8]>, origin: Origin) {
     let mut process = process();
     let on_device = process.ranges.on_device(to);
     if on_device {
-        process.copies.written(to, len, fresh && bytes.is_some_and(|it| it.len() >= len));
+        let is_whole = bytes.is_some_and(|it| it.len() >= len);
+        process.copies.written(to, len, if is_whole { origin } else { Origin::Computed });
     }
     let place = process.contents.place(to);
     drop(process);

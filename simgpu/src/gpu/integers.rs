@@ -11,6 +11,7 @@ use super::{
     capture_state::Work,
     copies,
     process::{current, process},
+    spans::Origin,
 };
 use std::{
     collections::HashMap,
@@ -33,6 +34,8 @@ enum Kernel {
     AddTensor,
     /// Compares two tensors.
     Compare,
+    /// Writes one value of so many bytes everywhere, of whatever type.
+    Fill(usize),
 }
 
 /// The beginning of `ReduceOp` in PyTorch's `Reduce.cuh`, for values of 64 bits.
@@ -67,7 +70,26 @@ fn known() -> &'static RwLock<HashMap<usize, Kernel>> {
     &KNOWN
 }
 
+/// The types of `FillFunctor` and the bytes of each.
+const FILLS: [(&str, usize); 10] = [
+    ("11FillFunctorIlE", 8),
+    ("11FillFunctorIiE", 4),
+    ("11FillFunctorIsE", 2),
+    ("11FillFunctorIaE", 1),
+    ("11FillFunctorIhE", 1),
+    ("11FillFunctorIbE", 1),
+    ("11FillFunctorIdE", 8),
+    ("11FillFunctorIfE", 4),
+    ("11FillFunctorIN3c104HalfEE", 2),
+    ("11FillFunctorIN3c108BFloat16EE", 2),
+];
+
 fn kernel(name: &str) -> Option<Kernel> {
+    if name.contains("29vectorized_elementwise_kernel")
+        && let Some((_, width)) = FILLS.into_iter().find(|it| name.contains(it.0))
+    {
+        return Some(Kernel::Fill(width));
+    }
     let parts: &[(&str, Kernel)] = if name.contains("13reduce_kernel") && name.contains("14func_wrapper_tIl") {
         &[
             ("11sum_functorIlll", Kernel::Sum),
@@ -126,18 +148,38 @@ fn elementwise(kernel: Kernel, arguments: In<usize>) -> Option<Launch> {
     })
 }
 
-/// Values that were copied in.
-fn values(at: usize, count: usize) -> Option<Vec<i64>> {
-    let (bytes, true) = copies::collect(at, count * VALUE) else { return None };
-    Some(bytes?.as_chunks().0.iter().map(|it| i64::from_le_bytes(*it)).collect())
+/// Values that were copied in, and where they come from.
+fn values(at: usize, count: usize) -> Option<(Vec<i64>, Origin)> {
+    let (bytes, origin) = copies::collect(at, count * VALUE);
+    let values = bytes?.as_chunks().0.iter().map(|it| i64::from_le_bytes(*it)).collect();
+    (origin > Origin::Computed).then_some((values, origin))
+}
+
+/// Reads a filling's arguments: the value's bytes, how many values, the address.
+fn filling(width: usize, arguments: In<usize>) -> Option<(Vec<u8>, usize, usize)> {
+    let count = usize::try_from(In::<i32>::from_address(arguments.get()?).get()?).ok()?;
+    let value = In::<u8>::from_address(arguments.at(1)?);
+    let value = (0..width).map(|at| value.at(at)).collect::<Option<Vec<u8>>>()?;
+    let to = In::<usize>::from_address(arguments.at(2)?).get()?;
+    process().ranges.on_device(to).then_some((value, count, to))
+}
+
+/// Fills memory with a value. No other memory is written, so that what was copied elsewhere stays known.
+fn fill(value: &[u8], count: usize, to: usize) {
+    if count <= FEW {
+        copies::deliver(to, count * value.len(), Some(&value.repeat(count)), Origin::Copied);
+    } else {
+        process().copies.written(to, count * value.len(), Origin::Computed);
+    }
 }
 
 impl Launch {
-    /// Returns the result's bytes; `None` if the operands are unknown.
-    fn result(&self, kernel: Kernel) -> Option<Vec<u8>> {
-        let values = values(self.from, self.count)?;
-        let others =
-            self.second.map_or_else(|| Some(vec![self.number; self.count]), |at| self::values(at, self.count))?;
+    /// Returns the result's bytes, and where they come from; `None` if the operands are unknown.
+    fn result(&self, kernel: Kernel) -> Option<(Vec<u8>, Origin)> {
+        let (values, origin) = values(self.from, self.count)?;
+        let number = || Some((vec![self.number; self.count], Origin::Copied));
+        let (others, other) = self.second.map_or_else(number, |at| self::values(at, self.count))?;
+        let origin = origin.min(other);
         let pairs = values.iter().copied().zip(others);
         let results: Vec<i64> = match kernel {
             Kernel::Sum => values.into_iter().reduce(i64::wrapping_add).into_iter().collect(),
@@ -146,14 +188,18 @@ impl Launch {
             Kernel::AddNumber | Kernel::AddTensor => {
                 pairs.map(|(it, other)| it.wrapping_add(other.wrapping_mul(self.factor))).collect()
             }
-            Kernel::Compare => return pairs.map(|(it, other)| compare(self.order, it, other)).collect(),
+            Kernel::Fill(_) => return None,
+            Kernel::Compare => {
+                let bytes: Option<_> = pairs.map(|(it, other)| compare(self.order, it, other)).collect();
+                return Some((bytes?, origin));
+            }
         };
-        Some(results.into_iter().flat_map(i64::to_le_bytes).collect())
+        Some((results.into_iter().flat_map(i64::to_le_bytes).collect(), origin))
     }
 
     fn perform(&self, kernel: Kernel, stream: usize, device: usize) {
         match self.result(kernel) {
-            Some(bytes) => copies::deliver(self.to, bytes.len(), Some(&bytes), true),
+            Some((bytes, origin)) => copies::deliver(self.to, bytes.len(), Some(&bytes), origin),
             None => process().copies.launched(),
         }
         // A stream that is gone by now has nothing to do.
@@ -175,11 +221,21 @@ fn compare(order: i32, one: i64, other: i64) -> Option<u8> {
 pub(super) fn launch(address: usize, arguments: usize, stream: usize) -> Option<Answer> {
     let kernel = *known().read().unwrap_or_else(PoisonError::into_inner).get(&address)?;
     let arguments = In::from_address(arguments);
+    let device = current();
+    if let Kernel::Fill(width) = kernel {
+        let (value, count, to) = filling(width, arguments)?;
+        return Some(capture::submit(
+            stream,
+            Work::act(move || {
+                fill(&value, count, to);
+                let _ = process().queues.work(stream, device);
+            }),
+        ));
+    }
     let launch = match kernel {
         Kernel::Sum | Kernel::Maximum | Kernel::Minimum => reduction(arguments),
         _ => elementwise(kernel, arguments),
     }?;
-    let device = current();
     Some(capture::submit(stream, Work::act(move || launch.perform(kernel, stream, device))))
 }
 
@@ -204,6 +260,10 @@ mod tests {
             Some(Kernel::Compare)
         );
         assert_eq!(each("15CUDAFunctor_addIfE"), None);
+        assert_eq!(
+            [each("11FillFunctorIlE"), each("11FillFunctorIN3c108BFloat16EE")],
+            [8, 2].map(|it| Some(Kernel::Fill(it)))
+        );
         assert_eq!(kernel("_ZN2at6native14vectorized_layer_norm_kernel"), None);
     }
 }

@@ -18,6 +18,7 @@ use communicator::{CUDA_ERROR, INVALID_ARGUMENT, Result, SYSTEM_ERROR, begin, en
 use hub::Id;
 use operations::{Operation, enqueue, group_end, group_start, join};
 use std::{
+    collections::BTreeSet,
     ffi::{CStr, c_char},
     sync::PoisonError,
 };
@@ -48,6 +49,10 @@ fn words(status: i32) -> &'static CStr {
 
 fn number(value: i32) -> Result<usize> {
     usize::try_from(value).or(Err(INVALID_ARGUMENT))
+}
+
+fn ranks_of(ranks: In<i32>, count: i32) -> Result<BTreeSet<usize>> {
+    (0..number(count)?).map(|at| number(ranks.at(at).ok_or(INVALID_ARGUMENT)?)).collect()
 }
 
 fn int(value: usize) -> i32 {
@@ -95,7 +100,11 @@ impl Call {
         let (brings, gets) = match self.kind {
             Kind::AllReduce => (1, 1),
             Kind::Reduce => (1, usize::from(at_root)),
-            Kind::Broadcast => (usize::from(at_root), 1),
+            // Another rank's input only matters where the root is absent, and may be no address at all.
+            Kind::Broadcast => {
+                let brings = at_root || communicator.is_partial() && process().ranges.on_device(from);
+                (usize::from(brings), 1)
+            }
             Kind::AllGather => (1, ranks),
             Kind::ReduceScatter => (ranks, 1),
             Kind::AllToAll => (ranks, ranks),
@@ -138,6 +147,12 @@ fn operator(out: Out<i32>, scalar: usize, data: i32, residence: i32, communicato
 }
 
 entry_points! {
+    // Only these ranks of the communicator run. The process that opened it says so before any of them joins.
+    fn simgpu_nccl_present(id: In<Id>, ranks: In<i32>, count: i32) -> i32 {
+        let present = ranks_of(ranks, count).and_then(|ranks| Ok((id.get().ok_or(INVALID_ARGUMENT)?, ranks)));
+        code(present.map(|(id, ranks)| hub::note_present(&id, ranks)))
+    }
+
     fn ncclGetErrorString(status: i32) -> *const c_char {
         words(status).as_ptr()
     }

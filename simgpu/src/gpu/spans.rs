@@ -45,12 +45,26 @@ impl Spans {
     }
 }
 
-/// The bytes that still hold what a program copied in, because no kernel can have written there since.
+/// Where bytes come from; of several, the first in this order decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Origin {
+    /// A kernel may have written them, which computes nothing here.
+    #[default]
+    Computed,
+    /// Ranks that are absent sent some of them: what a present rank sends was taken for it.
+    Assumed,
+    /// The program copied them in.
+    Copied,
+}
+
+/// The bytes that still hold what was copied in, because no kernel can have written there since.
 #[derive(Default)]
 pub(super) struct Copies {
     launches: u64,
     /// The spans that were copied in when the number of launches was `at`: nothing can have written there since.
     fresh: Spans,
+    /// Those of them that consist of what the program itself copied in.
+    copied: Spans,
     at: u64,
 }
 
@@ -60,18 +74,24 @@ impl Copies {
         self.launches += 1;
     }
 
-    /// Whether bytes are what was copied there, and nothing that a kernel may have written.
-    pub(super) fn is_fresh(&self, at: usize, len: usize) -> bool {
-        self.at == self.launches && self.fresh.contains(at, len)
+    /// Where bytes come from.
+    pub(super) fn origin(&self, at: usize, len: usize) -> Origin {
+        match self.at == self.launches && self.fresh.contains(at, len) {
+            true if self.copied.contains(at, len) => Origin::Copied,
+            true => Origin::Assumed,
+            false => Origin::Computed,
+        }
     }
 
-    /// Bytes were written by a copy, whose source was `fresh` or not.
-    pub(super) fn written(&mut self, at: usize, len: usize, fresh: bool) {
+    /// Bytes of that origin were written by a copy.
+    pub(super) fn written(&mut self, at: usize, len: usize, origin: Origin) {
         if self.at != self.launches {
-            self.fresh = Spans::default();
+            (self.fresh, self.copied) = (Spans::default(), Spans::default());
             self.at = self.launches;
         }
-        if fresh { self.fresh.add(at, len) } else { self.fresh.remove(at, len) }
+        let put = |into: &mut Spans, is_in: bool| if is_in { into.add(at, len) } else { into.remove(at, len) };
+        put(&mut self.fresh, origin > Origin::Computed);
+        put(&mut self.copied, origin == Origin::Copied);
     }
 }
 
@@ -93,6 +113,21 @@ mod tests {
         assert!(spans.contains(0, 100) && spans.0.len() == 1);
         spans.remove(0, 100);
         assert!(spans.0.is_empty());
+    }
+
+    #[test]
+    fn bytes_come_from_where_the_least_certain_of_them_do() {
+        let mut copies = Copies::default();
+        copies.written(0, 8, Origin::Copied);
+        copies.written(8, 8, Origin::Assumed);
+        copies.written(16, 8, Origin::Computed);
+        let of = |copies: &Copies, at, len| copies.origin(at, len);
+        assert_eq!(
+            [of(&copies, 0, 8), of(&copies, 4, 8), of(&copies, 8, 16)],
+            [Origin::Copied, Origin::Assumed, Origin::Computed]
+        );
+        copies.launched();
+        assert_eq!(of(&copies, 0, 8), Origin::Computed, "a kernel may have written there");
     }
 
     #[test]

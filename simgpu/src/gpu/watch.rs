@@ -21,6 +21,9 @@ pub(super) enum Seen {
     Convolution = 3,
     /// The driver was asked to load kernels of the program's own.
     Module = 4,
+    /// Bytes were read of which absent ranks sent some: what a present rank sends was taken for it. The name is their
+    /// number.
+    Assumed = 5,
 }
 
 type Watcher = extern "C" fn(kind: i32, name: *const c_char) -> i64;

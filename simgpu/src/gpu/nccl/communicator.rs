@@ -1,7 +1,11 @@
 //! Communicators: made, split, ended; what they cost on their device.
 
 use super::{
-    super::process::{current, process, set_current},
+    super::{
+        process::{current, process, set_current},
+        spans::Origin,
+        watch::{self, Seen},
+    },
     hub::{self, Id},
     link::{Link, plain},
     wire::{Kind, Parcel, Request},
@@ -11,7 +15,7 @@ use std::{
     env, io,
     sync::{
         Arc, LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI32, Ordering},
+        atomic::{AtomicBool, AtomicI32, Ordering},
     },
 };
 
@@ -19,6 +23,7 @@ use std::{
 pub(super) const CUDA_ERROR: i32 = 1;
 pub(super) const SYSTEM_ERROR: i32 = 2;
 pub(super) const INVALID_ARGUMENT: i32 = 4;
+const INVALID_USAGE: i32 = 5;
 pub(super) const REMOTE_ERROR: i32 = 6;
 
 pub(super) struct Communicator {
@@ -29,6 +34,8 @@ pub(super) struct Communicator {
     pub(super) charged: u64,
     link: Link,
     failure: AtomicI32,
+    /// Whether some of its ranks are absent.
+    is_partial: AtomicBool,
     /// Operators of the program's own: what they multiply with before they add.
     pub(super) factors: Mutex<HashMap<i32, f64>>,
 }
@@ -61,8 +68,8 @@ pub(super) fn begin(id: &Id, rank: usize, size: usize) -> Result<(usize, Arc<Com
     process().charge(device, charged).or(Err(CUDA_ERROR))?;
     let joined = Link::join(id, rank, size).inspect_err(|_| process().refund(device, charged));
     let link = joined.or(Err(SYSTEM_ERROR))?;
-    let (failure, factors) = (AtomicI32::new(0), Mutex::default());
-    let it = Arc::new(Communicator { rank, size, device, charged, link, failure, factors });
+    let (failure, is_partial, factors) = (AtomicI32::new(0), AtomicBool::new(false), Mutex::default());
+    let it = Arc::new(Communicator { rank, size, device, charged, link, failure, is_partial, factors });
     let handle = process().queues.handle();
     all().insert(handle, it.clone());
     Ok((handle, it))
@@ -91,7 +98,9 @@ pub(super) fn end(handle: usize, politely: bool) -> Result<()> {
 
 impl Communicator {
     pub(super) fn joined(&self) -> Result<()> {
-        self.wait(0).map(|_| ())
+        let is_partial = self.wait(0)?.bytes.is_some();
+        self.is_partial.store(is_partial, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Sends a request; gives the ticket to wait with.
@@ -113,6 +122,11 @@ impl Communicator {
         status
     }
 
+    /// Whether some of its ranks are absent.
+    pub(super) fn is_partial(&self) -> bool {
+        self.is_partial.load(Ordering::Relaxed)
+    }
+
     /// The communicator's error, or 0.
     pub(super) fn failure(&self) -> i32 {
         self.failure.load(Ordering::Relaxed)
@@ -120,7 +134,7 @@ impl Communicator {
 
     /// Every rank's bytes, as many from each.
     fn exchange<const N: usize>(&self, own: &[u8; N]) -> Result<Vec<[u8; N]>> {
-        let parcel = Parcel { bytes: Some(own.to_vec()), fresh: false };
+        let parcel = Parcel { bytes: Some(own.to_vec()), origin: Origin::Computed };
         let ticket = self.ask(Request { parcel, ..plain(Kind::AllGather, 0) })?;
         let bytes = self.wait(ticket)?.bytes.unwrap_or_default();
         Ok(bytes.as_chunks().0.to_vec())
@@ -128,6 +142,11 @@ impl Communicator {
 
     /// A communicator of the ranks of one colour, in the order of their keys; none for a rank without a colour.
     pub(super) fn split(&self, colour: i32, key: i32) -> Result<Option<usize>> {
+        if self.is_partial() {
+            // Nobody knows the colours of the absent ones.
+            watch::report(Seen::Refused, || "ncclCommSplit between ranks of which some do not run".to_owned());
+            return Err(INVALID_USAGE);
+        }
         let mut own = [0; 8];
         own[..4].copy_from_slice(&colour.to_le_bytes());
         own[4..].copy_from_slice(&key.to_le_bytes());

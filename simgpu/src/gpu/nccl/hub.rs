@@ -8,6 +8,7 @@ use super::{
     wire::{Answer, Kind, Parcel, Request},
 };
 use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
     io,
     os::{
         linux::net::SocketAddrExt,
@@ -15,6 +16,7 @@ use std::{
     },
     process,
     sync::{
+        LazyLock, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
         mpsc::{self, Receiver, Sender},
     },
@@ -53,13 +55,24 @@ pub(super) fn open() -> io::Result<Id> {
     let listener = UnixListener::bind_addr(&id.address()?)?;
     thread::Builder::new().name("simgpu-nccl".into()).spawn(move || {
         // If the meeting fails, the ranks see their sockets closed.
-        let _ = meet(&listener);
+        let _ = meet(&id, &listener);
     })?;
     Ok(id)
 }
 
-/// Waits for all ranks, then serves them.
-fn meet(listener: &UnixListener) -> io::Result<()> {
+/// The ranks that run, by the identity of their communicator, where not all of them do.
+fn present() -> MutexGuard<'static, HashMap<[u8; 128], BTreeSet<usize>>> {
+    static PRESENT: LazyLock<Mutex<HashMap<[u8; 128], BTreeSet<usize>>>> = LazyLock::new(Mutex::default);
+    PRESENT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Notes which ranks run of a communicator that this process has opened, before the first of them joins.
+pub(super) fn note_present(id: &Id, ranks: BTreeSet<usize>) {
+    present().insert(id.0, ranks);
+}
+
+/// Waits for all ranks that run, then serves them.
+fn meet(id: &Id, listener: &UnixListener) -> io::Result<()> {
     let (mut ranks, mut missing) = (Vec::<Option<UnixStream>>::new(), None);
     while missing != Some(0) {
         let (mut stream, _) = listener.accept()?;
@@ -70,20 +83,32 @@ fn meet(listener: &UnixListener) -> io::Result<()> {
         if let Some(place) = ranks.get_mut(hello.root).filter(|_| hello.kind == Kind::Join) {
             *place = Some(stream);
         }
-        missing = Some(ranks.iter().filter(|it| it.is_none()).count());
+        let runs = present().get(&id.0).cloned();
+        let runs = |rank: usize| runs.as_ref().is_none_or(|it| it.contains(&rank));
+        missing = Some(ranks.iter().enumerate().filter(|(rank, it)| it.is_none() && runs(*rank)).count());
     }
+    present().remove(&id.0);
     let (sender, events) = mpsc::channel();
-    let mut streams = Vec::new();
-    for (rank, mut stream) in ranks.into_iter().flatten().enumerate() {
+    let absent: BTreeSet<usize> = ranks.iter().enumerate().filter(|it| it.1.is_none()).map(|it| it.0).collect();
+    let count = ranks.len();
+    let mut streams = BTreeMap::new();
+    for (rank, stream) in ranks.into_iter().enumerate() {
+        let Some(mut stream) = stream else { continue };
         let (mut from, sender) = (stream.try_clone()?, sender.clone());
         thread::Builder::new().name("simgpu-nccl".into()).spawn(move || receive(rank, &mut from, &sender))?;
-        let joined = Answer { ticket: 0, status: 0, parcel: Parcel::default() };
+        let joined =
+            Answer { ticket: 0, status: 0, parcel: Parcel { bytes: is_partial(&absent), ..Parcel::default() } };
         // The reader of a rank that died meanwhile reports it.
         let _ = joined.write(&mut stream);
-        streams.push(stream);
+        streams.insert(rank, stream);
     }
-    serve(&events, &mut streams);
+    serve(&events, &mut streams, Matching::new(count, absent));
     Ok(())
+}
+
+/// What an answer to a rank that joins carries if some ranks are absent.
+fn is_partial(absent: &BTreeSet<usize>) -> Option<Vec<u8>> {
+    (!absent.is_empty()).then(Vec::new)
 }
 
 fn receive(rank: usize, from: &mut UnixStream, events: &Sender<(usize, Event)>) {
@@ -96,8 +121,7 @@ fn receive(rank: usize, from: &mut UnixStream, events: &Sender<(usize, Event)>) 
     let _ = events.send((rank, Event::Left));
 }
 
-fn serve(events: &Receiver<(usize, Event)>, streams: &mut [UnixStream]) {
-    let mut matching = Matching::new(streams.len());
+fn serve(events: &Receiver<(usize, Event)>, streams: &mut BTreeMap<usize, UnixStream>, mut matching: Matching) {
     while let Ok((rank, event)) = events.recv() {
         let mut answers = match event {
             Event::Asked(request) => matching.receive(rank, request),
@@ -107,7 +131,7 @@ fn serve(events: &Receiver<(usize, Event)>, streams: &mut [UnixStream]) {
         answers.reverse();
         for (rank, answer) in answers {
             // A rank that does not take its answer has left; its reader reports it.
-            let _ = answer.write(&mut streams[rank]);
+            let _ = streams.get_mut(&rank).map(|it| answer.write(it));
         }
         if matching.is_over() {
             return;

@@ -136,34 +136,51 @@ pub(super) fn first(data: i32, bytes: &[u8]) -> Option<f64> {
     }
 }
 
-/// Reduces what the ranks have, each of it multiplied with the rank's factor before, to one.
-pub(super) fn reduce(data: i32, reduction: i32, ranks: &[(&[u8], f64)]) -> Option<Vec<u8>> {
-    let count = i32::try_from(ranks.len()).ok()?;
+/// What several ranks bring to a reduction.
+#[derive(Clone, Copy)]
+pub(super) struct Input<'a> {
+    pub(super) bytes: &'a [u8],
+    /// What each value is multiplied with before.
+    pub(super) factor: f64,
+    /// The ranks that bring it.
+    pub(super) times: u32,
+}
+
+/// Reduces what the ranks bring to one.
+pub(super) fn reduce(data: i32, reduction: i32, ranks: &[Input]) -> Option<Vec<u8>> {
+    let count = i32::try_from(ranks.iter().map(|it| it.times).sum::<u32>()).ok()?;
     let mut result = Vec::new();
-    let all: Vec<Values> = ranks.iter().map(|(bytes, _)| values(data, bytes)).collect::<Option<_>>()?;
+    let all: Vec<Values> = ranks.iter().map(|it| values(data, it.bytes)).collect::<Option<_>>()?;
     let len = all.iter().map(|it| if let Values::Whole(it) = it { it.len() } else { 0 }).max()?;
     for at in 0..len {
-        let row = all.iter().filter_map(|it| if let Values::Whole(it) = it { it.get(at).copied() } else { None });
+        let row = all.iter().zip(ranks).filter_map(|(it, rank)| {
+            if let Values::Whole(it) = it { it.get(at).map(|value| (*value, rank.times)) } else { None }
+        });
+        let sum =
+            |row: &mut dyn Iterator<Item = (i128, u32)>| row.map(|(value, times)| value * i128::from(times)).sum();
+        let mut row = row;
         let value = match reduction {
-            PRODUCT => row.fold(1, i128::wrapping_mul),
-            MAXIMUM => row.max()?,
-            MINIMUM => row.min()?,
-            AVERAGE => row.sum::<i128>() / i128::from(count),
-            _ => row.sum(),
+            PRODUCT => row.fold(1, |product: i128, (value, times)| product.wrapping_mul(value.wrapping_pow(times))),
+            MAXIMUM => row.map(|it| it.0).max()?,
+            MINIMUM => row.map(|it| it.0).min()?,
+            AVERAGE => sum(&mut row) / i128::from(count),
+            _ => sum(&mut row),
         };
         whole(data, value, &mut result);
     }
     let len = all.iter().map(|it| if let Values::Float(it) = it { it.len() } else { 0 }).max()?;
     for at in 0..len {
-        let row = all.iter().zip(ranks).filter_map(|(it, (_, factor))| {
-            if let Values::Float(it) = it { it.get(at).map(|value| value * factor) } else { None }
+        let row = all.iter().zip(ranks).filter_map(|(it, rank)| {
+            if let Values::Float(it) = it { it.get(at).map(|value| (value * rank.factor, rank.times)) } else { None }
         });
+        let sum = |row: &mut dyn Iterator<Item = (f64, u32)>| row.map(|(value, times)| value * f64::from(times)).sum();
+        let mut row = row;
         let value = match reduction {
-            PRODUCT => row.product(),
-            MAXIMUM => row.reduce(f64::max)?,
-            MINIMUM => row.reduce(f64::min)?,
-            AVERAGE => row.sum::<f64>() / f64::from(count),
-            _ => row.sum(),
+            PRODUCT => row.map(|(value, times)| value.powf(f64::from(times))).product(),
+            MAXIMUM => row.map(|it| it.0).reduce(f64::max)?,
+            MINIMUM => row.map(|it| it.0).reduce(f64::min)?,
+            AVERAGE => sum(&mut row) / f64::from(count),
+            _ => sum(&mut row),
         };
         float(data, value, &mut result);
     }
@@ -199,8 +216,9 @@ mod tests {
 
     #[test]
     fn every_type_is_reduced_by_every_operation() {
+        let one = |bytes| Input { bytes, factor: 1.0, times: 1 };
         let (a, b) = ([3_i64, -1].map(i64::to_le_bytes), [4_i64, -8].map(i64::to_le_bytes));
-        let ranks = [(a.as_flattened(), 1.0), (b.as_flattened(), 1.0)];
+        let ranks = [one(a.as_flattened()), one(b.as_flattened())];
         let of = |reduction| {
             let bytes = reduce(4, reduction, &ranks).unwrap();
             bytes.as_chunks().0.iter().map(|it| i64::from_le_bytes(*it)).collect::<Vec<_>>()
@@ -210,11 +228,14 @@ mod tests {
             ([7, -9].into(), [12, 8].into(), [4, -1].into(), [3, -8].into(), [3, -4].into())
         );
         let (a, b) = (1.5_f32.to_le_bytes(), 2.0_f32.to_le_bytes());
-        let halved = reduce(7, 9, &[(&a, 0.5), (&b, 0.5)]).unwrap();
+        let halved = reduce(7, 9, &[&a, &b].map(|it| Input { factor: 0.5, ..one(it) })).unwrap();
         assert_eq!(halved, 1.75_f32.to_le_bytes(), "an operator of the program's own");
-        assert_eq!(reduce(1, 0, &[(&[200], 1.0), (&[100], 1.0)]).unwrap(), [44], "integers wrap");
-        let one = 0x3f80_u16.to_le_bytes();
-        assert_eq!(reduce(9, 0, &[(&one, 1.0), (&one, 1.0)]).unwrap(), 0x4000_u16.to_le_bytes());
-        assert_eq!(reduce(99, 0, &[(&one, 1.0)]), None, "no such type");
+        assert_eq!(reduce(1, 0, &[one(&[200]), one(&[100])]).unwrap(), [44], "integers wrap");
+        let unit = 0x3f80_u16.to_le_bytes();
+        assert_eq!(reduce(9, 0, &[one(&unit), one(&unit)]).unwrap(), 0x4000_u16.to_le_bytes());
+        assert_eq!(reduce(99, 0, &[one(&unit)]), None, "no such type");
+        let thrice = |data, reduction, bytes| reduce(data, reduction, &[Input { times: 3, ..one(bytes) }]).unwrap();
+        assert_eq!([0, 1, 2, 4].map(|it| thrice(1, it, &[5])), [[15], [125], [5], [5]], "of three ranks");
+        assert_eq!([0, 1, 4].map(|it| thrice(7, it, &b)), [6.0, 8.0, 2.0].map(f32::to_le_bytes));
     }
 }

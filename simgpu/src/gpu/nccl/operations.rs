@@ -3,7 +3,7 @@
 //! An operation is over when its call returns: the ranks wait for each other there, and not on their devices.
 
 use super::{
-    super::{capture, capture_state::Work, copies, process::process},
+    super::{capture, capture_state::Work, copies, process::process, spans::Origin},
     communicator::{CUDA_ERROR, Communicator, Result, on_device},
     wire::{Kind, Parcel, Request},
 };
@@ -17,6 +17,24 @@ pub(super) struct Operation {
     pub(super) from: Option<(usize, usize)>,
     pub(super) to: Option<(usize, usize)>,
     pub(super) stream: usize,
+}
+
+impl Operation {
+    /// Returns the place of what this rank brings. A group of broadcasts, one from each rank, gathers: what an absent
+    /// root would send is as what this rank sends, rather than as what it has where that arrives.
+    fn brings(&self, group: &[Self]) -> Option<(usize, usize)> {
+        let Self { communicator, request, .. } = self;
+        if request.kind != Kind::Broadcast || request.root == communicator.rank || !communicator.is_partial() {
+            return self.from;
+        }
+        let is_own = |it: &&Self| {
+            it.request.kind == Kind::Broadcast
+                && it.request.root == communicator.rank
+                && Arc::ptr_eq(&it.communicator, communicator)
+        };
+        let own = group.iter().find(is_own).and_then(|it| it.from);
+        own.filter(|own| self.to.is_some_and(|to| to.1 == own.1)).or(self.from)
+    }
 }
 
 /// A thread's requests since `ncclGroupStart`.
@@ -86,21 +104,21 @@ fn submit(operations: Vec<Operation>) -> Result<()> {
 /// Asks for everything before it waits for anything: several operations of one thread may need each other. What fails
 /// is noted by the communicator.
 fn perform(operations: &[Operation]) {
-    let request: Vec<Result<u64>> = operations.iter().map(ask).collect();
+    let request: Vec<Result<u64>> = operations.iter().map(|it| ask(it, operations)).collect();
     for (operation, ticket) in operations.iter().zip(request) {
         let (communicator, Ok(ticket)) = (&operation.communicator, ticket) else { continue };
         if operation.request.kind != Kind::Send
             && let (Ok(parcel), Some((to, len))) = (communicator.wait(ticket), operation.to)
         {
-            copies::deliver(to, len, parcel.bytes.as_deref(), parcel.fresh);
+            copies::deliver(to, len, parcel.bytes.as_deref(), parcel.origin);
         }
         // A stream that is gone by now has nothing to do.
         let _ = process().queues.work(operation.stream, communicator.device);
     }
 }
 
-fn ask(operation: &Operation) -> Result<u64> {
-    let (bytes, fresh) = operation.from.map_or((None, true), |(at, len)| copies::collect(at, len));
-    let parcel = Parcel { bytes, fresh };
+fn ask(operation: &Operation, group: &[Operation]) -> Result<u64> {
+    let (bytes, origin) = operation.brings(group).map_or((None, Origin::Copied), |(at, len)| copies::collect(at, len));
+    let parcel = Parcel { bytes, origin };
     operation.communicator.ask(Request { parcel, ..operation.request.clone() })
 }

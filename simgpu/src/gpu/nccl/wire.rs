@@ -1,5 +1,6 @@
 //! The protocol between a rank and its communicator's hub over a Unix socket: frames of a header and bytes.
 
+use super::super::spans::Origin;
 use std::io::{self, Read, Write};
 
 /// A frame with more bytes is invalid.
@@ -44,11 +45,18 @@ impl Kind {
     ];
 }
 
-/// Bytes that travel, if they are few enough to be carried, and whether all of them were copied in by programs.
+/// Bytes that travel, if they are few enough to be carried, and where they come from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parcel {
     pub(super) bytes: Option<Vec<u8>>,
-    pub(super) fresh: bool,
+    pub(super) origin: Origin,
+}
+
+impl Parcel {
+    /// The same as what an absent rank is taken to send.
+    pub(super) fn assumed(self) -> Self {
+        Self { origin: self.origin.min(Origin::Assumed), ..self }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -122,7 +130,7 @@ fn wrong() -> io::Error {
 fn write(to: &mut impl Write, head: &[u64], parcel: &Parcel) -> io::Result<()> {
     let mut words = [0; WORDS];
     words[..head.len()].copy_from_slice(head);
-    words[WORDS - 2] = u64::from(parcel.fresh);
+    words[WORDS - 2] = parcel.origin as u64;
     words[WORDS - 1] = parcel.bytes.as_ref().map_or(ABSENT, |it| it.len() as u64);
     to.write_all(words.map(u64::to_le_bytes).as_flattened())?;
     parcel.bytes.as_ref().map_or(Ok(()), |it| to.write_all(it))
@@ -132,7 +140,9 @@ fn read(from: &mut impl Read) -> io::Result<([u64; WORDS], Parcel)> {
     let mut bytes = [[0; 8]; WORDS];
     from.read_exact(bytes.as_flattened_mut())?;
     let words = bytes.map(u64::from_le_bytes);
-    let mut parcel = Parcel { bytes: None, fresh: words[WORDS - 2] != 0 };
+    let origins = [Origin::Computed, Origin::Assumed, Origin::Copied];
+    let origin = origins.into_iter().find(|it| *it as u64 == words[WORDS - 2]).ok_or_else(wrong)?;
+    let mut parcel = Parcel { bytes: None, origin };
     if words[WORDS - 1] != ABSENT {
         let len = usize::try_from(words[WORDS - 1]).ok().filter(|it| *it <= LARGEST).ok_or_else(wrong)?;
         let mut bytes = vec![0; len];
@@ -149,7 +159,7 @@ mod tests {
     #[test]
     fn a_written_request_reads_back() {
         for bytes in [None, Some(vec![]), Some(vec![1, 2, 3])] {
-            let parcel = Parcel { bytes, fresh: true };
+            let parcel = Parcel { bytes, origin: Origin::Assumed };
             let request = Request {
                 kind: Kind::Receive,
                 ticket: 7,
@@ -170,7 +180,7 @@ mod tests {
         }
         let mut line = vec![0xff; WORDS * 8];
         assert!(Request::read(&mut line.as_slice()).is_err(), "no such kind");
-        line[..8].fill(0);
+        line[..56].fill(0);
         line[56..].copy_from_slice(&(1_u64 << 40).to_le_bytes());
         assert!(Request::read(&mut line.as_slice()).is_err(), "too long");
     }
