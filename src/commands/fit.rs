@@ -5,10 +5,10 @@ mod against;
 use self::against::AgainstArgs;
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
-    facts::text::Foreign,
+    facts::{text::Foreign, units::parse_bytes},
     jobs::{
         fit::{
-            self, Question, Trouble, Vary,
+            self, Nodes, Question, Ranks, Trouble, Vary,
             advise::{self, Chosen},
             stop,
         },
@@ -57,6 +57,17 @@ pub(super) struct FitArgs {
     /// the variable `batch` of its environment.
     #[arg(long, value_name = "NAME=VALUES", value_parser = Vary::parse, requires = "devices")]
     vary: Option<Vary>,
+    /// Machines of the job, each with the devices of --gpu: a few of its ranks run, and what the others would send is
+    /// taken to be what these send. As 1..16 it asks for the smallest number that is enough.
+    #[arg(long, value_name = "COUNT", value_parser = Nodes::parse, requires = "devices")]
+    nodes: Option<Nodes>,
+    /// The ranks that run, with commas; negative ones count from the end [default: the first and the last, and those
+    /// from which the first one gets tensors].
+    #[arg(long, value_name = "RANKS", value_delimiter = ',', allow_hyphen_values = true, requires = "devices")]
+    ranks: Vec<i64>,
+    /// The memory of each machine itself, as in 2TiB: whether its ranks have enough of it.
+    #[arg(long, value_name = "SIZE", value_parser = size, requires = "devices")]
+    host: Option<u64>,
     /// Measure what techniques would save in this job: run it once with each that applies, or with each of these names,
     /// and with combinations of the best. The job's files are not changed.
     #[arg(
@@ -113,8 +124,16 @@ impl Subcommand for FitArgs {
 impl FitArgs {
     fn question(self) -> Question {
         let Self { devices, steps, whole: is_whole, time_limit: seconds, vary, tables, output, command, .. } = self;
-        Question { devices, steps, is_whole, seconds, vary, tables, command, recording: output }
+        let ranks = (self.nodes.is_some() || !self.ranks.is_empty())
+            .then(|| Ranks { nodes: self.nodes.unwrap_or_default(), chosen: self.ranks });
+        let host = self.host;
+        Question { devices, steps, is_whole, seconds, vary, ranks, host, tables, command, recording: output }
     }
+}
+
+/// Reads a size.
+fn size(text: &str) -> Result<u64, String> {
+    parse_bytes(text).map_err(|e| format!("{e:#}; give a size, as in 2TiB or 512GB"))
 }
 
 /// Reads a table.

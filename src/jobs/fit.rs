@@ -29,6 +29,8 @@ mod peak;
 mod phases;
 /// Tests under pytest.
 pub mod pytest;
+/// Ranks of which some are absent.
+mod ranks;
 /// Runs the job on a simulated machine.
 mod trial;
 /// Errors.
@@ -41,6 +43,7 @@ mod vary;
 mod verdict_text;
 
 pub use calibrate::calibrate;
+pub use ranks::{Nodes, Ranks};
 pub use trouble::Trouble;
 pub use vary::Vary;
 
@@ -48,9 +51,13 @@ use self::{
     judge::Judged,
     peak::Peak,
     phases::Phases,
+    ranks::{Enough, Plan, Present},
     trial::{Bench, Trial},
 };
-use crate::model::fit::{Baseline, Budget, Comparison, Device, Fits, Table, baseline::Growth, comparison};
+use crate::{
+    facts::units::counted,
+    model::fit::{Baseline, Budget, Comparison, Device, Fits, Table, baseline::Growth, comparison},
+};
 use std::{ffi::OsString, path::PathBuf};
 
 /// What to judge: devices, and the limits of the run that is measured.
@@ -68,6 +75,10 @@ pub struct Question {
     pub tables: Vec<Table>,
     /// A value to vary.
     pub vary: Option<Vary>,
+    /// Which ranks run, where some are absent.
+    pub ranks: Option<Ranks>,
+    /// Bytes of each machine's own memory.
+    pub host: Option<u64>,
     /// The job and its arguments.
     pub command: Vec<OsString>,
     /// The file to record the job into, instead of a new one among the recordings.
@@ -75,7 +86,7 @@ pub struct Question {
 }
 
 /// Whether the job fits on each device, and what the run showed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Answer {
     /// Whether the user named devices.
     is_named: bool,
@@ -93,6 +104,8 @@ pub struct Answer {
     /// The smallest known card that is enough.
     smallest: Option<Device>,
     varied: Option<vary::Varied>,
+    /// The ranks, where some are absent.
+    plan: Option<Plan>,
     /// What each step adds, where the job grows in each step.
     growth: Option<Growth>,
 }
@@ -112,6 +125,7 @@ fn answered(
     question: &Question,
     progress: &mut impl FnMut(&str),
 ) -> Result<(Answer, Vec<Trial>), Trouble> {
+    let enough = enough(bench, question, progress)?;
     let varied = match &question.vary {
         Some(vary) => Some(vary.search(bench, question, progress)?),
         None => None,
@@ -122,7 +136,33 @@ fn answered(
     let (mut answer, trials) = bench.judged(question, progress)?;
     answer.unknown.splice(0..0, question.devices.iter().filter_map(|it| it.taken.clone()));
     answer.varied = varied;
+    if let (Some(plan), Some((found, why))) = (&mut answer.plan, enough) {
+        plan.enough = Some(found);
+        answer.unknown.extend(why);
+    }
+    if let Some(plan) = &mut answer.plan {
+        plan.host_limit = question.host;
+    }
     Ok((answer, trials))
+}
+
+/// Finds the smallest number of machines that is enough, where that is asked for, with which the bench then runs; else
+/// the largest one.
+fn enough(
+    bench: &mut Bench,
+    question: &Question,
+    progress: &mut impl FnMut(&str),
+) -> Result<Option<(Enough, Option<String>)>, Trouble> {
+    let Some(ranks) = question.ranks.as_ref().filter(|it| it.nodes.is_range()) else { return Ok(None) };
+    let is_slurm = bench.present.as_ref().is_some_and(|it| it.is_slurm);
+    let set = |bench: &mut Bench, nodes| bench.present = Some(Present::new(ranks, nodes, is_slurm));
+    let (found, why) = ranks::smallest(ranks.nodes, |nodes| {
+        set(bench, nodes);
+        progress(&format!("with {}", counted(u64::from(nodes), "machine")));
+        Ok::<_, Trouble>(vary::runs_on_all(bench, question, progress)?.map(|(runs, _)| runs))
+    })?;
+    set(bench, found.unwrap_or_else(|| ranks.nodes.most()));
+    Ok(Some((Enough { nodes: ranks.nodes, found }, why)))
 }
 
 impl Answer {
@@ -131,7 +171,7 @@ impl Answer {
         if let Some(it) = self.varied.as_ref().filter(|it| it.largest.is_none()) {
             return if it.why.is_some() { Fits::Unknown } else { Fits::No };
         }
-        let all = self.devices.iter().map(|it| it.fits);
+        let all = self.devices.iter().map(|it| it.fits).chain(self.plan.as_ref().and_then(Plan::host_fits));
         if self.is_named {
             all.reduce(Fits::and).unwrap_or(Fits::Unknown)
         } else {

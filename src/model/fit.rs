@@ -140,6 +140,8 @@ pub struct Facts {
     pub convolution: u64,
     /// Whether kernels were compiled at run time (`torch.compile`, Triton).
     pub is_compiled: bool,
+    /// Those of them whose ranks are on several machines.
+    pub communicators_across: u64,
     /// Bytes that the allocator reserved.
     pub reserved: u64,
     /// Multiprocessors of the device, at least and at most.

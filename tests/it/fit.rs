@@ -22,6 +22,8 @@ mod packages;
 mod phases;
 /// With pytest.
 pub(crate) mod pytest;
+/// A few ranks of many.
+mod ranks;
 /// Small trainings of many kinds.
 mod scripts;
 /// What depends on values.

@@ -87,7 +87,19 @@ def _run_the_hidden_one():
             sys.modules.setdefault("sitecustomize", ours)
 
 
+def _take_rank():
+    """Under `gpuwatch fit`, gives this process the rank that it stands for, before the job reads it."""
+    try:
+        from gpuwatch_probe._fit_ranks import take
+
+        take()
+    except Exception:
+        pass
+
+
 # Older Pythons, which some jobs still start for something else, ask a finder by other names.
 if sys.version_info >= (3, 9) and "off" not in os.environ.get("GPUWATCH", "").split(","):
     sys.meta_path.insert(0, _OnTorch())
+    if os.environ.get("GPUWATCH_FIT_RANKS"):
+        _take_rank()
 _run_the_hidden_one()

@@ -78,9 +78,11 @@ def _attach(torch, late=None):
         _probe = probe
         probe.wait_for_cuda()
         if _os.environ.get("GPUWATCH_FIT"):
+            from . import _fit_groups, _fit_ranks
             from ._fit import attach
 
-            attach(torch)
+            _fit_groups.install(torch, _fit_ranks.plan)
+            attach(torch, _fit_ranks.plan)
     except Exception as error:
         from ._native import log
 

@@ -34,6 +34,10 @@ _EVENTS = 4_000_000
 _STEPS = 1000
 # Seconds to wait for the other ranks of this machine, whose collectives may need this process.
 _PATIENCE = 30.0
+# The machine's memory, the part of it that has to stay free, and the part that a job takes before it is ended for that.
+_MEMINFO, _FREE, _MUCH = "/proc/meminfo", 0.05, 0.25
+# Seconds between two looks at it.
+_OFTEN = 0.2
 # Steps and seconds for which a job is led on.
 _STEPS_AFTER, _SECONDS_AFTER = 400, 10.0
 # How long the whole run continues by itself: a part of its time limit, at most so many seconds, with several ranks so
@@ -44,8 +48,10 @@ _PART, _SECONDS, _STEPS_OF_RANKS, _ALLOCATIONS = 0.1, 90.0, 50, 700_000
 class Fit:
     """This process's report, which is written after each step and at the end."""
 
-    def __init__(self, torch, folder):
+    def __init__(self, torch, folder, plan=None):
         self._torch = torch
+        # Which ranks run, where some are absent.
+        self._plan = plan
         self._file = os.path.join(folder, "%d.json" % os.getpid())
         self._folder = folder
         self._steps = int(os.environ.get("GPUWATCH_FIT_STEPS") or 0)
@@ -54,6 +60,8 @@ class Fit:
         self._seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
         self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self._unknowns = Unknowns(torch)
+        if plan is not None:
+            plan.assume = self._unknowns.assume
         self._makers = Makers(self._unknowns)
         self._optimizers = weakref.WeakSet()
         self._phases = None
@@ -97,6 +105,7 @@ class Fit:
                 self._makers.install()
         if self._seconds and not is_data_worker():
             threading.Thread(target=self._end_after, args=(self._seconds, "time"), daemon=True).start()
+            threading.Thread(target=self._watch_host, daemon=True).start()
         cuda = self._torch.cuda
         if cuda.is_initialized():
             self._on_cuda()
@@ -136,6 +145,26 @@ class Fit:
             pass
         self.finish(how)
         self._leave()
+
+    def _watch_host(self):
+        """Ends a job that takes all of this machine's memory, which stands for a larger one."""
+        event = threading.Event()
+        while not self._is_over:
+            event.wait(_OFTEN)
+            try:
+                with open(_MEMINFO) as file:
+                    sizes = {it.split(":")[0]: int(it.split()[1]) << 10 for it in file}
+                with open("/proc/self/statm") as file:
+                    own = int(file.read().split()[1]) * resource.getpagesize()
+                total = sizes["MemTotal"]
+                if sizes["MemAvailable"] >= total * _FREE or own <= total * _MUCH or self._is_over:
+                    continue
+                self._line = self._unknowns.line(sys._current_frames().get(threading.main_thread().ident))
+                self._is_over = True
+                self._write("host")
+            except Exception:
+                return
+            self._leave()
 
     def _forked(self):
         self._file = os.path.join(self._folder, "%d.json" % os.getpid())
@@ -474,6 +503,7 @@ class Fit:
             "makers": self._makers.addresses,
             **self._unknowns.lists(),
             "facts": {**self._unknowns.facts, **self._facts},
+            **(self._plan.report() if self._plan is not None else {}),
             "techniques": self._advise.report() if self._advise is not None and ended is not None else {},
         }
         report.update(more)
@@ -483,8 +513,10 @@ class Fit:
         os.replace(beside, self._file)
 
     def _wait_for_others(self):
-        local = int(os.environ.get("LOCAL_WORLD_SIZE") or 1)
-        mark = os.path.join(self._folder, "done-%s" % os.environ.get("RANK", "0"))
+        local, rank = int(os.environ.get("LOCAL_WORLD_SIZE") or 1), os.environ.get("RANK", "0")
+        if self._plan is not None and self._plan.world is not None:
+            local, rank = len(self._plan.present(self._plan.world)), self._plan.rank
+        mark = os.path.join(self._folder, "done-%s" % rank)
         open(mark, "w").close()
         until = time.monotonic() + _PATIENCE
         while time.monotonic() < until:
@@ -505,12 +537,12 @@ class Fit:
         os._exit(0)
 
 
-def attach(torch):
+def attach(torch, plan):
     """Begins the report of this process, where `gpuwatch fit` has started it."""
     folder = os.environ.get("GPUWATCH_FIT")
     if not folder or not hasattr(torch._C, "_cuda_memoryStats"):
         return None
-    it = Fit(torch, folder)
+    it = Fit(torch, folder, plan)
     it.wait_for_cuda()
     return it
 

@@ -10,7 +10,7 @@ from ._fit_values import SIZE, Values, outside
 from ._stacks import LIBRARY, OWN, Stacks
 
 # Kinds of what `simgpu_watch` reports.
-_READ, _REFUSED, _CONVOLUTION, _MODULE = 1, 2, 3, 4
+_READ, _REFUSED, _CONVOLUTION, _MODULE, _ASSUMED = 1, 2, 3, 4, 5
 # Bytes of a read that gets an answer; longer ones get what is stored.
 _FEW = 16
 # Most entries of a list.
@@ -41,7 +41,7 @@ class Unknowns:
 
     def lists(self):
         """Returns what the report lists."""
-        keys = "file", "line", "kind", "text", "own", "answer", "known"
+        keys = "file", "line", "kind", "text", "own", "answer", "known", "absent"
         return {
             "reads": [dict(zip(keys, it)) for it in self._reads.values()],
             "refused": [{"name": name, "line": line} for name, line in self._refused.items()],
@@ -80,6 +80,9 @@ class Unknowns:
                     number, frame, answer = self.values.read() if is_few else (0, None, None)
                     if not self.is_over:
                         self._read(frame or sys._getframe(1), answer, is_few)
+                elif what == _ASSUMED:
+                    if not self.is_over:
+                        self._read(sys._getframe(1), None, int(name) <= _FEW, True)
                 elif not self.is_over:
                     self._seen(what, name.decode(), sys._getframe(1))
             except Exception:
@@ -105,8 +108,9 @@ class Unknowns:
                 self._modules.setdefault(line)
             return
 
-    def _read(self, frame, answer, is_few):
-        """Lists a read: file, line, kind, source, whether it is the user's own, its answer, whether that follows."""
+    def _read(self, frame, answer, is_few, is_absent=False):
+        """Lists a read: file, line, kind, source, whether it is the user's own, its answer, whether that follows,
+        whether ranks that are absent sent what it reads."""
         frame = self.reader(_outside(frame))
         if frame is None:
             return
@@ -124,6 +128,8 @@ class Unknowns:
             kind = "loop"
         elif answer is not None and answer.is_number and self.values.branches.sizes(frame):
             kind = "size" if answer.is_most else "shape"
+        elif is_absent and self.values.branches.sizes(frame):
+            kind = "shape"
         elif _SHAPES.search(text) or answer is None and is_few and (_BOUNDED.search(text) or _is_mask(frame)):
             kind = "shape"
         elif _DECIDES.search(text) or self.values.branches.decides(frame):
@@ -132,7 +138,15 @@ class Unknowns:
         if answer not in (None, SIZE):
             shown, known = str(answer.value).lower(), answer.is_known
         own = self._stacks.rank(file) == OWN
-        self._reads[file, line] = file, line, kind, text[:120], own, shown, known
+        self._reads[file, line] = file, line, kind, text[:120], own, shown, known, is_absent
+
+    def assume(self):
+        """Lists the line that is about to get values of which absent ranks would send some."""
+        if not self.is_over:
+            frame = sys._getframe(1)
+            while frame is not None and self._stacks.rank(frame.f_code.co_filename) not in (OWN, LIBRARY):
+                frame = frame.f_back
+            self._read(frame, None, False, True)
 
     def reader(self, frame):
         """Returns the frame that reads; `None` of PyTorch's own reads."""

@@ -19,8 +19,9 @@ pub(super) struct JobReport {
     pub(super) steps: u64,
     /// The step after which the peak of training was known; 0 if it never was.
     pub(super) steady: u64,
-    /// How it ended: `steps`, `later` (what follows took long), `time` (the limit) and `cpu` (it trained without a
-    /// device) where the account ended the process, `exit` where it ended by itself, nothing where it was killed.
+    /// How it ended: `steps`, `later` (what follows took long), `time` (the limit), `host` (it took all of this
+    /// machine's memory) and `cpu` (it trained without a device) where the account ended the process, `exit` where it
+    /// ended by itself, nothing where it was killed.
     pub(super) ended: Option<String>,
     /// In the order in which they began.
     pub(super) phases: Vec<Phase>,
@@ -53,6 +54,16 @@ pub(super) struct JobReport {
     /// What holds the memory that grows, in words.
     pub(super) holder: Option<String>,
     pub(super) snapshot: Option<PathBuf>,
+    /// Its rank, and how many ranks the job has, where not all of them run.
+    pub(super) rank: Option<u64>,
+    pub(super) world: u64,
+    pub(super) nodes: u64,
+    /// The ranks that were to run.
+    pub(super) ran: Vec<u64>,
+    /// Ranks with which it exchanges tensors directly.
+    pub(super) peers: Vec<u64>,
+    /// Absent ranks whose values it waits for.
+    pub(super) sources: Vec<u64>,
     /// Techniques that the run injected or looked for, by name.
     pub(super) techniques: BTreeMap<String, InjectedTechnique>,
 }
@@ -167,6 +178,8 @@ pub(super) struct Read {
     pub(super) answer: String,
     /// Whether the answer follows from constants, or from the assumption that all numbers are finite.
     pub(super) known: bool,
+    /// Whether absent ranks would send some of it: what a present one sends was taken for it.
+    pub(super) absent: bool,
 }
 
 impl Read {
@@ -211,7 +224,7 @@ impl JobReport {
     }
 
     fn is_evidence(&self) -> bool {
-        !self.devices.is_empty() || self.error.is_some() || self.ended.as_deref() == Some("cpu")
+        !self.devices.is_empty() || self.error.is_some() || matches!(self.ended.as_deref(), Some("cpu" | "host"))
     }
 
     /// Returns the steps after which the peak of training was known; all of them where it never was.

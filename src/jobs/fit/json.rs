@@ -5,6 +5,7 @@ use super::{
     judge::Judged,
     peak::Peak,
     phases::{PhaseRow, Phases},
+    ranks,
     vary::Tried,
 };
 use crate::model::fit::{Fits, Need, Overhead};
@@ -41,6 +42,9 @@ pub(super) fn answer_value(it: &Answer) -> Value {
         let tried = |it: &Tried| json!({ "value": it.value, "runs": it.runs, "wanted": it.wanted });
         let tried: Vec<Value> = varied.tried.iter().map(tried).collect();
         object.insert("vary".to_owned(), json!({ "name": varied.name, "largest": largest, "tried": tried }));
+    }
+    if let (Some(plan), Some(object)) = (&it.plan, out.as_object_mut()) {
+        object.extend(ranks::json(plan).map(|(name, value)| (name.to_owned(), value)));
     }
     out
 }

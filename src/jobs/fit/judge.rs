@@ -5,6 +5,7 @@ use super::{
     job_report::{JobReport, OnDevice},
     peak::{self, Peak},
     phases::{self, Phases},
+    ranks::{Plan, Present},
     trial::{Bench, Limit, Outcome, Setup, Trial},
     values::{self, NAMED},
 };
@@ -67,7 +68,7 @@ struct Found {
 impl Bench {
     /// Runs the job, and judges each device.
     pub(super) fn judged(
-        &self,
+        &mut self,
         question: &Question,
         progress: &mut impl FnMut(&str),
     ) -> Result<(Answer, Vec<Trial>), Trouble> {
@@ -75,18 +76,7 @@ impl Bench {
         let devices = if is_named { question.devices.clone() } else { Device::all() };
         let usual = Device::parse(USUAL).ok();
         let tried: Vec<_> = if is_named { devices.iter().collect() } else { usual.iter().collect() };
-        let mut answer = Answer {
-            is_named,
-            devices: Vec::new(),
-            peak: None,
-            phases: Phases::default(),
-            unknown: Vec::new(),
-            why: None,
-            smallest: None,
-            is_after_reads: false,
-            varied: None,
-            growth: None,
-        };
+        let mut answer = Answer { is_named, ..Answer::default() };
         let mut found: Vec<Found> = Vec::new();
         for device in tried {
             if found.iter().any(|it| it.driver_name == device.driver_name && it.count == device.count) {
@@ -94,13 +84,16 @@ impl Bench {
             }
             progress(&format!("running on a simulated {}", device.driver_name));
             let setup = Setup { device, limit: None, is_least: false };
-            let trial = self.run(&setup, found.is_empty(), progress)?;
+            let trial = self.run_whole(&setup, found.is_empty(), progress)?;
             answer.why = answer.why.or_else(|| why(&trial.outcome));
             found.push(Found { driver_name: device.driver_name, count: device.count, trial, least: None });
         }
         let Some(first) = found.first() else { return Ok((answer, Vec::new())) };
         let tables = &question.tables;
         answer.unknown = unknown(&first.trial);
+        answer.plan = self.present.as_ref().and_then(|it| Plan::read(it, &first.trial.accounts));
+        let about = |it: &Present| [it.notes.clone(), it.missed(&first.trial.accounts)].concat();
+        answer.unknown.splice(0..0, self.present.iter().flat_map(about));
         let is_failure = matches!(first.trial.outcome, Outcome::Failed(_));
         answer.is_after_reads = is_failure && first.trial.accounts.iter().any(|it| !it.reads.is_empty());
         if answer.why.is_none() {
@@ -221,12 +214,12 @@ impl Bench {
     /// Runs the job on a device of the size, with the most memory that may lie outside its allocator. Returns whether
     /// it runs there and the bytes that its allocator wants, or why that is unknown.
     pub(super) fn runs_on(
-        &self,
+        &mut self,
         device: &Device,
         question: &Question,
         progress: &mut impl FnMut(&str),
     ) -> Result<Result<(bool, u64), String>, Trouble> {
-        let free = self.run(&Setup { device, limit: None, is_least: false }, false, progress)?;
+        let free = self.run_whole(&Setup { device, limit: None, is_least: false }, false, progress)?;
         if let Some(why) = why(&free.outcome).or_else(|| doubt(&free, question.steps)) {
             return Ok(Err(why));
         }
@@ -295,6 +288,8 @@ fn facts(trial: &Trial, uuid: &str) -> Facts {
         facts.convolution = facts.convolution.max(account.facts.convolution);
         facts.is_benchmarking |= account.facts.benchmark;
         facts.is_compiled |= account.facts.compiled;
+        // Which ranks a communicator has is not known: each may span all machines.
+        facts.communicators_across += if account.nodes > 1 { account.facts.groups } else { 0 };
         facts.reserved += it.peak().1;
     }
     facts

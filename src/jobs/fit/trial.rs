@@ -3,9 +3,11 @@
 use super::{
     Question, Trouble,
     job_report::{self, JobReport, TRAINING},
+    ranks::{self, Present},
     stop,
 };
 use crate::{
+    facts::units::Bytes,
     jobs::simulated::{self, Scratch},
     model::fit::{Device, Need, Technique},
 };
@@ -55,6 +57,8 @@ pub(super) struct Bench {
     recording: Option<PathBuf>,
     runs: Arc<AtomicU32>,
     injected: Injected,
+    /// The ranks that run, where some are absent.
+    pub(super) present: Option<Present>,
 }
 
 /// Techniques that a run injects into the job (`probes/python/gpuwatch_probe/_advise.py`).
@@ -129,7 +133,9 @@ pub(super) struct Trial {
 
 impl Bench {
     pub(super) fn new(question: &Question) -> Result<Self, Trouble> {
-        let torch = simgpu::torch_of(&question.command);
+        let slurm = question.ranks.is_some().then(|| ranks::without_srun(&question.command)).flatten();
+        let command = slurm.as_ref().unwrap_or(&question.command);
+        let torch = simgpu::torch_of(command);
         // simgpu's advice is for its own command line.
         let why = |e: std::io::Error| e.to_string().split("; use --torch").next().unwrap_or_default().to_owned();
         let torch = torch.map_err(|e| Trouble::NoTorch(why(e)))?;
@@ -137,7 +143,7 @@ impl Bench {
             program: env::current_exe()?,
             libraries: simulated::libraries(&torch)?,
             scratch: Arc::new(Scratch::new("fit")?),
-            command: question.command.clone(),
+            command: command.clone(),
             set: None,
             steps: question.steps,
             is_whole: question.is_whole,
@@ -145,6 +151,7 @@ impl Bench {
             recording: question.recording.clone(),
             runs: Arc::default(),
             injected: Injected::Nothing,
+            present: question.ranks.as_ref().map(|it| Present::new(it, it.nodes.most(), slurm.is_some())),
         })
     }
 
@@ -167,7 +174,8 @@ impl Bench {
         let Device { driver_name, total, reserved, count, .. } = setup.device;
         let (total, reserved) = if setup.limit.is_some() { (*total, *reserved) } else { (PLENTY, 0) };
         let one = format!("{driver_name}:{total}:{reserved}");
-        let machine = Machine::new(&vec![one; *count as usize].join(";"), &folder.join("machine"))?;
+        let ran = self.present.as_ref().map_or(0, Present::count);
+        let machine = Machine::new(&vec![one; ran.max(*count as usize)].join(";"), &folder.join("machine"))?;
         let log = folder.join("output");
         let out = File::create(&log)?;
         let mut command = Command::new(&self.program);
@@ -195,6 +203,7 @@ impl Bench {
         command.env("GPUWATCH_FIT_SECONDS", self.seconds.to_string());
         command.envs(setup.is_least.then_some(("GPUWATCH_FIT_VALUES", "least")));
         command.envs(is_main.then_some(("GPUWATCH_FIT_TRACE", "1")));
+        command.envs(self.present.iter().flat_map(|it| it.variables(*count)));
         command.envs(self.set.clone());
         self.injected.set(&mut command);
         let job = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
@@ -226,6 +235,23 @@ impl Bench {
         let accounts = JobReport::all(&accounts);
         let outcome = late(&accounts, is_late, self.seconds, steps).unwrap_or_else(|| outcome(status, &accounts, &log));
         Ok(Trial { accounts, outcome })
+    }
+
+    /// Runs the job, and again with other ranks as long as it shows that those that ran depend on them.
+    pub(super) fn run_whole(
+        &mut self,
+        setup: &Setup,
+        is_main: bool,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Trial, Trouble> {
+        loop {
+            let trial = self.run(setup, is_main, progress)?;
+            let Some(present) = &mut self.present else { return Ok(trial) };
+            if !present.learn(&trial.accounts, matches!(trial.outcome, Outcome::Failed(_))) {
+                return Ok(trial);
+            }
+            progress(&format!("running ranks {}", present.list()));
+        }
     }
 
     /// Whether the command has a place for a value of that name.
@@ -288,6 +314,14 @@ fn outcome(status: ExitStatus, accounts: &[JobReport], log: &Path) -> Outcome {
     let is_on_device = accounts.iter().any(|it| !it.devices.is_empty());
     if let Some(it) = accounts.iter().find(|it| !is_on_device && it.ended.as_deref() == Some("cpu")) {
         return Outcome::Processor(it.line.clone());
+    }
+    if let Some(it) = accounts.iter().find(|it| it.ended.as_deref() == Some("host")) {
+        let at = it.line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
+        let taken = Bytes(it.host_bytes);
+        return Outcome::Failed(format!(
+            "the job takes {taken} of this machine's own memory{at}, and no more is free: make the model on the meta device \
+             (with torch.device(\"meta\"), then to_empty), or plan the job on a larger machine"
+        ));
     }
     let of_all = |is: fn(&JobReport) -> bool| {
         let mut trained = accounts.iter().filter(|it| it.steps > 0).peekable();

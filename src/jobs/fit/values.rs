@@ -43,6 +43,12 @@ fn rank(it: &Read) -> usize {
 
 fn words(it: &Read) -> String {
     let what = match it.kind.as_str() {
+        "shape" if it.absent => {
+            "makes a tensor whose size depends on what absent ranks send; taken to be what a present one sends"
+                .to_owned()
+        }
+        "branch" if it.absent => "decides by what absent ranks send; taken to be what a present one sends".to_owned(),
+        _ if it.absent => "reads what absent ranks send; taken to be what a present one sends".to_owned(),
         "shape" => "makes a tensor whose size depends on values, and values are not computed".to_owned(),
         "size" => "makes a tensor whose size depends on values: the largest one is assumed".to_owned(),
         "loop" => "reads a value many times without a step between, and then gets other answers, so that a loop \
@@ -115,6 +121,7 @@ mod tests {
             own: true,
             answer: "false".to_owned(),
             known: false,
+            absent: false,
         };
         let account = JobReport {
             steps,

@@ -113,7 +113,7 @@ fn runs(values: usize) -> u32 {
 }
 
 /// Whether the job runs on each device that was asked for and what it wants there, or why that is unknown.
-fn runs_on_all(
+pub(super) fn runs_on_all(
     bench: &mut Bench,
     question: &Question,
     progress: &mut impl FnMut(&str),

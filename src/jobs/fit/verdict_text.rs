@@ -6,6 +6,7 @@ use super::{
     judge::Judged,
     peak::Peak,
     phases::{PhaseRow, Phases},
+    ranks,
 };
 use crate::{
     facts::{
@@ -34,6 +35,9 @@ pub(super) fn answer(it: &Answer) -> String {
         }
         return out;
     }
+    if let Some(enough) = it.plan.as_ref().and_then(|it| it.enough.as_ref()) {
+        out += &ranks::enough_text(enough);
+    }
     varied(&mut out, it);
     let width = it.devices.iter().map(|it| name(it).chars().count()).max().unwrap_or(0);
     for judged in &it.devices {
@@ -52,6 +56,9 @@ pub(super) fn answer(it: &Answer) -> String {
         let whose = it.devices.first().filter(|_| it.devices.len() > 1).map(|it| it.device.name.as_str());
         peak(&mut out, found, it.phases.highest(), whose);
         phases(&mut out, &it.phases);
+    }
+    if let Some(plan) = &it.plan {
+        out += &ranks::text(plan);
     }
     if !it.unknown.is_empty() {
         out.push_str("\nnot known:\n");

@@ -37,7 +37,7 @@ struct OverheadRow {
     source: &'static str,
 }
 
-const TABLE: [OverheadRow; 6] = [
+const TABLE: [OverheadRow; 7] = [
     OverheadRow {
         name: "CUDA context",
         bytes: |it| {
@@ -99,6 +99,16 @@ const TABLE: [OverheadRow; 6] = [
         source: "NCCL's documentation (NCCL_BUFFSIZE: 4 MiB; NCCL_RUNTIME_CONNECT) and its source: buffer sizes in init.cc, what \
                  a connection allocates in transport/p2p.cc, nvls.cc; printed by NCCL as 10485760 and 2097152 bytes for each \
                  connection (NVIDIA/nccl#1685)",
+    },
+    OverheadRow {
+        name: "NCCL buffers between machines",
+        bytes: |it| [0, 40, 320].map(|mib| it.communicators_across * mib * MIB),
+        measured: |_, _| None,
+        is_optional: false,
+        rule: "each communicator of several machines: 0 to 320 MiB",
+        source: "estimated from NCCL's source (transport/net.cc): a connection takes some 20 MiB of a device where the network \
+                 reads and writes it directly, none otherwise; a device has connections of 2 channels where a machine has a \
+                 network card for each, of 16 at most",
     },
     OverheadRow {
         name: "compiled kernels",
@@ -294,7 +304,14 @@ mod tests {
         let facts = Facts { processes: 2, multiprocessors: (28, 28), reserved: 1 << 30, ..Facts::default() };
         let names = |facts| outside(&facts, None).iter().map(|it| it.name).collect::<Vec<_>>();
         assert_eq!(names(facts), ["CUDA context", "lazily loaded kernels"]);
-        let all = Facts { uses_cudnn: true, is_benchmarking: true, is_compiled: true, communicators: 1, ..facts };
+        let all = Facts {
+            uses_cudnn: true,
+            is_benchmarking: true,
+            is_compiled: true,
+            communicators: 1,
+            communicators_across: 1,
+            ..facts
+        };
         assert_eq!(names(all).len(), TABLE.len());
         assert!(
             outside(&all, None).iter().all(|it| it.low <= it.usual && it.usual <= it.high && !it.source.is_empty())
