@@ -18,6 +18,8 @@ from ._fit_host_collectives import HostCollectives, bind
 _IDENTITY = 128
 # The identities of which it is known which ranks run.
 _noted = set()
+# What is in the keys of barriers.
+_BARRIER = "store_based_barrier_key"
 # The key of a communicator of two ranks that send to each other.
 _PAIR = re.compile(r"(?:^|/)(\d+):(\d+)$")
 
@@ -217,7 +219,7 @@ def _store_class(torch):
         def _identify(self, key):
             """Gives the communicator an identity, as its first rank would, where that is absent."""
             present, own = self._of(key)
-            if present[0] != own or own == 0 or self._store.check([key]):
+            if present[0] != own or own == 0 or _BARRIER in key or self._store.check([key]):
                 return
             identity = (ctypes.c_char * _IDENTITY)()
             if self._simgpu.ncclGetUniqueId(identity) == 0:

@@ -113,9 +113,10 @@ impl Present {
         // What an absent rank broadcasts has a known size; only where its values are missing does a job fail.
         let needed = needed(accounts, &self.needed, is_failure);
         if needed.len() > MOST {
+            let others = counted(needed.len() as u64 - 1, "other rank");
             self.note(format!(
-                "rank 0 depends on {} that do not run: a part of them with --ranks is a plan of that part",
-                counted(needed.len() as u64 - 1, "other rank")
+                "rank 0 exchanges tensors with {others}, of which most do not run: what these send is taken to be what \
+                 they are sent"
             ));
         } else if !needed.is_subset(&ran) {
             self.ranks = needed.iter().filter_map(|it| i64::try_from(*it).ok()).collect();

@@ -68,8 +68,8 @@ fn a_few_ranks_take_what_they_take_among_all() {
 
 #[test]
 fn every_strategy_takes_what_it_takes_among_all_ranks() {
-    test_tiers::full!("54 trainings of up to eight ranks");
-    for strategy in ["ddp", "zero", "fsdp1", "fsdp2", "hsdp", "tp", "titan", "pp", "ep"] {
+    test_tiers::full!("66 trainings of up to eight ranks");
+    for strategy in ["ddp", "zero", "fsdp1", "fsdp2", "offload", "hsdp", "tp", "cp", "titan", "pp", "ep"] {
         for count in [2, 4, 8] {
             check_plan(strategy, count, |flags| torchrun(&count.to_string(), flags, JOB, &[strategy]));
         }

@@ -206,6 +206,43 @@ def ep():
     train(model, adam(model))
 
 
+def cp():
+    """Each rank has a part of the sequence; attention goes around the ranks."""
+    from torch.distributed.tensor.experimental import context_parallel
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    world = dist.get_world_size()
+    parts = mesh((world,), ("cp",))
+    model = nn.parallel.DistributedDataParallel(Model().cuda(), device_ids=[torch.cuda.current_device()])
+
+    def step(model):
+        tokens = torch.randint(WORDS, (2, 128 * world), device="cuda")
+        target = tokens.clone()
+        shards = context_parallel(parts, buffers=(tokens, target), buffer_seq_dims=(1, 1))
+        with shards, sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+            with torch.autocast("cuda", torch.bfloat16):
+                loss = F.cross_entropy(model(tokens).flatten(0, 1).float(), target.flatten())
+            loss.backward()
+        return loss.detach().requires_grad_()
+
+    train(model, adam(model), step)
+
+
+def offload():
+    """Weights, gradients and states wait on the host."""
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+    model = Model()
+    for it in model.blocks:
+        fully_shard(it, offload_policy=CPUOffloadPolicy())
+    fully_shard(model, offload_policy=CPUOffloadPolicy())
+    optimizer = adam(model)
+    for _ in range(5):
+        loss_of(model).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 def square():
     return nn.Sequential(*(nn.Linear(4096, 4096, bias=False) for _ in range(4)))
 
