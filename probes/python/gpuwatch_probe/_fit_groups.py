@@ -1,8 +1,8 @@
 """Process groups of which some ranks are absent under `gpuwatch fit` (`_fit_ranks.py`).
 
 NCCL's groups are PyTorch's own: the simulated NCCL answers for absent ranks as soon as it knows which ranks of a
-communicator run. That is said when the communicator's identity passes through the group's store. Groups of the host's
-tensors (gloo) become ones that communicate nothing themselves; `_fit_host_collectives.py` does.
+communicator run. The group's store tells it when a communicator's identity passes through. Groups of the host's tensors
+(gloo) do not communicate; `_fit_host_collectives.py` does it for them.
 """
 
 import ctypes
@@ -125,7 +125,7 @@ class Groups:
             name = named.get("group_name") or next((it for it in rest if isinstance(it, str)), None)
             present = [at for at, it in enumerate(members) if self._plan.is_whole([it])]
             self._counts[name] = len(present)
-            store = _store_class(self._torch)(store, members.index(self._plan.rank), present, self._torch)
+            store = _store_class(self._torch)(store, members.index(self._plan.rank), present)
             self._stores.append(store)
         return original(size, rank, ranks, backend, store, *rest, **named)
 
@@ -149,12 +149,7 @@ class Groups:
     def _noted(self, name, original, *arguments, **named):
         """Notes the ranks on whose values an operation depends."""
         try:
-            bound = bind(original, arguments, named)
-            group = bound.get("group") or self._c10d._get_default_group()
-            key = "dst" if name in ("send", "isend") else "src"
-            peer, place = bound.get(key), bound.get("group_" + key)
-            if place is not None:
-                peer = self._c10d.get_global_rank(group, place)
+            group, peer = self._peer(bind(original, arguments, named), "dst" if name in ("send", "isend") else "src")
             if isinstance(peer, int) and peer != self._plan.rank:
                 self._plan.note(name, peer, self._c10d.get_process_group_ranks(group))
         except Exception:
@@ -163,17 +158,20 @@ class Groups:
 
     def _objects(self, original, *arguments, **named):
         """Notes where objects come of which absent ranks would send some."""
-        group = self._group(arguments, named)
-        if group is not self._c10d.GroupMember.NON_GROUP_MEMBER:
-            ranks = self._c10d.get_process_group_ranks(group)
-            source = named.get("src", 0) if "list" in original.__name__ else None
-            if not self._plan.is_whole(ranks if source is None else [source]):
+        try:
+            group, source = self._peer(bind(original, arguments, named), "src")
+            senders = self._c10d.get_process_group_ranks(group) if source is None else [source]
+            if not self._plan.is_whole(senders):
                 self._plan.assume()
+        except Exception:
+            pass
         return original(*arguments, **named)
 
-    def _group(self, arguments, named):
-        group = named.get("group") or next((it for it in arguments[2:] if hasattr(it, "rank")), None)
-        return group or self._c10d._get_default_group()
+    def _peer(self, bound, key):
+        """Returns the group of a call, and the rank that its argument names, there or by its place in the group."""
+        group = bound.get("group") or self._c10d._get_default_group()
+        place = bound.get("group_" + key)
+        return group, bound.get(key) if place is None else self._c10d.get_global_rank(group, place)
 
 
 def _replace(original, replacement):
@@ -192,7 +190,7 @@ def _store_class(torch):
         """The store of a group: the first rank that runs gives a communicator its identity where the one that should
         is absent, and says which ranks run."""
 
-        def __init__(self, store, own, present, torch):
+        def __init__(self, store, own, present):
             super().__init__()
             self._store, self._own, self._present = store, own, present
             self._simgpu = ctypes.CDLL("libsimgpu.so")

@@ -74,14 +74,17 @@ class HostCollectives:
         group = bound.get("group") or self._c10d._get_default_group()
         if not self._is_of_host(group, bound):
             return original(*arguments, **named)
-        if self._plan.world is None or group is self._c10d.GroupMember.NON_GROUP_MEMBER:
-            return None
-        if name not in ("barrier", "monitored_barrier", "send", "isend", "broadcast", "scatter"):
-            size, _, present = self._members(group)
-            if len(present) < size:
-                self._plan.assume()
+        if self._is_assumed(name, group, bound):
+            self._plan.assume()
         own(group, bound)
         return _Done(self._torch) if bound.get("async_op") or name in ("isend", "irecv") else None
+
+    def _is_assumed(self, name, group, bound):
+        """Whether this rank gets what absent ranks would send."""
+        size, _, present = self._members(group)
+        if name in ("broadcast", "scatter", "recv", "irecv"):
+            return self._place(group, bound, "src", "group_src") not in present
+        return len(present) < size and name not in ("barrier", "monitored_barrier", "send", "isend")
 
     def _is_of_host(self, group, bound):
         first = next((it for it in bound.values() if isinstance(it, (list, self._torch.Tensor)) and len_of(it)), None)

@@ -289,7 +289,8 @@ pub(super) fn enough_text(it: &Enough) -> String {
     match it.found {
         Some(nodes) => format!("smallest number of machines that is enough: {nodes}; what follows is of it\n"),
         None => {
-            format!("{} are not enough; what follows is of so many\n", counted(u64::from(it.nodes.most), "machine"))
+            let most = counted(u64::from(it.nodes.most), "machine");
+            format!("not even {most} are certainly enough; what follows is of so many\n")
         }
     }
 }

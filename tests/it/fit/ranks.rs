@@ -128,6 +128,8 @@ fn what_rests_on_values_of_absent_ranks_is_named() {
         assert!(named.is_some_and(|it| it.contains("absent ranks send")), "{mark}: {answer:#}");
     }
     assert_eq!(answer["fits"], "unknown", "a size depends on it: {answer:#}");
+    let told = torchrun("2", &["--gpu", "2xT4", "--ranks", "0"], JOB, &["tells"])["unknown"].to_string();
+    assert!(told.contains(&marked("number")) && told.contains("absent ranks send"), "{told}");
 }
 
 /// Rank 0 cannot continue without what rank 2 of four says, so that one runs as well.

@@ -319,6 +319,15 @@ def votes():
         optimizer.zero_grad()
 
 
+def tells():
+    """Rank 1 tells the others a number through a group of the host's."""
+    group = dist.new_group(backend="gloo")
+    number = torch.tensor([3])
+    dist.broadcast(number, 1, group=group)  # number
+    model = nn.parallel.DistributedDataParallel(nn.Linear(256, 256).cuda())
+    train(model, adam(model), lambda it: it(torch.randn(int(number), 256, device="cuda")).sum())
+
+
 def waits():
     """The last rank sends what the others need to go on."""
     world, here = dist.get_world_size(), dist.get_rank()
