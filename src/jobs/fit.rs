@@ -51,7 +51,7 @@ use self::{
     judge::Judged,
     peak::Peak,
     phases::Phases,
-    ranks::{Enough, Plan, Present},
+    ranks::{ClusterPlan, Enough, Present},
     trial::{Bench, Trial},
 };
 use crate::{
@@ -105,7 +105,7 @@ pub struct Answer {
     smallest: Option<Device>,
     varied: Option<vary::Varied>,
     /// The ranks, where some are absent.
-    plan: Option<Plan>,
+    plan: Option<ClusterPlan>,
     /// What each step adds, where the job grows in each step.
     growth: Option<Growth>,
 }
@@ -171,7 +171,7 @@ impl Answer {
         if let Some(it) = self.varied.as_ref().filter(|it| it.largest.is_none()) {
             return if it.why.is_some() { Fits::Unknown } else { Fits::No };
         }
-        let all = self.devices.iter().map(|it| it.fits).chain(self.plan.as_ref().and_then(Plan::host_fits));
+        let all = self.devices.iter().map(|it| it.fits).chain(self.plan.as_ref().and_then(ClusterPlan::host_fits));
         if self.is_named {
             all.reduce(Fits::and).unwrap_or(Fits::Unknown)
         } else {

@@ -5,7 +5,7 @@ use super::{
     job_report::{JobReport, OnDevice},
     peak::{self, Peak},
     phases::{self, Phases},
-    ranks::{Plan, Present},
+    ranks::{ClusterPlan, Present},
     trial::{Bench, Limit, Outcome, Setup, Trial},
     values::{self, NAMED},
 };
@@ -91,7 +91,7 @@ impl Bench {
         let Some(first) = found.first() else { return Ok((answer, Vec::new())) };
         let tables = &question.tables;
         answer.unknown = unknown(&first.trial);
-        answer.plan = self.present.as_ref().and_then(|it| Plan::read(it, &first.trial.accounts));
+        answer.plan = self.present.as_ref().and_then(|it| ClusterPlan::read(it, &first.trial.accounts));
         let about = |it: &Present| [it.notes.clone(), it.missed(&first.trial.accounts)].concat();
         answer.unknown.splice(0..0, self.present.iter().flat_map(about));
         let is_failure = matches!(first.trial.outcome, Outcome::Failed(_));

@@ -208,7 +208,7 @@ pub(super) struct RankRow {
 
 /// The plan of a job of which some ranks ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Plan {
+pub(super) struct ClusterPlan {
     pub(super) nodes: u32,
     /// How many ranks there are in all.
     pub(super) world: u64,
@@ -227,7 +227,7 @@ pub(super) struct Enough {
     pub(super) found: Option<u32>,
 }
 
-impl Plan {
+impl ClusterPlan {
     /// Reads what the ranks that ran took; `None` where none used a device.
     pub(super) fn read(present: &Present, accounts: &[JobReport]) -> Option<Self> {
         let mut rows: Vec<RankRow> = Vec::new();
@@ -286,17 +286,15 @@ pub(super) fn smallest<E>(
 
 /// What a search for the number of machines found, in words.
 pub(super) fn enough_text(it: &Enough) -> String {
-    match it.found {
-        Some(nodes) => format!("smallest number of machines that is enough: {nodes}; what follows is of it\n"),
-        None => {
-            let most = counted(u64::from(it.nodes.most), "machine");
-            format!("not even {most} are certainly enough; what follows is of so many\n")
-        }
+    if let Some(nodes) = it.found {
+        return format!("smallest number of machines that is enough: {nodes}; what follows is of it\n");
     }
+    let most = counted(u64::from(it.nodes.most), "machine");
+    format!("not even {most} are certainly enough; what follows is of so many\n")
 }
 
 /// The plan as JSON: `ranks`, `nodes`, `host`.
-pub(super) fn json(plan: &Plan) -> [(&'static str, Value); 3] {
+pub(super) fn json(plan: &ClusterPlan) -> [(&'static str, Value); 3] {
     let row = |it: &RankRow| {
         let peak = json!({ "allocated": it.allocated, "reserved": it.reserved });
         json!({ "rank": it.rank, "ran": true, "peak": peak, "host": it.host })
@@ -310,7 +308,7 @@ pub(super) fn json(plan: &Plan) -> [(&'static str, Value); 3] {
 }
 
 /// The plan in words, below the answer.
-pub(super) fn text(plan: &Plan) -> String {
+pub(super) fn text(plan: &ClusterPlan) -> String {
     use std::fmt::Write as _;
     let mut out = String::new();
     let of = |count: u64, what: &str| counted(count, what);
@@ -413,9 +411,14 @@ mod tests {
     #[test]
     fn a_machine_takes_what_its_ranks_take() {
         let row = |rank, host| RankRow { rank, allocated: 1, reserved: 1, host };
-        let plan = Plan { nodes: 2, world: 8, rows: vec![row(0, 100), row(1, 10), row(7, 20)], ..Plan::default() };
+        let plan = ClusterPlan {
+            nodes: 2,
+            world: 8,
+            rows: vec![row(0, 100), row(1, 10), row(7, 20)],
+            ..ClusterPlan::default()
+        };
         assert_eq!(plan.host(), Some(130), "rank 0 loads more than the others");
-        let fits = |limit| Plan { host_limit: limit, ..plan.clone() }.host_fits();
+        let fits = |limit| ClusterPlan { host_limit: limit, ..plan.clone() }.host_fits();
         assert_eq!([None, Some(130), Some(129)].map(fits), [None, Some(Fits::Yes), Some(Fits::No)]);
     }
 }
