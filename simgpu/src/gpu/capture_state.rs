@@ -32,10 +32,62 @@ pub(super) struct Node {
     pub(super) work: Work,
 }
 
+/// What ends a value of the program's.
+pub(super) type Destructor = extern "C" fn(usize);
+
+/// A value and what ends it. The destructor may call back, so the last reference is dropped without the process's lock.
+pub(super) struct UserObject {
+    value: usize,
+    destructor: Destructor,
+}
+
+impl UserObject {
+    pub(super) fn new(value: usize, destructor: Destructor) -> Self {
+        Self { value, destructor }
+    }
+}
+
+impl Drop for UserObject {
+    fn drop(&mut self) {
+        (self.destructor)(self.value);
+    }
+}
+
+/// References by the object's handle.
+#[derive(Clone, Default)]
+pub(super) struct References(BTreeMap<usize, (Arc<UserObject>, u32)>);
+
+impl References {
+    pub(super) fn add(&mut self, handle: usize, object: Arc<UserObject>, count: u32) {
+        self.0.entry(handle).or_insert((object, 0)).1 += count;
+    }
+
+    /// Returns the object if these were the last ones here, to be dropped without the lock.
+    pub(super) fn remove(&mut self, handle: usize, count: u32) -> Result<Option<Arc<UserObject>>, Fault> {
+        let held = self.0.get_mut(&handle).ok_or(Fault::InvalidValue)?;
+        held.1 = held.1.checked_sub(count).ok_or(Fault::InvalidValue)?;
+        Ok(if held.1 == 0 { self.0.remove(&handle).map(|it| it.0) } else { None })
+    }
+
+    pub(super) fn object(&self, handle: usize) -> Result<Arc<UserObject>, Fault> {
+        self.0.get(&handle).map(|it| Arc::clone(&it.0)).ok_or(Fault::InvalidValue)
+    }
+}
+
 /// Nodes by their handles, which are in the order of capture: what a node comes after has a lower one.
 #[derive(Default)]
 pub(super) struct Graph {
     pub(super) nodes: BTreeMap<usize, Node>,
+    pub(super) objects: References,
+}
+
+/// A graph that can be launched.
+#[derive(Clone)]
+pub(super) struct Ready {
+    /// In order.
+    pub(super) work: Arc<[Work]>,
+    /// What lives as long as it does.
+    pub(super) _objects: References,
 }
 
 impl Graph {
@@ -83,8 +135,9 @@ pub(super) struct Capture {
 pub(super) struct Captures {
     pub(super) open: BTreeMap<usize, Capture>,
     pub(super) graphs: HashMap<usize, Graph>,
-    /// Graphs that can be launched: their work, in order.
-    pub(super) ready: HashMap<usize, Arc<[Work]>>,
+    pub(super) ready: HashMap<usize, Ready>,
+    /// The program's own references to objects that graphs may keep.
+    pub(super) objects: References,
 }
 
 impl Captures {
@@ -115,7 +168,7 @@ mod tests {
         let node = |after: &[usize]| Node { after: after.into(), work: Work::Kernel };
         // 2 and 3 come after 1; 4 comes after both.
         let fork = [(1, node(&[])), (2, node(&[1])), (3, node(&[1]))];
-        let mut graph = Graph { nodes: fork.into() };
+        let mut graph = Graph { nodes: fork.into(), objects: References::default() };
         assert!(graph.ends_in(&[2, 3]) && !graph.ends_in(&[2]) && !graph.ends_in(&[]));
         graph.nodes.insert(4, node(&[2, 3]));
         assert!(graph.ends_in(&[4]));

@@ -5,7 +5,7 @@ use super::{
     abi::{Answer, Fault, In, Out},
     calls::{answer, with_context},
     capture::{self, Info, exchange_mode},
-    capture_state::{Graph, Node, Work},
+    capture_state::{Graph, Node, Ready, Work},
     process::{current, process},
     wheel::Wheel,
 };
@@ -70,14 +70,15 @@ fn instantiate(graph: usize) -> Result<usize, Fault> {
     let mut process = process();
     let graph = process.captures.graphs.get(&graph).ok_or(Fault::InvalidValue)?;
     let work: Arc<[Work]> = graph.nodes.values().map(|it| it.work.clone()).collect();
+    let objects = graph.objects.clone();
     let ready = process.queues.handle();
-    process.captures.ready.insert(ready, work);
+    process.captures.ready.insert(ready, Ready { work, _objects: objects });
     Ok(ready)
 }
 
 fn launch(ready: usize, stream: usize) -> Answer {
-    let work = process().captures.ready.get(&ready).cloned().ok_or(Fault::InvalidValue)?;
-    work.iter().try_for_each(|it| capture::submit(stream, it.clone()))
+    let ready = process().captures.ready.get(&ready).cloned().ok_or(Fault::InvalidValue)?;
+    ready.work.iter().try_for_each(|it| capture::submit(stream, it.clone()))
 }
 
 fn nodes_before(node: usize) -> Result<Vec<usize>, Fault> {
@@ -208,10 +209,13 @@ entry_points! {
     }
 
     fn cudaGraphExecDestroy(ready: usize) -> i32 {
-        answer(process().captures.ready.remove(&ready).map(|_| ()).ok_or(Fault::InvalidValue))
+        // What only the graph kept ends here, without the process's lock.
+        let removed = process().captures.ready.remove(&ready);
+        answer(removed.map(drop).ok_or(Fault::InvalidValue))
     }
 
     fn cudaGraphDestroy(graph: usize) -> i32 {
-        answer(process().captures.graphs.remove(&graph).map(|_| ()).ok_or(Fault::InvalidValue))
+        let removed = process().captures.graphs.remove(&graph);
+        answer(removed.map(drop).ok_or(Fault::InvalidValue))
     }
 }

@@ -48,6 +48,7 @@ pub(crate) mod state;
 mod streams;
 mod stubs;
 mod sys;
+mod user_objects;
 mod vmm;
 mod watch;
 pub(crate) mod wheel;

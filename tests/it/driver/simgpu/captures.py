@@ -112,4 +112,34 @@ cuda.cudaGetErrorName.restype = ctypes.c_char_p
 assert cuda.cudaGetErrorName(906) == b"cudaErrorStreamCaptureImplicit"
 cuda.cudaGetLastError()
 torch.cuda.synchronize()
+# An object that graphs keep ends with the last of its references.
+ended = []
+DESTRUCTOR = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+destructor = DESTRUCTOR(ended.append)
+
+
+def user_object(value, count=1):
+    out = ctypes.c_void_p()
+    assert cuda.cudaUserObjectCreate(ctypes.byref(out), ctypes.c_void_p(value), destructor, count, 1) == 0
+    return out
+
+
+lone = user_object(1, 2)
+assert cuda.cudaUserObjectRetain(lone, 1) == 0 and cuda.cudaUserObjectRelease(lone, 2) == 0 and not ended
+assert cuda.cudaUserObjectRelease(lone, 2) == 1, "there are not so many"
+assert cuda.cudaUserObjectRelease(lone, 1) == 0 and ended == [1]
+assert cuda.cudaUserObjectRelease(lone, 1) == 1 and cuda.cudaUserObjectRetain(lone, 1) == 1
+for release_by_hand in (True, False):
+    kept = user_object(2)
+    graph = made(lambda out: cuda.cudaGraphCreate(out, 0))
+    MOVE = 1
+    assert cuda.cudaGraphRetainUserObject(graph, kept, 1, MOVE) == 0
+    assert cuda.cudaUserObjectRelease(kept, 1) == 1, "the graph has it"
+    executable = made(lambda out: cuda.cudaGraphInstantiate(out, graph, ctypes.c_ulonglong(0)))
+    if release_by_hand:
+        assert cuda.cudaGraphReleaseUserObject(graph, kept, 1) == 0
+    assert cuda.cudaGraphDestroy(graph) == 0 and ended == [1]
+    assert cuda.cudaGraphExecDestroy(executable) == 0 and ended == [1, 2]
+    ended.pop()
+
 print("ok")
