@@ -19,6 +19,7 @@ from ._advise_forward import Autocast, ChannelsLast, HalfWeights, SaveOnCpu
 from ._advise_loss import ChunkedLoss
 from ._advise_optimizers import Adafactor, Adam8bit, Foreach, Fused, GradientsToNone, Sgd
 from ._advise_settings import BlasWorkspace, CudnnBenchmark, ExpandableSegments
+from ._advise_sharding import Offload, Reshard, ZeroOne, ZeroThree, ZeroTwo
 from ._advise_steps import InBackward, OnHost
 from ._advise_switches import Switches
 from ._advise_technique import Refused
@@ -46,6 +47,11 @@ _ALL = (
     # Within the wrapper of `InBackward`, which calls it for each parameter.
     OnHost,
     EvalAccumulation,
+    ZeroOne,
+    ZeroTwo,
+    ZeroThree,
+    Reshard,
+    Offload,
     Accumulation,
     Autocast,
     HalfWeights,

@@ -44,7 +44,11 @@ const MARGIN: u64 = 512 << 20;
 
 /// The techniques to try.
 #[derive(Clone, Debug)]
-pub struct Chosen(Vec<&'static Technique>);
+pub struct Chosen {
+    techniques: Vec<&'static Technique>,
+    /// Whether only those that are for such a job are meant.
+    is_all: bool,
+}
 
 impl Chosen {
     /// Reads names, with commas, or `all`.
@@ -53,7 +57,7 @@ impl Chosen {
     /// When a name is not one of a technique, in words.
     pub fn parse(text: &str) -> Result<Self, String> {
         if text == "all" {
-            return Ok(Self(TECHNIQUES.iter().collect()));
+            return Ok(Self { techniques: TECHNIQUES.iter().collect(), is_all: true });
         }
         let of = |name: &str| {
             TECHNIQUES.iter().find(|it| it.name == name.trim()).ok_or_else(|| {
@@ -61,7 +65,8 @@ impl Chosen {
                 format!("no technique is called {name:?}; there are {}", names.join(", "))
             })
         };
-        text.split(',').map(of).collect::<Result<_, _>>().map(Self)
+        let techniques = text.split(',').map(of).collect::<Result<_, _>>()?;
+        Ok(Self { techniques, is_all: false })
     }
 }
 
@@ -274,7 +279,9 @@ impl Tries<'_> {
                 ..Measurement::default()
             }
         };
-        Ok(Ok(chosen.0.iter().copied().map(row).collect()))
+        let ranks = self.ranks();
+        let meant = chosen.techniques.iter().copied().filter(|it| !chosen.is_all || it.is_for(ranks));
+        Ok(Ok(meant.map(row).collect()))
     }
 
     /// Tries techniques, several at once.
@@ -311,6 +318,13 @@ impl Tries<'_> {
             }
         });
         done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect()
+    }
+
+    /// How many ranks the job has: of a plan, also those that are absent.
+    fn ranks(&self) -> u64 {
+        let accounts = &self.baseline.accounts;
+        let ran = accounts.iter().filter(|it| !it.devices.is_empty()).count();
+        accounts.iter().map(|it| it.world).fold(ran as u64, u64::max)
     }
 
     /// Runs that may go on beside one another: as many as there are processors, and as the host has memory for.

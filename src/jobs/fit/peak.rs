@@ -67,6 +67,29 @@ impl Peak {
     }
 }
 
+/// What a process's peak consists of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Consists {
+    /// Bytes by part.
+    pub(super) parts: BTreeMap<AnatomyPart, u64>,
+    /// Bytes by part and line of the job.
+    pub(super) lines: BTreeMap<(AnatomyPart, SourceLine), u64>,
+}
+
+impl Consists {
+    /// Reads it; empty where the run could not be traced.
+    pub(super) fn read(account: &JobReport, device: &OnDevice) -> Self {
+        let Some(found) = traced(account, device) else { return Self::default() };
+        let mut lines = BTreeMap::new();
+        for ((part, made), bytes) in found.lines {
+            if let Some(line) = made.into_iter().next() {
+                *lines.entry((part, line)).or_default() += bytes;
+            }
+        }
+        Self { parts: found.kinds, lines }
+    }
+}
+
 fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
     let trace = pickle::open(account.snapshot.as_deref()?).ok()?.trace;
     let set = |kind: &str| -> BTreeSet<u64> {

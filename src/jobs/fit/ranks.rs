@@ -2,13 +2,23 @@
 //! shapes of what they send, so that a few ranks stand for all
 //! (`probes/python/gpuwatch_probe/_fit_ranks.py`; the simulated NCCL answers for the absent ones).
 
-use super::job_report::{JobReport, OnDevice};
+use super::{
+    job_report::{JobReport, OnDevice},
+    peak::Consists,
+};
 use crate::{
-    facts::units::{Bytes, counted},
-    model::fit::Fits,
+    facts::{
+        event::anatomy::AnatomyPart,
+        units::{Bytes, counted},
+    },
+    model::{fit::Fits, trace::SourceLine},
 };
 use serde_json::{Value, json};
-use std::{collections::BTreeSet, ffi::OsString, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsString,
+    path::Path,
+};
 
 /// The most ranks that run where gpuwatch chooses them.
 const MOST: usize = 8;
@@ -204,6 +214,26 @@ pub(super) struct RankRow {
     pub(super) reserved: u64,
     /// The most bytes of the host's memory.
     pub(super) host: u64,
+    /// What the allocated bytes are.
+    pub(super) consists: Consists,
+}
+
+/// How much more one rank takes than another one, and of what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Imbalance<'a> {
+    most: &'a RankRow,
+    least: &'a RankRow,
+    /// Allocated bytes.
+    bytes: u64,
+    /// Bytes more of each part, the largest first, with the line that makes most of it.
+    parts: Vec<(AnatomyPart, u64, Option<&'a SourceLine>)>,
+}
+
+impl Imbalance<'_> {
+    /// Whether it is more than a hundredth.
+    fn is_worth_words(&self) -> bool {
+        self.bytes >= self.least.allocated / 100
+    }
 }
 
 /// The plan of a job of which some ranks ran.
@@ -235,7 +265,9 @@ impl ClusterPlan {
             let Some(rank) = it.rank else { continue };
             let peaks = it.devices.iter().map(OnDevice::peak);
             let (allocated, reserved) = peaks.fold((0, 0), |sum, it| (sum.0 + it.0, sum.1 + it.1));
-            rows.push(RankRow { rank, allocated, reserved, host: it.host_bytes });
+            let busiest = it.devices.iter().max_by_key(|it| it.peak());
+            let consists = busiest.map(|device| Consists::read(it, device)).unwrap_or_default();
+            rows.push(RankRow { rank, allocated, reserved, host: it.host_bytes, consists });
         }
         rows.sort_by_key(|it| it.rank);
         rows.dedup_by_key(|it| it.rank);
@@ -247,6 +279,26 @@ impl ClusterPlan {
     pub(super) fn host_fits(&self) -> Option<Fits> {
         let (host, limit) = self.host().zip(self.host_limit)?;
         Some(if host <= limit { Fits::Yes } else { Fits::No })
+    }
+
+    /// Compares the rank that takes the most with the one that takes the least; `None` where they are the same.
+    fn imbalance(&self) -> Option<Imbalance<'_>> {
+        let most = self.rows.iter().rev().max_by_key(|it| it.allocated)?;
+        let least = self.rows.iter().min_by_key(|it| it.allocated)?;
+        let bytes = most.allocated.checked_sub(least.allocated).filter(|it| *it > 0)?;
+        let more = |of: u64, than: Option<&u64>| of.saturating_sub(than.copied().unwrap_or(0));
+        let mut parts = Vec::new();
+        for (part, bytes) in &most.consists.parts {
+            let bytes = more(*bytes, least.consists.parts.get(part));
+            let own = most.consists.lines.iter().filter(|it| it.0.0 == *part);
+            let line = own.max_by_key(|(key, bytes)| more(**bytes, least.consists.lines.get(*key)));
+            let line = line.filter(|(key, bytes)| more(**bytes, least.consists.lines.get(*key)) > 0);
+            if bytes > 0 {
+                parts.push((*part, bytes, line.map(|it| &it.0.1)));
+            }
+        }
+        parts.sort_by_key(|it| std::cmp::Reverse(it.1));
+        Some(Imbalance { most, least, bytes, parts })
     }
 
     /// Returns what a rank takes: what the one below it that ran took.
@@ -293,17 +345,23 @@ pub(super) fn enough_text(it: &Enough) -> String {
     format!("not even {most} are certainly enough; what follows is of so many\n")
 }
 
-/// The plan as JSON: `ranks`, `nodes`, `host`.
-pub(super) fn json(plan: &ClusterPlan) -> [(&'static str, Value); 3] {
+/// The plan as JSON: `ranks`, `nodes`, `host`, `imbalance`.
+pub(super) fn json(plan: &ClusterPlan) -> [(&'static str, Value); 4] {
     let row = |it: &RankRow| {
         let peak = json!({ "allocated": it.allocated, "reserved": it.reserved });
-        json!({ "rank": it.rank, "ran": true, "peak": peak, "host": it.host })
+        let parts: BTreeMap<_, _> = it.consists.parts.iter().map(|(part, bytes)| (part.name(), bytes)).collect();
+        json!({ "rank": it.rank, "ran": true, "peak": peak, "parts": parts, "host": it.host })
+    };
+    let imbalance = |it: Imbalance<'_>| {
+        let parts: BTreeMap<_, _> = it.parts.iter().map(|(part, bytes, _)| (part.name(), bytes)).collect();
+        json!({ "largest": it.most.rank, "smallest": it.least.rank, "bytes": it.bytes, "parts": parts })
     };
     let enough = plan.enough.as_ref().and_then(|it| it.found);
     [
         ("ranks", plan.rows.iter().map(row).collect()),
         ("nodes", json!({ "asked": plan.nodes, "enough": enough, "ranks": plan.world })),
         ("host", json!({ "node": plan.host(), "limit": plan.host_limit, "fits": plan.host_fits().map(Fits::name) })),
+        ("imbalance", plan.imbalance().map(imbalance).into()),
     ]
 }
 
@@ -324,6 +382,9 @@ pub(super) fn text(plan: &ClusterPlan) -> String {
         let [allocated, reserved, host] = [it.allocated, it.reserved, it.host].map(|it| Bytes(it).to_string());
         let _ = writeln!(out, "  {:<10}{allocated:>12}{reserved:>12}{host:>12}", it.rank);
     }
+    if let Some(it) = plan.imbalance().filter(Imbalance::is_worth_words) {
+        let _ = writeln!(out, "  {}", imbalance_text(&it));
+    }
     if let Some(host) = plan.host() {
         let _ = write!(out, "  the ranks of one machine take up to {} of its own memory", Bytes(host));
         if let (Some(limit), Some(fits)) = (plan.host_limit, plan.host_fits()) {
@@ -333,6 +394,20 @@ pub(super) fn text(plan: &ClusterPlan) -> String {
         out.push('\n');
     }
     out
+}
+
+/// Parts that the sentence about an imbalance names.
+const NAMED_PARTS: usize = 3;
+
+/// Returns `rank 0 takes 1.20 GiB more than rank 63: 1.00 GiB of weights (train.py:41), 200 MiB of gradients`.
+fn imbalance_text(it: &Imbalance<'_>) -> String {
+    let part = |(part, bytes, line): &(AnatomyPart, u64, Option<&SourceLine>)| {
+        let line = line.map(|it| format!(" ({})", it.short())).unwrap_or_default();
+        format!("{} of {}{line}", Bytes(*bytes), part.name())
+    };
+    let parts: Vec<String> = it.parts.iter().take(NAMED_PARTS).map(part).collect();
+    let of = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
+    format!("rank {} takes {} more than rank {}{of}", it.most.rank, Bytes(it.bytes), it.least.rank)
 }
 
 #[cfg(test)]
@@ -410,7 +485,7 @@ mod tests {
 
     #[test]
     fn a_machine_takes_what_its_ranks_take() {
-        let row = |rank, host| RankRow { rank, allocated: 1, reserved: 1, host };
+        let row = |rank, host| RankRow { rank, allocated: 1, reserved: 1, host, consists: Consists::default() };
         let plan = ClusterPlan {
             nodes: 2,
             world: 8,
@@ -420,5 +495,25 @@ mod tests {
         assert_eq!(plan.host(), Some(130), "rank 0 loads more than the others");
         let fits = |limit| ClusterPlan { host_limit: limit, ..plan.clone() }.host_fits();
         assert_eq!([None, Some(130), Some(129)].map(fits), [None, Some(Fits::Yes), Some(Fits::No)]);
+    }
+
+    #[test]
+    fn the_sentence_about_an_imbalance_names_parts_and_lines() {
+        let line = |line| SourceLine { file: "/home/a/train.py".into(), line, function: "f".into() };
+        let row = |rank, weights: u64, activations: u64| {
+            let parts = BTreeMap::from([(AnatomyPart::Weights, weights), (AnatomyPart::Activations, activations)]);
+            let lines = BTreeMap::from([
+                ((AnatomyPart::Weights, line(1)), 10),
+                ((AnatomyPart::Weights, line(2)), weights - 10),
+                ((AnatomyPart::Activations, line(3)), activations),
+            ]);
+            let consists = Consists { parts, lines };
+            RankRow { rank, allocated: weights + activations, reserved: 1, host: 1, consists }
+        };
+        let plan = |rows| ClusterPlan { nodes: 1, world: 8, rows, ..ClusterPlan::default() };
+        let it = plan(vec![row(0, 2048, 100), row(7, 1024, 612)]);
+        let text = "rank 0 takes 512 B more than rank 7: 1.00 KiB of weights (train.py:2)";
+        assert_eq!(imbalance_text(&it.imbalance().unwrap()), text);
+        assert!(plan(vec![row(0, 2048, 100), row(7, 2048, 100)]).imbalance().is_none());
     }
 }

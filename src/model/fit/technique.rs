@@ -36,8 +36,21 @@ pub enum Kind {
     Precision,
     /// How long gradients are kept.
     Gradients,
+    /// What the ranks of a job share.
+    Sharding,
     /// Anything else, which goes with every other one.
     Other,
+}
+
+/// Which jobs a technique is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Jobs {
+    /// Every one.
+    All,
+    /// Those of one rank.
+    OfOneRank,
+    /// Those of several ranks.
+    OfSeveralRanks,
 }
 
 /// One technique.
@@ -51,6 +64,8 @@ pub struct Technique {
     pub price: Price,
     /// What it excludes.
     pub kind: Kind,
+    /// Which jobs it is for.
+    pub jobs: Jobs,
     /// Variables of the environment that switch it on.
     pub environment: &'static [(&'static str, &'static str)],
     /// Why it cannot be tried, for one that is suggested without a measurement, and the line to write.
@@ -63,11 +78,22 @@ const SHARDED: (&str, &str) =
 
 /// A technique that a run measures.
 const fn measured(name: &'static str, summary: &'static str, price: Price, kind: Kind) -> Technique {
-    Technique { name, summary, price, kind, environment: &[], unmeasured: None }
+    Technique { name, summary, price, kind, jobs: Jobs::All, environment: &[], unmeasured: None }
+}
+
+/// The same for jobs of several ranks.
+const fn of_ranks(name: &'static str, summary: &'static str, kind: Kind) -> Technique {
+    Technique { jobs: Jobs::OfSeveralRanks, ..measured(name, summary, Price::SameResult, kind) }
+}
+
+/// What would share a job of one rank over so many devices.
+const fn sharded(name: &'static str, summary: &'static str) -> Technique {
+    let it = measured(name, summary, Price::SameResult, Kind::Sharding);
+    Technique { jobs: Jobs::OfOneRank, unmeasured: Some(SHARDED), ..it }
 }
 
 /// Every technique, the safest first.
-pub const TECHNIQUES: [Technique; 24] = [
+pub const TECHNIQUES: [Technique; 29] = [
     Technique {
         environment: &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")],
         ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Other)
@@ -94,27 +120,32 @@ pub const TECHNIQUES: [Technique; 24] = [
         Price::SameResult,
         Kind::Other,
     ),
+    of_ranks("zero:1", "states shared by the ranks", Kind::Sharding),
+    of_ranks("zero:2", "gradients and states shared by the ranks", Kind::Sharding),
+    of_ranks("zero:3", "weights, gradients and states shared by the ranks", Kind::Sharding),
+    of_ranks("reshard", "FSDP: gathered weights freed after each block", Kind::Sharding),
+    of_ranks("offload", "a rank's share in host memory", Kind::Optimizer),
     measured("accumulate", "half the batch, two backward passes a step", Price::OtherNumerics, Kind::Gradients),
     measured("bf16", "forward and loss under autocast", Price::OtherNumerics, Kind::Precision),
     measured("weights-bf16", "weights and states in bfloat16", Price::OtherTraining, Kind::Precision),
     measured("adam8bit", "Adam with 8-bit states", Price::OtherNumerics, Kind::Optimizer),
     measured("adafactor", "Adafactor instead of Adam", Price::OtherTraining, Kind::Optimizer),
     measured("sgd", "SGD instead of Adam", Price::OtherTraining, Kind::Optimizer),
-    Technique {
-        unmeasured: Some(SHARDED),
-        ..measured("shard:2", "sharded over 2 devices", Price::SameResult, Kind::Other)
-    },
-    Technique {
-        unmeasured: Some(SHARDED),
-        ..measured("shard:4", "sharded over 4 devices", Price::SameResult, Kind::Other)
-    },
-    Technique {
-        unmeasured: Some(SHARDED),
-        ..measured("shard:8", "sharded over 8 devices", Price::SameResult, Kind::Other)
-    },
+    sharded("shard:2", "sharded over 2 devices"),
+    sharded("shard:4", "sharded over 4 devices"),
+    sharded("shard:8", "sharded over 8 devices"),
 ];
 
 impl Technique {
+    /// Whether it is for jobs of so many ranks.
+    pub fn is_for(&self, ranks: u64) -> bool {
+        match self.jobs {
+            Jobs::All => true,
+            Jobs::OfOneRank => ranks <= 1,
+            Jobs::OfSeveralRanks => ranks > 1,
+        }
+    }
+
     /// Whether both can be used at once.
     pub fn goes_with(&self, other: &Self) -> bool {
         self.name != other.name && (self.kind != other.kind || matches!(self.kind, Kind::Other))
@@ -128,8 +159,9 @@ pub fn markdown() -> String {
         .to_owned();
     for it in &TECHNIQUES {
         let measured = it.unmeasured.map_or("", |_| " (suggested, not measured)");
+        let jobs = if it.jobs == Jobs::OfSeveralRanks { "jobs of several ranks: " } else { "" };
         // Writing into a String cannot fail.
-        let _ = writeln!(out, "| `{}` | {}{measured} | {} |", it.name, it.summary, it.price.name());
+        let _ = writeln!(out, "| `{}` | {jobs}{}{measured} | {} |", it.name, it.summary, it.price.name());
     }
     out
 }

@@ -4,7 +4,7 @@
 //! GPUWATCH_TESTS=full cargo test --test it fit::advise::
 //! ```
 
-use super::{Asked, bytes};
+use super::{Asked, bytes, packages::PACKAGES};
 use crate::{helpers::torch, house::schemas, probe::frameworks::FRAMEWORKS};
 use gpuwatch::model::fit::technique::TECHNIQUES;
 use serde_json::Value;
@@ -253,6 +253,69 @@ fn switches_of_frameworks_equal_the_edit_by_hand() {
             let now = (bytes(it, "allocated"), bytes(it, "reserved"));
             assert_eq!(now, by_hand(WITH_FRAMEWORKS, &python, &[library, mode]), "{library} {name}: {it:#}");
         }
+    }
+}
+
+const RANKS: &str = include_str!("advise/ranks.py");
+
+/// Advice about a training of several ranks, or its answer with edits by hand.
+fn of_ranks(python: &Path, kind: &str, flags: &[&str], arguments: &[&str]) -> Value {
+    let launcher = ["-m", "torch.distributed.run", "--nproc-per-node", "2"];
+    let flags = [&["--json", "--gpu", "2xA100-40GB"], flags].concat();
+    let output = Asked::new(RANKS).launched(python, &launcher, &flags, arguments);
+    let answer = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    schemas::check(kind, &answer);
+    answer
+}
+
+/// Fails unless techniques of a wrapper, and all of them together, have the peaks of the edits by hand.
+fn compare_ranks(python: &Path, wrapper: &[&str], names: &[&str], refused_ones: &[(&str, &str)]) {
+    let all: Vec<&str> = names.iter().copied().chain(refused_ones.iter().map(|it| it.0)).collect();
+    let advise = format!("--advise={}", all.join(","));
+    let answer = of_ranks(python, "advise", &[&advise], wrapper);
+    let by_hand = |edits: &[&str]| {
+        let answer = of_ranks(python, "fit", &[], &[wrapper, edits].concat());
+        (bytes(&answer["peak"], "allocated"), bytes(&answer["peak"], "reserved"))
+    };
+    for name in names {
+        let it = row(&answer, name);
+        let now = (it["allocated"].as_u64().unwrap_or(0), it["reserved"].as_u64().unwrap_or(0));
+        assert_eq!(now, by_hand(&[name]), "{wrapper:?} {name}: {answer:#}");
+    }
+    for (name, why) in refused_ones {
+        let it = row(&answer, name)["refused"].as_str().unwrap_or_default();
+        assert!(it.contains(why), "{wrapper:?} {name}: {answer:#}");
+    }
+}
+
+/// Stages of `ZeRO` in the place of `DistributedDataParallel`.
+#[test]
+fn sharding_of_a_job_of_several_ranks_equals_the_edit_by_hand() {
+    test_tiers::change!("some ten starts of two processes of PyTorch");
+    let refused = [("reshard", "does not use FSDP"), ("offload", "neither FSDP nor DeepSpeed")];
+    compare_ranks(&torch::python(), &["ddp"], &["zero:1", "zero:2", "zero:3"], &refused);
+}
+
+#[test]
+fn sharding_that_is_there_already_is_changed_as_by_hand() {
+    test_tiers::full!("some twenty starts of two processes of PyTorch");
+    let python = torch::python();
+    for wrapper in ["fsdp1", "fsdp2"] {
+        compare_ranks(&python, &[wrapper], &["reshard", "offload"], &[("zero:1", "does not use Distributed")]);
+        compare_ranks(&python, &[wrapper, "offload"], &["reshard"], &[("offload", "already")]);
+    }
+    compare_ranks(&python, &["early"], &["zero:1"], &[("zero:3", "Adam is made before DistributedDataParallel")]);
+    let python = test_tiers::needs!(PACKAGES.found());
+    compare_ranks(&python, &["deepspeed"], &["zero:1", "zero:2", "zero:3"], &[("offload", "without a stage")]);
+    compare_ranks(&python, &["deepspeed", "staged"], &["offload"], &[("zero:1", "stage is 1 already")]);
+}
+
+/// A job of one rank is offered no stage, and one of several ranks is not told to start several.
+#[test]
+fn techniques_are_for_one_rank_or_for_several() {
+    for it in &TECHNIQUES {
+        let is_sharding = it.name.starts_with("zero") || ["reshard", "offload"].contains(&it.name);
+        assert_eq!((it.is_for(1), it.is_for(8)), (!is_sharding, !it.name.starts_with("shard:")), "{}", it.name);
     }
 }
 

@@ -14,7 +14,7 @@ use crate::{
 use serde_json::Value;
 use std::{fs, path::Path, sync::OnceLock};
 
-static PACKAGES: Venv = Venv {
+pub(crate) static PACKAGES: Venv = Venv {
     variable: "GPUWATCH_PACKAGES_VENV",
     name: "venv-packages",
     holds: "bitsandbytes, DeepSpeed, Triton and others (a download of about 350 MB)",

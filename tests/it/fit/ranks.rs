@@ -4,13 +4,15 @@
 //! GPUWATCH_TESTS=full cargo test --test it fit::ranks::
 //! ```
 
-use super::{Asked, bytes};
+use super::{Asked, bytes, packages::PACKAGES};
 use crate::{helpers::torch, house::schemas, probe::frameworks::FRAMEWORKS};
 use serde_json::Value;
 use std::{collections::BTreeMap, path::Path};
 
 const JOB: &str = include_str!("ranks/job.py");
 const TRAINERS: &str = include_str!("ranks/trainers.py");
+const MEGATRON: &str = include_str!("ranks/megatron.py");
+const SHARDED: &str = include_str!("advise/ranks.py");
 const LLAMA: &str = include_str!("ranks/llama.py");
 
 /// A program that trains without a launcher; the lines in which it finds its rank go before.
@@ -85,6 +87,18 @@ fn sharded_trainings_of_frameworks_take_what_they_take_among_all_ranks() {
     let launch: Vec<&str> = launch.split_whitespace().collect();
     check_plan("Accelerate", 4, |flags| ask(&python, TRAINERS, &launch, flags, &["accelerate"]));
     check_plan("Lightning", 4, |flags| ask(&python, TRAINERS, &[], flags, &["lightning"]));
+}
+
+#[test]
+fn trainings_of_packages_take_what_they_take_among_all_ranks() {
+    test_tiers::full!("packages on PyTorch");
+    let python = test_tiers::needs!(PACKAGES.found());
+    let launch = [&TORCHRUN[..], &["4"]].concat();
+    for edits in [&["zero:1"][..], &["zero:2"], &["zero:3"], &["staged", "offload"]] {
+        let arguments = [&["deepspeed"], edits].concat();
+        check_plan("DeepSpeed", 4, |flags| ask(&python, SHARDED, &launch, flags, &arguments));
+    }
+    check_plan("Megatron-Core", 4, |flags| ask(&python, MEGATRON, &launch, flags, &[]));
 }
 
 /// The job itself compares what it holds with the formula.
