@@ -3,8 +3,9 @@
 use super::with_progress;
 use crate::{
     facts::text::Foreign,
+    model::fit::Baseline,
     storage::{
-        host_index, output,
+        host_index, input, output,
         pickle::{self, Reading},
         replay::{
             find::{self, Found},
@@ -53,6 +54,15 @@ pub(crate) fn recordings(files: &[PathBuf]) -> Result<Found> {
         format!("{name} is {path}")
     }));
     Ok(found)
+}
+
+/// The bytes of a saved answer of `fit` that are read at most.
+pub(crate) const ANSWER_MAX: u64 = 32 << 20;
+
+/// Reads a saved answer of `fit`, if that is what the file is.
+pub(crate) fn fit_answer(path: &Path) -> Option<Baseline> {
+    let text = input::small_text(path, ANSWER_MAX).ok().filter(|it| it.starts_with('{'))?;
+    Baseline::parse(&text).ok()
 }
 
 /// Returns the path of a recording by its short name; a path is returned as it is.

@@ -1,9 +1,13 @@
 //! `gpuwatch report`: a run in one file to read later or to share: a page, or JSON.
 
+/// An answer of `gpuwatch fit`.
+mod answer_page;
 /// What the page shows.
 mod contents;
 /// Figures of devices over time.
 mod device_series;
+/// What memory consists of.
+mod peak_picture;
 /// A memory snapshot.
 pub mod snapshot_page;
 
@@ -21,7 +25,7 @@ use crate::{
         replay::{index::Index, recording_set::RecordingSet, run::Run},
     },
 };
-use anyhow::Result;
+use anyhow::{Result, bail};
 use device_series::DeviceSeries;
 use std::path::{Path, PathBuf};
 
@@ -46,15 +50,18 @@ const SCRIPT: (&str, &str) = (
 const HIDDEN: &str = "/* hidden */";
 const TITLE: &str = "<!-- title -->";
 const VERDICT: &str = "<!-- verdict -->";
+const PEAKS: &str = "<!-- peaks -->";
 const DATA: &str = "<!-- data -->";
 const BODY: &str = "<!-- account -->";
 
 /// The arguments of `gpuwatch report`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  gpuwatch report night.jsonl.zst -o night.html")]
+#[command(
+    after_help = "Examples:\n  gpuwatch report night.jsonl.zst -o night.html\n  gpuwatch report fit.json -o fit.html"
+)]
 pub(super) struct ReportArgs {
     /// Recordings of one run, by path or short name, or one directory of recordings; without any, the newest run's.
-    /// Or a memory snapshot of PyTorch.
+    /// Or a memory snapshot of PyTorch, or an answer of `gpuwatch fit --save` or `fit --advise --json`.
     #[arg(value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
     /// The file to make: JSON where it ends in .json, else a page; it must not be there yet (- is standard output).
@@ -76,6 +83,16 @@ impl Subcommand for ReportArgs {
             && pickle::is_one(file)
         {
             return write_snapshot(file, &self.output, is_json);
+        }
+        if let [file] = &self.files[..]
+            && let Some(answer) = inputs::fit_answer(file)
+        {
+            if is_json {
+                bail!("{} is JSON already: name a page, as in fit.html", Foreign::new(file.to_string_lossy()));
+            }
+            let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
+            write_text(Some(&self.output), &answer_page::html(&answer, &title))?;
+            return Ok(0);
         }
         let found = inputs::recordings(&self.files)?;
         found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
@@ -135,6 +152,7 @@ impl Report {
         let parts = [
             (TITLE, escape_html(&format!("gpuwatch: {}", self.verdict.title()))),
             (style.0, contents::gap_style() + style.1),
+            (PEAKS, contents::peaks_html(&self.verdict.run.session)),
             (VERDICT, escape_html(&self.verdict.text())),
             (DATA, data),
             (script.0, contents::gap_script() + &script.1.replacen(HIDDEN, &hidden_class(), 1)),
@@ -186,7 +204,7 @@ mod tests {
 
     #[test]
     fn the_page_has_a_place_for_each_part_and_text_is_escaped() {
-        let places = [TITLE, STYLE.0, VERDICT, DATA, SCRIPT.0].map(|it| PAGE.find(it).unwrap());
+        let places = [TITLE, STYLE.0, PEAKS, VERDICT, DATA, SCRIPT.0].map(|it| PAGE.find(it).unwrap());
         assert!(places.is_sorted(), "{places:?}");
         assert!(!SCRIPT.1.contains("</") && !STYLE.1.contains("</"), "nothing ends its element early");
         assert_eq!(escape_html("<a href='x'>&\"</a>"), "&lt;a href=&#39;x&#39;&gt;&amp;&quot;&lt;/a&gt;");

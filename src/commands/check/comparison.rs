@@ -10,7 +10,7 @@ use crate::{
         findings::Finding,
         fit::{
             Baseline, Budget, Comparison,
-            baseline::{DeviceName, Growth, SavedPeak},
+            baseline::{Growth, SavedDevice, SavedPeak},
             comparison,
         },
     },
@@ -95,7 +95,7 @@ fn figures(verdict: &Verdict) -> Baseline {
     let torch = session.processes.iter().find_map(|it| Some(it.hello.as_ref()?.framework_version.as_ref()?.clone()));
     Baseline {
         torch: torch.unwrap_or_default(),
-        devices: most.map(|(id, _)| DeviceName { name: name(id) }).into_iter().collect(),
+        devices: most.map(|(id, _)| SavedDevice { name: name(id), ..SavedDevice::default() }).into_iter().collect(),
         peak,
         growth: growth.max_by_key(|it| it.bytes),
         unknown: vec!["no process said what it allocated".to_owned()],

@@ -1,6 +1,7 @@
 //! `gpuwatch fit --save` and `--against`: an answer in a file, and what differs from it.
 
 use crate::{
+    cli::inputs::ANSWER_MAX,
     facts::text::Foreign,
     jobs::fit::{Answer, comparison_text},
     model::fit::{Baseline, Budget},
@@ -8,9 +9,6 @@ use crate::{
 };
 use anyhow::{Context, Result, anyhow, bail};
 use std::path::{Path, PathBuf};
-
-/// The bytes of a saved answer that are read at most.
-const LARGEST: u64 = 32 << 20;
 
 /// The permissions of a saved answer, which belongs into a repository.
 const MODE: u32 = 0o644;
@@ -73,7 +71,7 @@ impl AgainstArgs {
 }
 
 fn read(path: &Path) -> Result<Baseline> {
-    let text = input::small_text(path, LARGEST)
+    let text = input::small_text(path, ANSWER_MAX)
         .map_err(|e| anyhow!("{} {}", Foreign::new(path.to_string_lossy()), input::fault(&e)))?;
     Baseline::parse(&text).map_err(|e| named(path, &e))
 }

@@ -22,9 +22,16 @@
 //!   moment of a step
 //! - `moments[]`: `at_us`, `kind` (`mark`, `trouble`), `text`
 
-use super::{Report, device_series::FigureSeries};
+use super::{
+    Report,
+    device_series::FigureSeries,
+    peak_picture::{PeakPicture, PictureLine},
+};
 use crate::{
-    facts::event::{DeviceId, DriverState},
+    facts::{
+        event::{DeviceId, DriverState, anatomy::LineShare},
+        units::Bytes,
+    },
     model::{
         analysis::{
             curve::Curve,
@@ -134,6 +141,43 @@ fn peak(process: &Process) -> Option<Value> {
     value["rank"] = json!(process.rank());
     value["device_id"] = json!(on.map(|it| &it.device));
     Some(value)
+}
+
+/// Returns what memory consisted of at the highest moments, as HTML; nothing where the run has none.
+pub(super) fn peaks_html(session: &Session) -> String {
+    let figures: String = session.processes.iter().filter_map(picture).map(|it| it.html()).collect();
+    if figures.is_empty() {
+        return figures;
+    }
+    format!(
+        "<section aria-labelledby=\"peaks-heading\">\n<h2 id=\"peaks-heading\">At the highest moment of a step</h2>\n<p \
+         class=\"faint\">What was live: above its parts, below them the lines that allocated it.</p>\n{figures}</section>\n"
+    )
+}
+
+fn picture(process: &Process) -> Option<PeakPicture> {
+    let moment = process.peak.as_deref()?;
+    let it = &moment.anatomy;
+    let step = it.step.map_or_else(|| "a part of a step".to_owned(), |step| format!("step {step}"));
+    let phase = it.phase.map(|phase| format!(", in {}", phase.name())).unwrap_or_default();
+    let of = process.rank().map_or_else(
+        || process.any_pid().map(|pid| format!("process {pid}, ")).unwrap_or_default(),
+        |rank| format!("rank {rank}, "),
+    );
+    let line = |it: &LineShare| PictureLine {
+        line: it.line.to_string(),
+        part: it.part,
+        bytes: it.bytes,
+        blocks: Some(it.blocks),
+        of: it.module.as_ref().map(ToString::to_string).unwrap_or_default(),
+    };
+    Some(PeakPicture {
+        caption: format!("{of}device {}, {step}: {} allocated{phase}", moment.device, Bytes(it.allocated)),
+        allocated: it.allocated,
+        parts: it.parts.iter().map(|(part, bytes)| (*part, *bytes)).collect(),
+        lines: it.lines.iter().map(line).collect(),
+        place: "module",
+    })
 }
 
 fn oom(process: &Process, it: &OutOfMemory) -> Value {

@@ -97,43 +97,6 @@ function drawGrowth(svg, growth, found) {
   if (growth.line) svg.append(shape("polyline", { points: growth.line.map(([x, y]) => point(x, y)).join(" "), fill: "none", stroke: "var(--fit)", "stroke-width": 2, "stroke-dasharray": "7 4", "data-fit": "" }));
 }
 
-// The parts of memory at a step's highest moment, in the colours of the gaps that they are in between steps.
-const PARTS = { weights: "weights", gradients: "gradients", optimizer: "optimizer", activations: "transient", temporaries: "cached", other: "retained" };
-function tellPeaks() {
-  at("peaks-section").hidden = !data.peaks.length;
-  for (const it of data.peaks) {
-    const figure = make("figure", null, "panel"), svg = shape("svg", { class: "bar icicle", role: "img", viewBox: "0 0 1000 48", preserveAspectRatio: "none" });
-    const words = (known(it.step) ? "Step " + it.step : "A part of a step") + ": " + bytes(it.allocated) + " allocated" + (known(it.phase) ? " (" + it.phase + ")" : "") + ", " + place(it);
-    const share = value => percent(value / Math.max(1, it.allocated)), width = value => value / Math.max(1, it.allocated) * 1000;
-    const parts = Object.keys(PARTS).filter(name => it.parts[name] > 0), table = make("table"), wide = make("div", null, "wide");
-    const box = (x, y, wide, part, title) => { const rect = shape("rect", { x: x.toFixed(2), y, width: wide.toFixed(2), height: 22, fill: colour(PARTS[part]), stroke: "var(--panel)", "vector-effect": "non-scaling-stroke" }); rect.append(shape("title", {}, title)); svg.append(rect); };
-    const head = row(make("th", "part or line"), make("th", "size", "n"), make("th", "share", "n"), make("th", "blocks", "n"), make("th", "module"));
-    head.querySelectorAll("th").forEach(it => it.setAttribute("scope", "col"));
-    table.append(head);
-    let x = 0;
-    for (const part of parts) {
-      const name = make("th", part), lines = it.lines.filter(line => line.part === part);
-      name.scope = "row";
-      name.prepend(swatch({ name: PARTS[part] }));
-      table.append(row(name, number(bytes(it.parts[part])), number(share(it.parts[part])), number(), make("td", "")));
-      box(x, 0, width(it.parts[part]), part, part + ": " + bytes(it.parts[part]) + ", " + share(it.parts[part]));
-      // A line's bytes may be of several parts; it stands below the one of most.
-      let left = it.parts[part], from = x;
-      for (const line of lines) {
-        const held = Math.min(line.bytes, left);
-        box(from, 25, width(held), part, line.line + (known(line.module) ? " of " + line.module : "") + ": " + bytes(line.bytes) + ", " + share(line.bytes));
-        table.append(row(make("td", line.line, "mono"), number(bytes(line.bytes)), number(share(line.bytes)), number(line.blocks), make("td", line.module || "", "mono")));
-        left -= held; from += width(held);
-      }
-      x += width(it.parts[part]);
-    }
-    svg.setAttribute("aria-label", plain(words + ": " + parts.map(part => part + " " + share(it.parts[part])).join(", ")));
-    wide.append(table);
-    figure.append(make("figcaption", words), svg, wide);
-    at("anatomy").append(figure);
-  }
-}
-
 function tellRest() {
   const moments = data.moments.slice().sort((a, b) => a.at_us - b.at_us);
   for (const it of moments) at("moments").append(row(number(duration(it.at_us - data.from_us)), make("td", (it.kind === "trouble" ? "! " : "") + it.text)));
@@ -258,7 +221,7 @@ function thumbnail(it) {
   return button;
 }
 
-tellFindings(); tellOoms(); tellPeaks(); tellRest();
+tellFindings(); tellOoms(); tellRest();
 if (series.length) {
   at("chart-section").hidden = false;
   if (series.length > 1) { at("devices").hidden = false; at("devices").append(...series.map(thumbnail)); }

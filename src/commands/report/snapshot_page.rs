@@ -1,6 +1,10 @@
 //! A memory snapshot as a page without scripts: the ladder, the trace, call stacks and segments of each device.
 
-use super::{escape_html, plain_page};
+use super::{
+    escape_html,
+    peak_picture::{colour, percent},
+    plain_page,
+};
 use crate::{
     facts::{
         text::Foreign,
@@ -270,17 +274,6 @@ fn runs(snapshot: &Snapshot, piece: &Piece) -> Vec<(Gap, u64)> {
         }
     }
     runs
-}
-
-fn colour(gap: Gap) -> String {
-    format!("var(--gap-{})", gap.row().name.replace(' ', "-"))
-}
-
-fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        return "–".to_owned();
-    }
-    format!("{:.1} %", part as f64 / whole as f64 * 100.0)
 }
 
 /// Text from the file.

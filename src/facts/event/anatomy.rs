@@ -44,6 +44,11 @@ impl AnatomyPart {
         Self::WORDS.iter().find(|it| it.0.name() == name).map_or(name, |it| it.1)
     }
 
+    /// Returns the part with a name in JSON.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::WORDS.iter().map(|it| it.0).find(|it| it.name() == name)
+    }
+
     /// Returns its name in JSON.
     pub fn name(self) -> &'static str {
         self.into()

@@ -14,14 +14,18 @@ const SCHEMA: u64 = 1;
 pub struct Baseline {
     /// PyTorch's version.
     pub torch: String,
+    /// Whether the job fits: `yes`, `no`, `unknown`.
+    pub fits: String,
     /// The devices that were asked for.
-    pub devices: Vec<DeviceName>,
+    pub devices: Vec<SavedDevice>,
     /// The peak; nothing where the job could not be judged.
     pub peak: Option<SavedPeak>,
     /// What each step adds, where the job grows in each step.
     pub growth: Option<Growth>,
     /// What ran.
     pub phases: SavedPhases,
+    /// The ranks that ran, of a plan.
+    pub ranks: Vec<SavedRank>,
     /// Why there is no peak, and other unknowns.
     pub unknown: Vec<String>,
     /// What `--advise` measured for techniques, where the file has its table.
@@ -41,6 +45,28 @@ pub struct Advised {
     pub allocated: Option<u64>,
     /// The most that the allocator reserves.
     pub reserved: Option<u64>,
+    /// With what is estimated outside the allocator.
+    pub device: Option<u64>,
+    /// Whether it fits then.
+    pub fits: Option<String>,
+    /// Why it was not measured.
+    pub refused: Option<String>,
+    /// What it costs.
+    pub price: Option<SavedPrice>,
+    /// The lines to write.
+    pub edit: Vec<String>,
+}
+
+/// What a technique costs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct SavedPrice {
+    /// As in `same result`.
+    pub class: String,
+    /// Blocks whose forward runs twice.
+    pub recomputed_blocks: u64,
+    /// Bytes that go to the host and back in each step.
+    pub host_bytes: u64,
 }
 
 impl Advised {
@@ -57,13 +83,41 @@ pub struct DeviceName {
     pub name: String,
 }
 
+/// A device that was asked for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SavedDevice {
+    /// Its name.
+    pub name: String,
+    /// Its bytes.
+    pub total: u64,
+    /// Whether the job fits on it.
+    pub fits: String,
+    /// What the job takes there.
+    pub peak: Option<SavedPeak>,
+}
+
+/// A rank that ran.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct SavedRank {
+    /// Its number.
+    pub rank: u64,
+    /// What it takes.
+    pub peak: SavedPeak,
+    /// The most bytes of the host's memory.
+    pub host: u64,
+}
+
 /// A peak, in bytes.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct SavedPeak {
     /// The highest sum of live allocations.
     pub allocated: u64,
-    /// The most that the allocator reserves where it has all the room.
+    /// The most that the allocator reserves.
+    pub reserved: u64,
+    /// The same where it has all the room.
     pub wanted: u64,
     /// With what is estimated outside the allocator.
     pub device: u64,
@@ -128,6 +182,8 @@ pub struct SavedPhase {
     pub name: String,
     /// Where it began.
     pub line: Option<String>,
+    /// How often it ran.
+    pub count: u64,
     /// The highest sum of live allocations in it.
     pub allocated: u64,
 }

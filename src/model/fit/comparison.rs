@@ -200,7 +200,7 @@ fn doubt(before: &Baseline, now: &Baseline) -> Option<String> {
     if now.peak.is_none() {
         return Some(now.unknown.first().cloned().unwrap_or_else(|| "the job used no GPU".to_owned()));
     }
-    if before.devices != now.devices {
+    if !before.devices.iter().map(|it| &it.name).eq(now.devices.iter().map(|it| &it.name)) {
         return Some(format!("the baseline is of another card: {}, and this is {}", names(before), names(now)));
     }
     if before.torch != now.torch {
@@ -280,7 +280,7 @@ fn not_compared(old: &SavedPeak, new: &SavedPeak) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fit::baseline::{DeviceName, SavedPhases};
+    use crate::model::fit::baseline::{SavedDevice, SavedPhases};
 
     fn answer(allocated: u64, wanted: u64) -> Baseline {
         let text = format!(
@@ -337,7 +337,8 @@ mod tests {
         let why = |now: &Baseline| compare(&answer(9, 9), now, Budget::default()).doubt.unwrap_or_default();
         let other = Baseline { torch: "2.10".to_owned(), ..answer(9, 9) };
         assert_eq!(why(&other), "the baseline is of another PyTorch release: 2.9, and this is 2.10");
-        let other = Baseline { devices: vec![DeviceName { name: "T4".to_owned() }], ..answer(9, 9) };
+        let other =
+            Baseline { devices: vec![SavedDevice { name: "T4".to_owned(), ..SavedDevice::default() }], ..answer(9, 9) };
         assert_eq!(why(&other), "the baseline is of another card: L4, and this is T4");
         let failed = Baseline { peak: None, unknown: vec!["the job failed".to_owned()], ..answer(9, 9) };
         assert_eq!(why(&failed), "the job failed");

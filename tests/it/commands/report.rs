@@ -87,6 +87,28 @@ fn a_page_shows_the_findings_and_escapes_text_of_the_job() {
 }
 
 #[test]
+fn a_page_shows_the_peak_of_a_step_and_a_saved_answer_of_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (answer, page) = (dir.path().join("fit.json"), dir.path().join("fit.html"));
+    let peak = json!({
+        "allocated": 900, "reserved": 1000, "wanted": 1000, "device": 2000, "line": "train.py:9",
+        "parts": {"weights": 300, "activations": 600},
+        "lines": [{"line": NASTY, "function": NASTY, "parts": {"activations": 600}}],
+    });
+    let device = json!({"name": "L4", "total": 4000, "fits": "yes", "peak": {"device": 2000}});
+    let saved = json!({"schema": 1, "fits": "yes", "devices": [device], "peak": peak, "torch": "2.15.0"});
+    fs::write(&answer, saved.to_string()).unwrap();
+    assert!(report(&answer, &page).status.success());
+    let text = fs::read_to_string(&page).unwrap();
+    assert!(text.contains("66.7 %") && text.contains("class=\"bar icicle\""), "{text}");
+    assert!(!text.contains("<img") && !text.contains('\u{202e}') && !text.contains('\u{1b}'), "{text}");
+    // What is JSON already is not made into JSON, and what is no answer is no page.
+    assert_eq!(report(&answer, &dir.path().join("fit2.json")).status.code(), Some(1));
+    fs::write(&answer, "{\"schema\": 1}").unwrap();
+    assert!(!report(&answer, &dir.path().join("other.html")).status.success());
+}
+
+#[test]
 fn the_timeline_has_the_run_in_few_points_and_its_peak() {
     let home = tempfile::tempdir().unwrap();
     let (recording, json) = (home.path().join("a.jsonl.zst"), home.path().join("a.json"));
