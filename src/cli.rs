@@ -6,6 +6,8 @@ pub mod alert_outputs;
 pub(crate) mod host_flags;
 /// The recordings and snapshots that a user names.
 pub(crate) mod inputs;
+/// The commands that follow from an answer.
+pub(crate) mod next_commands;
 /// Screenshots.
 pub(crate) mod picture;
 /// Flags of screens and of screenshots.

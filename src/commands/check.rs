@@ -9,7 +9,10 @@ mod verdict_report;
 
 use super::{Invocation, Subcommand};
 use crate::{
-    cli::inputs,
+    cli::{
+        inputs,
+        next_commands::{NextCommand, with_next, word},
+    },
     facts::{
         event::{failure, wire::limits::grouped},
         text as foreign,
@@ -90,12 +93,56 @@ impl Subcommand for CheckArgs {
     }
 }
 
+/// Causes that are explained after a verdict.
+const EXPLAINED: usize = 3;
+
+/// Returns what follows from a verdict about recordings.
+fn after(files: &[PathBuf], verdict: &Verdict) -> Vec<NextCommand> {
+    let mut next = Vec::new();
+    let named: Option<Vec<String>> = if files.is_empty() { Some(vec!["last".to_owned()]) } else { words(files) };
+    if let Some(named) =
+        named.filter(|_| verdict.outcome() != CheckOutcome::Pass && !verdict.run.session.processes.is_empty())
+    {
+        let named = named.iter().map(String::as_str);
+        let words = ["report"].into_iter().chain(named).chain(["-o", "report.html"]);
+        next.push(NextCommand::new(words, "shows the run on a page"));
+    }
+    let mut causes: Vec<&str> = Vec::new();
+    for it in &verdict.findings {
+        let cause = it.cause.id();
+        if !causes.contains(&cause) && causes.len() < EXPLAINED {
+            causes.push(cause);
+            next.push(NextCommand::new(["explain", cause], "explains the cause, and what to do about it"));
+        }
+    }
+    let ran_out = verdict.run.session.processes.iter().find(|it| !it.ooms.is_empty());
+    if let Some(job) = ran_out.and_then(|it| it.hello.as_ref()).filter(|it| it.argv.len() > 1) {
+        let words = ["fit", "--advise", "--"].into_iter().chain(job.argv.iter().map(String::as_str));
+        next.push(NextCommand::new(words, "measures what would save memory in the job"));
+    }
+    next
+}
+
+/// Returns what follows from verdicts about a folder of several machines' recordings.
+fn after_hosts(files: &[PathBuf], outcome: CheckOutcome) -> Vec<NextCommand> {
+    let named = words(files).filter(|_| outcome != CheckOutcome::Pass);
+    named
+        .map(|it| NextCommand::new(["replay".to_owned()].into_iter().chain(it), "shows the machines on a screen"))
+        .into_iter()
+        .collect()
+}
+
+fn words(files: &[PathBuf]) -> Option<Vec<String>> {
+    files.iter().map(|it| word(it)).collect()
+}
+
 /// Prints the verdict, and returns its exit code.
 fn print_verdict(files: &[PathBuf], json: bool, limits: &Limits, policy: &Policy) -> u8 {
     let (text, outcome) = match inputs::recordings_of_hosts(files) {
         Ok(Some(recorded)) => {
             let verdicts = cluster_check::judge(&recorded, limits, policy);
-            (if json { verdicts.json() } else { verdicts.text() }, verdicts.outcome())
+            let next = || after_hosts(files, verdicts.outcome());
+            (if json { with_next(&verdicts.json(), &next()) } else { verdicts.text() }, verdicts.outcome())
         }
         other => {
             let verdict = match other.and_then(|_| inputs::recordings(files)) {
@@ -105,7 +152,8 @@ fn print_verdict(files: &[PathBuf], json: bool, limits: &Limits, policy: &Policy
                 }
                 Err(e) => unreadable(format!("{e:#}")),
             };
-            (if json { verdict.json() } else { verdict.text() }, verdict.outcome())
+            let next = || after(files, &verdict);
+            (if json { with_next(&verdict.json(), &next()) } else { verdict.text() }, verdict.outcome())
         }
     };
     let mut out = io::stdout().lock();

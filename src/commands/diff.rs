@@ -11,7 +11,11 @@ use super::{
 };
 use crate::model::statistics;
 use crate::{
-    cli::{inputs, is_json, write_text},
+    cli::{
+        inputs, is_json,
+        next_commands::{NextCommand, with_next, word},
+        write_text,
+    },
     facts::{
         event::{
             anatomy::Anatomy,
@@ -88,6 +92,15 @@ impl Subcommand for DiffArgs {
 }
 
 impl DiffArgs {
+    /// Returns what follows: pages of the second run and of the comparison.
+    fn after(&self) -> Vec<NextCommand> {
+        let Some((first, second)) = word(&self.first).zip(word(&self.second)) else { return Vec::new() };
+        vec![
+            NextCommand::new(["diff", &first, &second, "-o", "diff.html"], "shows the comparison on a page"),
+            NextCommand::new(["report", &second, "-o", "report.html"], "shows the second one on a page"),
+        ]
+    }
+
     /// Writes the answer: text or JSON to standard output, a page or JSON into a file.
     fn write(
         &self,
@@ -99,7 +112,7 @@ impl DiffArgs {
         let answer = match output {
             Some(file) if !self.json && !is_json(file) => page(),
             None if !self.json => text(),
-            _ => json(),
+            _ => with_next(&json(), &self.after()),
         };
         write_text(output, &answer)
     }

@@ -5,6 +5,7 @@ mod against;
 use self::against::AgainstArgs;
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
+    cli::next_commands::{NextCommand, with_next},
     facts::{text::Foreign, units::parse_bytes},
     jobs::{
         fit::{
@@ -113,15 +114,40 @@ impl Subcommand for FitArgs {
             None => match &self.advise {
                 Some(chosen) => shown(
                     |progress| advise::advise(&self.clone().question(), chosen, progress),
-                    |it| print(&if self.json { it.json() } else { it.text() }, it.fits()),
+                    |found| {
+                        let json = || with_next(&found.json(), &self.after_advice());
+                        print(&if self.json { json() } else { found.text() }, found.fits())
+                    },
                 ),
-                None => fit(&self.clone().question(), &self.against, self.json),
+                None => fit(&self.clone().question(), self),
             },
         }
     }
 }
 
 impl FitArgs {
+    /// Returns what follows from an answer.
+    fn after(&self, fits: Fits) -> Vec<NextCommand> {
+        let again = |flag: &str, why| {
+            // A recording that is there already is not written over.
+            self.output.is_none().then(|| NextCommand::again(Some(flag), &["--whole"], why)).flatten()
+        };
+        let job = self.command.iter().map(|it| it.to_str()).collect::<Option<Vec<_>>>();
+        let run = job.map(|it| NextCommand::new(["run", "--"].into_iter().chain(it), "runs the job, and records it"));
+        match fits {
+            Fits::Yes => run.into_iter().collect(),
+            Fits::No => again("--advise", "measures what would save memory").into_iter().collect(),
+            Fits::Unknown => again("--whole", "lets the job run longer").into_iter().collect(),
+        }
+    }
+
+    fn after_advice(&self) -> Vec<NextCommand> {
+        let again =
+            || NextCommand::again(Some("--against=advice.json"), &["--advise"], "confirms an edit by this answer");
+        let is_kept = self.vary.is_none() && self.output.is_none();
+        is_kept.then(again).flatten().into_iter().collect()
+    }
+
     fn question(self) -> Question {
         let Self { devices, steps, whole: is_whole, time_limit: seconds, vary, tables, output, command, .. } = self;
         let ranks = (self.nodes.is_some() || !self.ranks.is_empty())
@@ -151,14 +177,16 @@ fn calibrate(out: &Path, command: &[OsString]) -> Result<()> {
     written
 }
 
-fn fit(question: &Question, against: &AgainstArgs, json: bool) -> Result<u8> {
+fn fit(question: &Question, arguments: &FitArgs) -> Result<u8> {
+    let (against, json) = (&arguments.against, arguments.json);
     let baseline = against.baseline()?;
     let answer = |progress: &mut dyn FnMut(&str)| fit::answer(question, progress);
     shown(answer, |answer| {
         against.save(answer)?;
         match &baseline {
-            Some(baseline) => against.compare(answer, baseline, json),
-            None => print(&if json { answer.json() } else { answer.text() }, answer.fits()),
+            Some(baseline) => against.compare(answer, baseline, (json, &arguments.command)),
+            None if json => print(&with_next(&answer.json(), &arguments.after(answer.fits())), answer.fits()),
+            None => print(&answer.text(), answer.fits()),
         }
     })
 }

@@ -6,7 +6,11 @@ use super::{
     whatif::{TraceQuestion, trace},
 };
 use crate::{
-    cli::{ProgressLine, inputs, runtime},
+    cli::{
+        ProgressLine, inputs,
+        next_commands::{NextCommand, with_next, word},
+        runtime,
+    },
     config,
     facts::{
         event::{
@@ -60,8 +64,7 @@ impl Subcommand for PeakArgs {
     }
 
     fn run(&self, _: &Invocation) -> Result<u8> {
-        let pid = self.source.to_str().filter(|_| !self.source.exists()).and_then(|it| it.parse().ok());
-        let Some(pid) = pid else { return self.recorded() };
+        let Some(pid) = self.pid() else { return self.recorded() };
         let detail = if self.long_pauses { WindowDetail::StacksAtAnyCost } else { WindowDetail::Stacks };
         let mut line = ProgressLine::new();
         let file = runtime()?.block_on(async {
@@ -94,6 +97,11 @@ impl Subcommand for PeakArgs {
 }
 
 impl PeakArgs {
+    /// Returns the process that is meant, unless it is a recording.
+    fn pid(&self) -> Option<u32> {
+        self.source.to_str().filter(|_| !self.source.exists()).and_then(|it| it.parse().ok())
+    }
+
     /// Prints the moments that a recording has, the one with the most allocated bytes first.
     fn recorded(&self) -> Result<u8> {
         let found = inputs::recordings(std::slice::from_ref(&self.source))?;
@@ -116,7 +124,19 @@ impl PeakArgs {
     }
 
     fn answer(&self, pid: u32, moment: &PeakMoment) -> String {
-        if self.json { escape_json(&format!("{:#}\n", json(Some(pid), moment))) } else { text(pid, moment) }
+        if !self.json {
+            return text(pid, moment);
+        }
+        let next = if self.pid().is_some() {
+            Some(NextCommand::new(
+                ["sites", &pid.to_string()],
+                "tells which lines allocate in the next steps, and what stays",
+            ))
+        } else {
+            let report = |it: String| NextCommand::new(["report", &it, "-o", "report.html"], "shows it as a picture");
+            word(&self.source).map(report)
+        };
+        with_next(&escape_json(&format!("{:#}\n", json(Some(pid), moment))), next.as_slice())
     }
 }
 

@@ -2,7 +2,10 @@
 
 use super::{Invocation, Subcommand};
 use crate::{
-    cli::inputs,
+    cli::{
+        inputs,
+        next_commands::{NextCommand, with_next, word},
+    },
     commands::check::{Limits, Verdict, check},
     facts::{
         event::ending,
@@ -124,7 +127,9 @@ fn list(
     if json {
         let recordings: Vec<Value> = entries.map(|it| it.json()).collect();
         let whole = json!({"schema": SCHEMA, "directory": shown, "recordings": recordings, "left_out": left});
-        return writeln!(out, "{}", escape_json(&format!("{whole:#}")));
+        let newest = files.last().and_then(|it| word(it));
+        let next = newest.map(|it| NextCommand::new(["check", &it], "judges the newest run"));
+        return out.write_all(with_next(&escape_json(&format!("{whole:#}")), next.as_slice()).as_bytes());
     }
     if files.is_empty() {
         return writeln!(out, "there is no recording in {shown}: `gpuwatch run -- CMD` records a job");

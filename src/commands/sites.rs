@@ -2,7 +2,10 @@
 
 use super::{Invocation, Subcommand};
 use crate::{
-    cli::runtime,
+    cli::{
+        next_commands::{NextCommand, with_next},
+        runtime,
+    },
     config,
     facts::{
         event::{
@@ -96,7 +99,8 @@ async fn ask(sources: &mut Sources, args: &SitesArgs) -> Result<()> {
         bail!("process {pid} did not finish these steps in time: is it still training? --timeout waits longer");
     };
     let sites = sites?;
-    let text = if args.json { answer_json(&sites, pid)? } else { answer_text(&sites) };
+    let next = || [NextCommand::new(["peak", &pid.to_string()], "tells what the highest moment of a step consists of")];
+    let text = if args.json { with_next(&answer_json(&sites, pid)?, &next()) } else { answer_text(&sites) };
     output::print(&text)?;
     Ok(())
 }

@@ -8,6 +8,7 @@ mod screen;
 use super::{Invocation, Subcommand};
 use crate::{
     cli::{
+        next_commands::{NextCommand, with_next, word},
         picture, runtime,
         screen_flags::{ScreenOptions, SnapshotScreen, exit_code},
         with_progress,
@@ -74,10 +75,20 @@ impl Subcommand for SnapshotArgs {
         if let Some(why) = &incomplete {
             output::message(format_args!("{name}: {why}"));
         }
-        let write = if self.json { json } else { text };
-        output::print(&write(&shown, self.fits))?;
+        let answer =
+            if self.json { with_next(&json(&shown, self.fits), &after(file)) } else { text(&shown, self.fits) };
+        output::print(&answer)?;
         Ok(u8::from(incomplete.is_some()))
     }
+}
+
+/// Returns what follows from a snapshot.
+fn after(file: &Path) -> Vec<NextCommand> {
+    let Some(name) = word(file) else { return Vec::new() };
+    vec![
+        NextCommand::new(["report", &name, "-o", "snapshot.html"], "shows it on a page"),
+        NextCommand::new(["whatif", &name], "reruns its allocations under other settings of the allocator"),
+    ]
 }
 
 /// Whether a request would fit.

@@ -5,7 +5,11 @@ use super::{
     sites::{SEARCH, find},
 };
 use crate::{
-    cli::{ProgressLine, inputs, runtime},
+    cli::{
+        ProgressLine, inputs,
+        next_commands::{NextCommand, with_next},
+        runtime,
+    },
     config,
     facts::{
         event::{Event, Fact, Line, ProbeId, WindowDetail, WindowRequest, replayed::WINDOW_STEPS},
@@ -98,7 +102,10 @@ impl Subcommand for WhatifArgs {
         if let Some(why) = answer.ended() {
             output::message(format_args!("{name}: {why}"));
         }
-        output::print(&if self.json { answer.json() } else { answer.text() })?;
+        let next = || {
+            vec![NextCommand::new(["explain", "fragmentation"], "explains what settings of the allocator help against")]
+        };
+        output::print(&if self.json { with_next(&answer.json(), &next()) } else { answer.text() })?;
         Ok(u8::from(answer.ended().is_some()))
     }
 }

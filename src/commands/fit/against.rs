@@ -1,14 +1,20 @@
 //! `gpuwatch fit --save` and `--against`: an answer in a file, and what differs from it.
 
 use crate::{
-    cli::inputs::ANSWER_MAX,
+    cli::{
+        inputs::ANSWER_MAX,
+        next_commands::{NextCommand, with_next, word},
+    },
     facts::text::Foreign,
     jobs::fit::{Answer, comparison_text},
     model::fit::{Baseline, Budget},
     storage::{input, output},
 };
 use anyhow::{Context, Result, anyhow, bail};
-use std::path::{Path, PathBuf};
+use std::{
+    ffi::OsString,
+    path::{Path, PathBuf},
+};
 
 /// The permissions of a saved answer, which belongs into a repository.
 const MODE: u32 = 0o644;
@@ -58,15 +64,27 @@ impl AgainstArgs {
     }
 
     /// Prints what differs from the baseline, and returns the exit code.
-    pub(super) fn compare(&self, answer: &Answer, baseline: &Baseline, json: bool) -> Result<u8> {
+    pub(super) fn compare(&self, answer: &Answer, baseline: &Baseline, (json, job): (bool, &[OsString])) -> Result<u8> {
         let comparison = answer.against(baseline, self.budget);
         let text = match () {
-            () if json => comparison_text::json(&comparison),
+            () if json => with_next(&comparison_text::json(&comparison), &self.after(comparison.code(), job)),
             () if self.markdown => comparison_text::markdown(&comparison),
             () => comparison_text::text(&comparison),
         };
         output::print(&text)?;
         Ok(comparison.code())
+    }
+
+    /// Returns what follows from a comparison with this exit code.
+    fn after(&self, code: u8, job: &[OsString]) -> Vec<NextCommand> {
+        let job = job.iter().map(|it| it.to_str()).collect::<Option<Vec<_>>>();
+        let Some((job, baseline)) = job.zip(self.against.as_deref().and_then(word)) else { return Vec::new() };
+        let (words, why) = match code {
+            0 => (vec!["fit", "--save", &baseline, "--"], "makes this the baseline"),
+            1 => (vec!["fit", "--advise", "--"], "measures what would save memory"),
+            _ => return Vec::new(),
+        };
+        vec![NextCommand::new(words.into_iter().chain(job), why)]
     }
 }
 

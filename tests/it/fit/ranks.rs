@@ -13,6 +13,7 @@ const JOB: &str = include_str!("ranks/job.py");
 const TRAINERS: &str = include_str!("ranks/trainers.py");
 const MEGATRON: &str = include_str!("ranks/megatron.py");
 const SHARDED: &str = include_str!("advise/ranks.py");
+const PEOPLE: &str = include_str!("../python/packages/train.py");
 const LLAMA: &str = include_str!("ranks/llama.py");
 
 /// A program that trains without a launcher; the lines in which it finds its rank go before.
@@ -99,6 +100,13 @@ fn trainings_of_packages_take_what_they_take_among_all_ranks() {
         check_plan("DeepSpeed", 4, |flags| ask(&python, SHARDED, &launch, flags, &arguments));
     }
     check_plan("Megatron-Core", 4, |flags| ask(&python, MEGATRON, &launch, flags, &[]));
+    // The ranks of these have batches of different lengths.
+    let launch = "-m accelerate.commands.launch --use_fsdp --fsdp_version 2 --num_processes 4 --mixed_precision bf16 \
+                  --fsdp_auto_wrap_policy TRANSFORMER_BASED_WRAP";
+    let launch: Vec<&str> = launch.split_whitespace().collect();
+    for case in ["sft", "dpo"] {
+        check_plan(case, 4, |flags| ask(&python, PEOPLE, &launch, flags, &[case]));
+    }
 }
 
 /// The job itself compares what it holds with the formula.

@@ -1,0 +1,90 @@
+//! The commands that follow from an answer: the field `next` of the JSON that programs and assistants read.
+
+use crate::facts::text::{COMMAND_MAX, Foreign, command, escape_json};
+use serde_json::json;
+use std::{env, ffi::OsStr, path::Path};
+
+/// A command that could follow, and what it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NextCommand {
+    words: Vec<String>,
+    why: &'static str,
+}
+
+impl NextCommand {
+    /// A command of gpuwatch with these words.
+    pub(crate) fn new<W: AsRef<str>>(words: impl IntoIterator<Item = W>, why: &'static str) -> Self {
+        Self { words: words.into_iter().map(|it| it.as_ref().to_owned()).collect(), why }
+    }
+
+    /// This process's own command, with a flag after its subcommand, and with some of its flags left out.
+    pub(crate) fn again(flag: Option<&str>, without: &[&str], why: &'static str) -> Option<Self> {
+        let all: Vec<String> = env::args_os().skip(1).map(|it| it.into_string().ok()).collect::<Option<_>>()?;
+        Self::of_words(&all, flag, without, why)
+    }
+
+    fn of_words(all: &[String], flag: Option<&str>, without: &[&str], why: &'static str) -> Option<Self> {
+        let (first, rest) = all.split_first()?;
+        let own = rest.iter().position(|it| it == "--").unwrap_or(rest.len());
+        let (own, job) = rest.split_at_checked(own)?;
+        let kept = own.iter().filter(|it| !without.contains(&it.as_str()));
+        let words = [first.as_str()].into_iter().chain(flag);
+        Some(Self::new(words.chain(kept.chain(job).map(String::as_str)), why))
+    }
+}
+
+/// Returns a path as a word of a command; `None` where it is not text.
+pub(crate) fn word(path: &Path) -> Option<String> {
+    let text = AsRef::<OsStr>::as_ref(path).to_str()?;
+    // As an option, it would be read as something else.
+    Some(if text.starts_with('-') { format!("./{text}") } else { text.to_owned() })
+}
+
+/// Returns an answer, which is one JSON object, with the commands that follow from it.
+pub(crate) fn with_next(answer: &str, next: &[NextCommand]) -> String {
+    let line = |it: &NextCommand| {
+        let words = ["gpuwatch"].into_iter().chain(it.words.iter().map(String::as_str));
+        json!({ "command": Foreign::new(command(words, COMMAND_MAX)), "why": it.why })
+    };
+    let lines: Vec<_> = next.iter().map(line).collect();
+    let Some(body) = answer.trim_end().strip_suffix('}') else { return answer.to_owned() };
+    // As the answer is written, over several lines or in one.
+    let (begin, end) = if body.ends_with('\n') { ("\n  ", "\n") } else { ("", "") };
+    let comma = if body.trim_end().ends_with('{') { "" } else { "," };
+    let lines = escape_json(&serde_json::Value::from(lines).to_string());
+    format!("{}{comma}{begin}\"next\":{lines}{end}}}\n", body.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn commands_are_added_to_an_object_however_it_is_written() {
+        let next = [NextCommand::new(["check", "a b.zst"], "judges it")];
+        let empty = json!({}).to_string();
+        for answer in ["{\"a\":1}\n", "{\n  \"a\": {\n    \"b\": 1\n  }\n}\n", &empty, "{\n}"] {
+            let before: Value = serde_json::from_str(answer).unwrap();
+            let after: Value = serde_json::from_str(&with_next(answer, &next)).unwrap();
+            assert_eq!(after["next"][0]["command"], "gpuwatch check 'a b.zst'", "{answer}");
+            assert_eq!(after.as_object().unwrap().len(), before.as_object().unwrap().len() + 1, "{answer}");
+            assert!(with_next(answer, &[]).contains("\"next\":[]"), "{answer}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_run_again_with_a_flag_and_without_others() {
+        let of = |text: &str| {
+            let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            let it = NextCommand::of_words(&words, Some("--advise"), &["--whole"], "why").unwrap();
+            it.words.join(" ")
+        };
+        assert_eq!(
+            of("fit --json --whole --gpu L4 -- python t.py --whole"),
+            "fit --advise --json --gpu L4 -- python t.py --whole"
+        );
+        assert_eq!(of("fit python t.py"), "fit --advise python t.py");
+        assert_eq!(word(Path::new("-a")).as_deref(), Some("./-a"));
+    }
+}
