@@ -9,7 +9,7 @@ pub mod keys;
 
 use crate::{
     facts::{text::Foreign, units},
-    sources::{self, nvml, probe},
+    sources::{self, drm, nvml, probe},
     storage::{
         output,
         replay::short_name,
@@ -37,9 +37,12 @@ const NAME_MAX: usize = 64;
 /// Whether gpuwatch queries the driver.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub struct Driver {
-    /// Do not query the NVIDIA driver; show only what probes report.
+    /// Do not query the NVIDIA driver; show only what probes and other makers' drivers report.
     #[arg(long, env = "GPUWATCH_NO_NVML", value_parser = clap::builder::FalseyValueParser::new())]
     pub no_nvml: bool,
+    /// Do not read what the kernel shows of AMD's and Intel's devices.
+    #[arg(long, env = "GPUWATCH_NO_DRM", value_parser = clap::builder::FalseyValueParser::new())]
+    pub no_drm: bool,
 }
 
 /// Options of every command that watches.
@@ -58,7 +61,9 @@ impl WatchFlags {
     pub fn sources(&self) -> sources::Options {
         let nvml = (!self.driver.no_nvml)
             .then(|| nvml::Options { library: env::var_os("GPUWATCH_NVML_PATH"), interval: self.interval });
-        sources::Options { nvml, probes: Some(probe::Options::user()), ..sources::Options::default() }
+        let root = || env::var_os("GPUWATCH_DRM_ROOT").map_or_else(|| PathBuf::from("/"), PathBuf::from);
+        let drm = (!self.driver.no_drm).then(|| drm::Options { root: root(), interval: self.interval });
+        sources::Options { nvml, drm, probes: Some(probe::Options::user()), ..sources::Options::default() }
     }
 }
 

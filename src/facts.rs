@@ -15,6 +15,9 @@ pub mod metrics;
 /// A process's figures beside its device memory.
 pub mod figures;
 
+/// Who makes a device.
+pub mod maker;
+
 /// A host's memory: limits, and what jobs and their workers hold.
 pub mod host_memory;
 

@@ -24,8 +24,20 @@ pub mod users;
 /// Reads what of this machine decides whether there is a GPU to see.
 pub mod surroundings;
 
+/// Calls that may stall, on threads of their own.
+mod calls;
+
+/// The processes that drivers list.
+mod listed;
+
 /// The driver: NVML on its own thread.
 pub mod nvml;
+
+/// The kernel's drivers for AMD's and Intel's devices, on their own thread.
+pub mod drm;
+
+/// What the drivers of each maker give.
+pub mod makers;
 
 /// Probes: finding their sockets, reading their lines.
 pub mod probe;
@@ -64,8 +76,10 @@ const ASKS: usize = 64;
 /// Which sources to start, and how.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The driver; `None` disables it.
+    /// NVIDIA's driver; `None` disables it.
     pub nvml: Option<nvml::Options>,
+    /// The kernel's drivers for other makers' devices; `None` disables them.
+    pub drm: Option<drm::Options>,
     /// Probes; `None` disables them.
     pub probes: Option<probe::Options>,
     /// Whether command lines are reduced to the program's name.
@@ -104,7 +118,7 @@ pub struct Feed<'a> {
 pub struct Sources {
     /// Their events, in order of arrival.
     pub events: mpsc::Receiver<Event>,
-    /// Changes the driver's refresh rate. `None` if the driver is not read.
+    /// Changes the drivers' refresh rate. `None` if no driver is read.
     pub pace: Option<watch::Sender<Duration>>,
     /// Sets what is shown.
     pub focus: watch::Sender<Focus>,
@@ -122,7 +136,8 @@ impl Sources {
     pub fn start(options: Options) -> Self {
         let (sender, events) = mpsc::channel(QUEUE);
         let sender = EventSender { queue: sender, no_arguments: options.no_arguments };
-        let (pids_out, pids) = watch::channel(Vec::new());
+        let (listed, pids) = listed::Listed::new();
+        let listed = Arc::new(listed);
         let (probed_out, probed) = watch::channel(Vec::new());
         let (asks, asked) = mpsc::channel(ASKS);
         let (captures, requests) = mpsc::channel(1);
@@ -145,12 +160,24 @@ impl Sources {
         let needs = figures::Needs { pids: pids.clone(), probed, focus: focused.clone(), recorded };
         tasks.push(tokio::spawn(figures::run(begun, needs, sender.clone())));
         let hurry = Arc::new(Notify::new());
-        let mut pace = None;
+        // Before the first look of any other source, so that a single report waits for these devices.
+        let kernel = options.drm.map(|drm| {
+            let look = drm::look(&drm);
+            look.facts.iter().for_each(|fact| sender.try_send(fact.clone()));
+            (drm, look)
+        });
+        let interval = options.nvml.as_ref().map(|it| it.interval);
+        let interval = interval.or_else(|| kernel.as_ref().filter(|it| !it.1.facts.is_empty()).map(|it| it.0.interval));
+        let (set, paced) = watch::channel(interval.unwrap_or_default());
+        let pace = interval.map(|_| set);
+        if let Some((drm, look)) = kernel {
+            let wanted = drm::Wanted { pace: paced.clone(), focus: focused.clone(), recorded };
+            let pids = Arc::clone(&listed);
+            tasks.push(tokio::spawn(drm::run(drm, begun, wanted, look, pids, sender.clone(), Arc::clone(&hurry))));
+        }
         if let Some(nvml) = options.nvml {
-            let (set, asked) = watch::channel(nvml.interval);
-            pace = Some(set);
-            let wanted = nvml::Wanted { pace: asked, focus: focused, recorded };
-            tasks.push(tokio::spawn(nvml::run(nvml, begun, wanted, pids_out, sender.clone(), Arc::clone(&hurry))));
+            let wanted = nvml::Wanted { pace: paced, focus: focused, recorded };
+            tasks.push(tokio::spawn(nvml::run(nvml, begun, wanted, listed, sender.clone(), Arc::clone(&hurry))));
         } else {
             let sender = sender.clone();
             tasks.push(tokio::spawn(async move {
@@ -239,6 +266,12 @@ impl EventSender {
 
     async fn send_at(&self, at: Stamp, fact: Fact) -> bool {
         self.queue.send(Event { at, fact: self.clean(fact) }).await.is_ok()
+    }
+
+    /// Sends an event if the queue has room.
+    fn try_send(&self, fact: Fact) {
+        // Only full in the beginning if there are thousands of devices; these are introduced again when they change.
+        let _ = self.queue.try_send(Event { at: now(), fact: self.clean(fact) });
     }
 
     /// Returns whether the receiver is gone.

@@ -135,7 +135,7 @@ fn metrics() -> impl Iterator<Item = &'static metrics::MetricRow> {
 
 /// The figures of the process beside a sample, as last recorded. Some have the name of a metric of the device, so all
 /// begin with `process_`.
-const FIGURES: [(&str, Figure); 9] = [
+const FIGURES: [(&str, Figure); 11] = [
     ("process_sm_percent", Figure::SmPercent),
     ("process_memory_percent", Figure::MemoryPercent),
     ("process_encoder_percent", Figure::EncoderPercent),
@@ -145,6 +145,8 @@ const FIGURES: [(&str, Figure); 9] = [
     ("process_rss", Figure::Rss),
     ("process_threads", Figure::Threads),
     ("process_asleep", Figure::Asleep),
+    ("process_gtt", Figure::Gtt),
+    ("process_kfd_memory", Figure::KfdMemory),
 ];
 
 /// Writes every sample of the recordings, set by set in order of time; counters are bytes and counts as on the wire.

@@ -27,7 +27,7 @@ const fn key(section: &'static str, name: &'static str, kind: Kind) -> Key {
 }
 
 /// Every key for a flag.
-pub const KEYS: [Key; 17] = [
+pub const KEYS: [Key; 18] = [
     key("view", "preset", Kind::Text),
     key("view", "theme", Kind::Text),
     key("view", "color", Kind::Text),
@@ -36,6 +36,7 @@ pub const KEYS: [Key; 17] = [
     key("view", "no-mouse", Kind::Switch),
     key("driver", "interval", Kind::Text),
     key("driver", "no-nvml", Kind::Switch),
+    key("driver", "no-drm", Kind::Switch),
     key("alerts", "bell", Kind::Switch),
     key("alerts", "notify", Kind::Switch),
     key("alerts", "on-alert", Kind::Text),

@@ -12,6 +12,7 @@ pub mod sample;
 use crate::facts::{
     figures,
     host_memory::{HostMemory, Room},
+    maker::Maker,
     metrics::Changes,
     text::{self, Foreign, is_unsafe},
     units::{Bytes, Stamp},
@@ -22,7 +23,6 @@ use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
 pub use replayed::Replayed;
 use serde::{Deserialize, Deserializer, Serialize};
-use std::fmt;
 use wire::{Sample, Sites};
 
 /// One event.
@@ -112,6 +112,13 @@ pub enum Fact {
     Second,
     /// The state of NVML.
     Driver(DriverState),
+    /// The state of the kernel's driver for the devices of a maker that is read without NVML.
+    KernelDriver {
+        /// The maker.
+        maker: Maker,
+        /// The driver's state.
+        state: DriverState,
+    },
     /// What is on this machine, where the driver shows no device or other users have probes. It is not recorded.
     Surroundings(Box<Surroundings>),
     /// A device was found, or its description changed.
@@ -222,13 +229,13 @@ pub enum Unread {
     Other,
 }
 
-/// The state of NVML.
+/// The state of a driver: NVML, or the kernel's.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum DriverState {
-    /// NVML answers.
+    /// It answers.
     Up {
-        /// Driver version, as NVML reports it.
+        /// Driver version, as NVML or the kernel reports it.
         version: Option<Foreign>,
     },
     /// A call has not returned.
@@ -236,7 +243,7 @@ pub enum DriverState {
         /// When the call began.
         since: Stamp,
     },
-    /// NVML is missing or refused; the text gives the reason and the next step.
+    /// It is missing or refused; the text gives the reason and the next step.
     Absent {
         /// The reason and the next step.
         why: Foreign,
@@ -264,13 +271,16 @@ pub enum ReadError {
 pub struct DeviceInfo {
     /// Its UUID.
     pub id: DeviceId,
-    /// NVML's index, the number that users know.
+    /// NVML's index, or the maker's own; the number that users know.
     pub index: u32,
     /// Product name.
     pub name: Foreign,
     /// The parent device of a MIG device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<DeviceId>,
+    /// Who makes it.
+    #[serde(default, skip_serializing_if = "Maker::is_default")]
+    pub maker: Maker,
 }
 
 /// A device's memory. Without the driver's reserve in `used`, `used + free + reserved = total`.
@@ -463,26 +473,23 @@ impl ReadError {
         }
     }
 
-    /// Returns what is wrong and, where gpuwatch knows one, the next step. The driver's own words come escaped.
-    pub fn parts(&self) -> (String, Option<&'static str>) {
+    /// Returns what is wrong with a maker's device and, where gpuwatch knows one, the next step. The driver's own words
+    /// come escaped.
+    pub fn parts(&self, maker: Maker) -> (String, Option<&'static str>) {
+        let row = maker.row();
         let (what, next) = match self {
-            Self::NoPermission => {
-                ("no permission", Some("run as root, or let the administrator change the modes of /dev/nvidia*"))
-            }
+            Self::NoPermission => ("no permission", Some(row.permission)),
             Self::NotSupported => ("this device or driver does not have it", None),
-            Self::Lost => ("the device fell off the bus", Some("see dmesg for its Xid; it needs a reset or a reboot")),
+            Self::Lost => ("the device fell off the bus", Some(row.lost)),
             Self::Other(words) => return (words.to_string(), None),
         };
         (what.to_owned(), next)
     }
-}
 
-/// With the next step.
-impl fmt::Display for ReadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, next) = self.parts();
-        f.write_str(&what)?;
-        next.map_or(Ok(()), |next| write!(f, "; {next}"))
+    /// Describes what is wrong with a maker's device, with the next step.
+    pub fn words(&self, maker: Maker) -> String {
+        let (what, next) = self.parts(maker);
+        next.map_or(what.clone(), |next| format!("{what}; {next}"))
     }
 }
 

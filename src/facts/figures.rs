@@ -96,6 +96,11 @@ figures! {
     threads = Threads(Count, Host, "/proc/PID/stat", "threads")
     /// Seconds that gpuwatch has seen the main thread in one sleep, such as `time.sleep`; whole minutes.
     asleep = Asleep(Seconds, Host, "/proc/PID/wchan", "asleep")
+    /// Bytes of the system's memory that the process has mapped for the device (GTT).
+    gtt = Gtt(Bytes, Device, "drm-resident-gtt in /proc/PID/fdinfo", "GTT")
+    /// Bytes of the device's memory that the process has by AMD's compute driver, where it and the kernel's list of
+    /// clients disagree.
+    kfd_memory = KfdMemory(Bytes, Device, "/sys/class/kfd/kfd/proc/PID/vram_N", "by KFD")
 }
 
 impl Figure {

@@ -183,6 +183,10 @@ metrics! {
     bar1_used = Bar1Used(Bytes, Minute, As("BAR1 used"))
     /// Size of BAR1.
     bar1_total = Bar1Total(Bytes, Minute, No)
+    /// Bytes of the system's memory that the device has mapped (GTT).
+    gtt_used = GttUsed(Bytes, TenSeconds, As("GTT used"))
+    /// Bytes of the system's memory that the device may map (GTT).
+    gtt_total = GttTotal(Bytes, Minute, As("GTT total"))
     /// Whether the driver stays loaded without clients.
     persistence = Persistence(Switch, Minute, As("persistence"))
     /// Which processes may use the device: 0 all, 1 one thread (old drivers), 2 none, 3 one process.

@@ -26,6 +26,7 @@ pub fn redact(fact: &mut Fact) {
         | Fact::Notice(text)
         | Fact::Gap(Gap { why: text, .. })
         | Fact::Driver(DriverState::Absent { why: text })
+        | Fact::KernelDriver { state: DriverState::Absent { why: text }, .. }
         | Fact::Memory { reading: Err(ReadError::Other(text)), .. }
         | Fact::Processes { reading: Err(ReadError::Other(text)), .. } => hide_in(text),
         Fact::Replayed(it) => replayed(it),

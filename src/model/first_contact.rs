@@ -47,7 +47,7 @@ pub fn contact(session: &Session) -> Option<FirstContact> {
         return None;
     }
     let around = session.surroundings.as_deref();
-    let contact = match &session.driver {
+    let contact = match session.driver_shown().map(|it| it.1) {
         None | Some(DriverState::Stalled { .. }) => return None,
         Some(DriverState::Off) => FirstContact {
             missing: "the driver: GPUWATCH_NO_NVML or --no-nvml switches it off".to_owned(),

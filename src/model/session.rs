@@ -39,6 +39,7 @@ use crate::facts::{
         wire::{self, Hello},
     },
     figures::{Changes, Figure, Figures, Of},
+    maker::Maker,
     text::Foreign,
     units::Stamp,
 };
@@ -71,11 +72,13 @@ pub const NOTICES: usize = 32;
 pub struct Session {
     /// The time of the latest event.
     pub now: Stamp,
-    /// The state of NVML; `None` before the first reading.
+    /// The state of NVML; `None` before the first reading. Screens show that of [`Session::driver_shown`].
     pub driver: Option<DriverState>,
+    /// The states of the kernel's drivers, for the makers that have devices here and are read without NVML.
+    pub kernel_drivers: BTreeMap<Maker, DriverState>,
     /// What is on this machine, where that matters.
     pub surroundings: Option<Box<Surroundings>>,
-    /// The devices: those of NVML first, by its index.
+    /// The devices: those that drivers list first, by maker and index.
     pub devices: Vec<Device>,
     /// The probed processes: living ones first, by rank, then in the order they were found.
     pub processes: Vec<Process>,
@@ -117,6 +120,9 @@ impl Session {
         match &event.fact {
             Fact::Second => {}
             Fact::Driver(state) => self.driver = Some(state.clone()),
+            Fact::KernelDriver { maker, state } => {
+                self.kernel_drivers.insert(*maker, state.clone());
+            }
             Fact::Surroundings(it) => self.surroundings = Some(it.clone()),
             Fact::Device(info) => self.device_seen(info),
             // Only its place was known, and another device may have that from now on.
@@ -171,6 +177,29 @@ impl Session {
             Fact::Unread { what, count } => self.losses.unread(*what, *count),
             Fact::Gap(gap) => self.losses.gap(at, gap),
         }
+    }
+
+    /// Returns the state of the driver that matters most: one that has stalled, then NVML's. A machine with devices of
+    /// other makers need not have NVML, unless devices of NVIDIA's are known on its bus.
+    pub fn driver_shown(&self) -> Option<(Maker, &DriverState)> {
+        let nvml = self.driver.as_ref().map(|it| (Maker::Nvidia, it));
+        let mut others = self.kernel_drivers.iter().map(|(maker, it)| (*maker, it));
+        let is_stalled = |it: &(Maker, &DriverState)| matches!(it.1, DriverState::Stalled { .. });
+        if let Some(it) = nvml.into_iter().chain(others.clone()).find(is_stalled) {
+            return Some(it);
+        }
+        let has_nvidia = self.surroundings.as_deref().and_then(|it| it.gpus).is_some_and(|it| it > 0);
+        let matters = match nvml {
+            Some((_, DriverState::Absent { .. })) => has_nvidia,
+            Some((_, DriverState::Off)) | None => false,
+            Some(_) => true,
+        };
+        nvml.filter(|_| matters).or_else(|| others.next()).or(nvml)
+    }
+
+    /// Returns the state of a maker's driver; `None` before the first reading.
+    pub fn driver_of(&self, maker: Maker) -> Option<&DriverState> {
+        if maker == Maker::Nvidia { self.driver.as_ref() } else { self.kernel_drivers.get(&maker) }
     }
 
     /// Returns the device with this UUID.
@@ -274,7 +303,7 @@ impl Session {
         let mut device = Device::new(id.clone());
         change(&mut device);
         self.devices.push(device);
-        self.devices.sort_by_key(|it| it.index.unwrap_or(u32::MAX));
+        self.sort_devices();
     }
 
     fn device_seen(&mut self, info: &DeviceInfo) {
@@ -282,9 +311,14 @@ impl Session {
             it.index = Some(info.index);
             it.name = info.name.clone();
             it.parent.clone_from(&info.parent);
+            it.maker = info.maker;
             it.gone = None;
         });
-        self.devices.sort_by_key(|it| it.index.unwrap_or(u32::MAX));
+        self.sort_devices();
+    }
+
+    fn sort_devices(&mut self) {
+        self.devices.sort_by_key(|it| (it.index.is_none(), it.maker, it.index));
     }
 
     /// Takes a process's description. Of one that has ended, little is left to describe, so the earlier words stay.

@@ -59,7 +59,7 @@ pub fn read(
     let by_file = || CONTAINER_FILES.iter().find(|it| root.join(it.0).exists());
     let has_file = |name: &str| names(&root.join("dev")).iter().any(|it| it.strip_prefix(name).is_some_and(is_number));
     Surroundings {
-        gpus: gpus(&root.join("sys/bus/pci/devices")),
+        gpus: nvidia_gpus(root),
         module: text("sys/module/nvidia/version").map(|it| Foreign::new(it.trim())),
         has_files: has_file("nvidia"),
         has_library: None,
@@ -83,10 +83,10 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit())
 }
 
-/// Counts the devices of NVIDIA's that draw or compute.
-fn gpus(bus: &Path) -> Option<u32> {
+/// Counts the devices of NVIDIA's that draw or compute; `None` where the bus cannot be read.
+pub(super) fn nvidia_gpus(root: &Path) -> Option<u32> {
     let mut count = 0;
-    for device in fs::read_dir(bus).ok()?.flatten() {
+    for device in fs::read_dir(root.join("sys/bus/pci/devices")).ok()?.flatten() {
         let is = |name: &str, begin: &str| {
             fs::read_to_string(device.path().join(name)).is_ok_and(|it| it.trim().starts_with(begin))
         };

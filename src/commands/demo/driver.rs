@@ -6,6 +6,7 @@ use crate::facts::{
         wire::Hello,
     },
     figures::Figure,
+    maker::Maker,
     metrics::{Metric, Throttle},
     text::Foreign,
     units::{Bytes, Stamp},
@@ -147,7 +148,13 @@ impl Driver {
                     if !self.devices.contains_key(&id) {
                         let index = id.0.rsplit('-').next().and_then(|it| it.parse().ok()).unwrap_or(0);
                         let name = Foreign::new(device.name.clone().unwrap_or_default());
-                        facts.push(Fact::Device(DeviceInfo { id: id.clone(), index, name, parent: None }));
+                        facts.push(Fact::Device(DeviceInfo {
+                            id: id.clone(),
+                            index,
+                            name,
+                            parent: None,
+                            maker: Maker::Nvidia,
+                        }));
                         if index as usize == TENANT_DEVICE {
                             facts.push(Fact::Process(tenant()));
                         }

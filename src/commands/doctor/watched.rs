@@ -4,13 +4,17 @@ use super::Check;
 use crate::{
     commands::once::collect,
     config::{Driver, WatchFlags},
-    facts::event::{DriverState, ReadError, wire::PROTOCOL},
+    facts::{
+        event::{DriverState, ReadError, wire::PROTOCOL},
+        maker::Maker,
+        text::Foreign,
+    },
     jobs::attach,
     model::{
         first_contact::{contact, locked},
         session::{Session, device::Device, process::ProbeState},
     },
-    sources::Sources,
+    sources::{Sources, makers::gives_memory},
 };
 use std::{env, fmt::Write as _, io, net::TcpListener, time::Duration};
 
@@ -23,12 +27,10 @@ pub(super) fn checks(driver: Driver) -> io::Result<Vec<Check>> {
 
 fn driver_state(session: &Session) -> Check {
     const NAME: &str = "driver";
-    match &session.driver {
-        Some(DriverState::Up { version }) => {
-            let library = env::var("GPUWATCH_NVML_PATH").unwrap_or_else(|_unset| "libnvidia-ml.so.1".to_owned());
-            let version = version.as_ref().map_or_else(|| "of unknown version".to_owned(), |it| it.raw().to_owned());
-            Check::ok(NAME, format!("NVIDIA driver {version} answers through {library}"))
-        }
+    let shown = session.driver_shown();
+    let maker = shown.map_or(Maker::Nvidia, |it| it.0).row();
+    match shown.map(|it| it.1) {
+        Some(DriverState::Up { .. }) => Check::ok(NAME, answering(session).join("; ")),
         Some(DriverState::Absent { why }) => {
             let (what, mut advice) = why
                 .raw()
@@ -41,13 +43,31 @@ fn driver_state(session: &Session) -> Check {
         }
         Some(DriverState::Stalled { .. }) | None => Check::fail(
             NAME,
-            "the NVIDIA driver does not answer",
-            "a call of it hangs: see `nvidia-smi` and `dmesg`; gpuwatch shows probes all the same",
+            format!("the {} driver does not answer", maker.name),
+            format!("a call of it hangs: see `{}` and `dmesg`; gpuwatch shows probes all the same", maker.tool),
         ),
         Some(DriverState::Off) => {
             Check::warn(NAME, "GPUWATCH_NO_NVML switches the driver off", "unset GPUWATCH_NO_NVML")
         }
     }
+}
+
+/// Describes each driver that answers.
+fn answering(session: &Session) -> Vec<String> {
+    let of = |version: &Option<Foreign>| {
+        version.as_ref().map_or_else(|| "of unknown version".to_owned(), |it| it.raw().to_owned())
+    };
+    let library = env::var("GPUWATCH_NVML_PATH").unwrap_or_else(|_unset| "libnvidia-ml.so.1".to_owned());
+    let mut out = Vec::new();
+    if let Some(DriverState::Up { version }) = &session.driver {
+        out.push(format!("NVIDIA driver {} answers through {library}", of(version)));
+    }
+    for (maker, state) in &session.kernel_drivers {
+        if let DriverState::Up { version } = state {
+            out.push(format!("{} driver {} answers through /sys/class/drm", maker.row().name, of(version)));
+        }
+    }
+    out
 }
 
 fn devices(session: &Session) -> Check {
@@ -59,11 +79,17 @@ fn devices(session: &Session) -> Check {
         (0, _) => {
             Check::warn(NAME, "the driver lists none", "in a container, ask for them: `--gpus all`, or the job's own")
         }
-        (count, Some((_, first))) => {
+        (count, Some((device, first))) => {
             let each: Vec<String> =
-                troubles.iter().map(|(it, why)| format!("{}: {}", number(it), words(why).0)).collect();
+                troubles.iter().map(|(it, why)| format!("{}: {}", number(it), words(it.maker, why).0)).collect();
             let what = format!("the driver does not report the memory of {} of {count}: ", troubles.len());
-            Check::fail(NAME, what + &each.join("; "), words(first).1)
+            let (what, advice) = (what + &each.join("; "), words(device.maker, first).1);
+            // A driver that never reports it is no fault of the machine.
+            if troubles.iter().all(|it| !gives_memory(it.0.maker)) {
+                Check::warn(NAME, what, advice)
+            } else {
+                Check::fail(NAME, what, advice)
+            }
         }
         (count, None) => Check::ok(NAME, format!("{count} listed, each with its memory")),
     }
@@ -79,8 +105,9 @@ fn number(device: &Device) -> String {
 fn figures(session: &Session) -> Check {
     const NAME: &str = "processes";
     let lists: Vec<_> = session.devices.iter().filter_map(|it| it.processes.as_ref()).collect();
-    if let Some(trouble) = lists.iter().find_map(|it| it.value.as_ref().err()) {
-        let (what, advice) = words(trouble);
+    let trouble = |it: &Device| it.processes.as_ref()?.value.as_ref().err().cloned().map(|why| (it.maker, why));
+    if let Some((maker, trouble)) = session.devices.iter().find_map(trouble) {
+        let (what, advice) = words(maker, &trouble);
         return Check::warn(NAME, format!("the driver does not list them: {what}"), advice);
     }
     let all: Vec<_> = lists.iter().filter_map(|it| it.value.as_ref().ok()).flatten().collect();
@@ -100,9 +127,10 @@ fn figures(session: &Session) -> Check {
 }
 
 /// The driver's trouble, and the next step.
-fn words(trouble: &ReadError) -> (String, &'static str) {
-    let (what, next) = trouble.parts();
-    (what, next.unwrap_or("see `nvidia-smi`; a newer driver may have it"))
+fn words(maker: Maker, trouble: &ReadError) -> (String, String) {
+    let (what, next) = trouble.parts(maker);
+    let tool = || format!("see `{}`; a newer driver may have it", maker.row().tool);
+    (what, next.map_or_else(tool, str::to_owned))
 }
 
 fn probes(session: &Session) -> Check {

@@ -43,7 +43,7 @@ pub(super) fn value(session: &Session, findings: &Findings, host: &str, version:
     let devices: Vec<Value> =
         session.devices.iter().zip(&findings.devices).map(|(it, found)| device(session, it, found)).collect();
     let probes: Vec<Value> = session.processes.iter().map(|it| probe(session, it, findings)).collect();
-    json!({
+    let mut whole = object(json!({
         "schema": SCHEMA,
         "gpuwatch": version,
         "host": host,
@@ -54,7 +54,11 @@ pub(super) fn value(session: &Session, findings: &Findings, host: &str, version:
         "host_memory": host_memory::value(session),
         "losses": session.losses.json(),
         "notices": session.notices.iter().map(|it| &it.value).collect::<Vec<_>>(),
-    })
+    }));
+    if !session.kernel_drivers.is_empty() {
+        whole.insert("kernel_drivers".to_owned(), json!(session.kernel_drivers));
+    }
+    Value::Object(whole)
 }
 
 fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
@@ -63,6 +67,7 @@ fn device(session: &Session, it: &Device, found: &DeviceFindings) -> Value {
         "index": it.index,
         "name": it.name,
         "parent": it.parent,
+        "maker": it.index.map(|_| it.maker),
         "gone": it.gone.is_some(),
         "load": it.metrics.as_ref().map(|it| load(&it.value)),
         "metrics": it.metrics.as_ref().map(|it| &it.value),

@@ -32,17 +32,7 @@ pub(super) fn report(session: &Session, findings: &Findings) -> String {
 }
 
 fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std::fmt::Result {
-    match &session.driver {
-        Some(DriverState::Up { version: Some(version) }) => writeln!(out, "driver {version}")?,
-        Some(DriverState::Up { version: None }) => writeln!(out, "driver {UNKNOWN}")?,
-        Some(DriverState::Stalled { .. }) => writeln!(
-            out,
-            "driver: a call has not come back, figures are missing; see whether nvidia-smi hangs too, and dmesg"
-        )?,
-        Some(DriverState::Absent { why }) => writeln!(out, "driver: {why}")?,
-        Some(DriverState::Off) => writeln!(out, "driver: not asked (--no-nvml)")?,
-        None => writeln!(out, "driver: no answer yet")?,
-    }
+    driver(out, session)?;
     if session.devices.is_empty() {
         writeln!(out, "no devices")?;
         if let Some(it) = contact(session) {
@@ -68,6 +58,21 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
     Ok(())
 }
 
+fn driver(out: &mut String, session: &Session) -> std::fmt::Result {
+    let Some((maker, state)) = session.driver_shown() else { return writeln!(out, "driver: no answer yet") };
+    match state {
+        DriverState::Up { version: Some(version) } => writeln!(out, "driver {version}"),
+        DriverState::Up { version: None } => writeln!(out, "driver {UNKNOWN}"),
+        DriverState::Stalled { .. } => writeln!(
+            out,
+            "driver: a call has not come back, figures are missing; see whether {} hangs too, and dmesg",
+            maker.row().tool
+        ),
+        DriverState::Absent { why } => writeln!(out, "driver: {why}"),
+        DriverState::Off => writeln!(out, "driver: not asked (--no-nvml)"),
+    }
+}
+
 fn device(
     out: &mut String,
     session: &Session,
@@ -80,7 +85,7 @@ fn device(
     let id = if it.id.is_by_index() { "the driver reports no UUID".into() } else { Foreign::new(it.id.0.as_str()) };
     writeln!(out, "\ndevice {index}  {}  {id}", if it.name.is_empty() { &unknown } else { &it.name })?;
     if it.gone.is_some() {
-        writeln!(out, "  gone from the driver's list: see `nvidia-smi -L`, and dmesg for the reason")?;
+        writeln!(out, "  gone from the driver's list: see `{}`, and dmesg for the reason", it.maker.row().list)?;
     }
     match it.memory.as_ref().map(|it| &it.value) {
         Some(Ok(memory)) => {
@@ -90,7 +95,7 @@ fn device(
                 writeln!(out, "  shares the system's memory: {} of what is free is page cache, {swap}", it.cache)?;
             }
         }
-        Some(Err(why)) => writeln!(out, "  memory: {why}")?,
+        Some(Err(why)) => writeln!(out, "  memory: {}", why.words(it.maker))?,
         None => {}
     }
     for rung in found.ladder.by_gap() {
@@ -106,7 +111,7 @@ fn device(
         }
     }
     match it.processes.as_ref().map(|it| &it.value) {
-        Some(Err(why)) => writeln!(out, "  processes: {why}")?,
+        Some(Err(why)) => writeln!(out, "  processes: {}", why.words(it.maker))?,
         _ if found.foreign_pids => writeln!(
             out,
             "  the driver's process numbers are the host's: what is used here cannot be attributed; gpuwatch on the host can"

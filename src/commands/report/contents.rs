@@ -77,7 +77,7 @@ pub(super) fn value(report: &Report) -> Value {
         "run": run,
         "causes": causes.collect::<Map<_, _>>(),
         "environment": session.processes.iter().filter_map(environment).collect::<Vec<_>>(),
-        "driver": session.driver.as_ref().and_then(driver),
+        "driver": session.driver_shown().and_then(|it| driver(it.1)),
         "gaps": gaps.collect::<Vec<_>>(),
         "resources": Resource::ALL.iter().map(|it| (it.id().to_owned(), it.name().into())).collect::<Map<_, _>>(),
         "timeline": report.series.devices.iter().map(|(id, it)| device(id, it)).collect::<Vec<_>>(),

@@ -30,6 +30,7 @@ pub enum Kind {
 }
 
 const NONE: &[&str] = &[];
+const MAKER: &[&str] = &["maker"];
 const DEVICE: &[&str] = &["gpu_uuid"];
 const GAP: &[&str] = &["gpu_uuid", "rung"];
 const RANK: &[&str] = &["gpu_uuid", "rank", "run"];
@@ -79,8 +80,8 @@ macro_rules! families {
 families! {
     /// The program; its version is a label, and the value is 1.
     build_info = Build(Gauge, "", VERSION)
-    /// 1 while the driver answers, 0 while it does not.
-    driver_up = DriverUp(Gauge, "", NONE)
+    /// 1 while the driver answers, 0 while it does not; the maker is a label, except for NVIDIA.
+    driver_up = DriverUp(Gauge, "", MAKER)
     /// A device; its index and name are labels, and the value is 1.
     device_info = DeviceInfo(Gauge, "", NAMED)
     /// 1 for a device whose memory the driver does not report; why is a label.

@@ -2,7 +2,7 @@
 
 use super::families::Family;
 use crate::{
-    facts::{event::DriverState, metrics::Metric, text::Foreign, units::Stamp},
+    facts::{event::DriverState, maker::Maker, metrics::Metric, text::Foreign, units::Stamp},
     model::{
         analysis::{
             host::{self, Limit, LimitOf},
@@ -39,12 +39,17 @@ pub struct Series {
 pub fn series(session: &Session, findings: &Findings) -> Vec<Series> {
     let mut out = SeriesList::default();
     out.add(Family::Build, &vec![("version", env!("CARGO_PKG_VERSION").into())], Some(1.0));
-    let driver = match &session.driver {
-        Some(DriverState::Up { .. }) => Some(1.0),
-        Some(DriverState::Off) | None => None,
-        Some(_) => Some(0.0),
+    let is_up = |state: &DriverState| match state {
+        DriverState::Up { .. } => Some(1.0),
+        DriverState::Off => None,
+        DriverState::Stalled { .. } | DriverState::Absent { .. } => Some(0.0),
     };
-    out.add(Family::DriverUp, &Vec::new(), driver);
+    // NVML need not be there where no device is NVIDIA's.
+    let has_nvml = session.driver_shown().is_some_and(|it| it.0 == Maker::Nvidia);
+    out.add(Family::DriverUp, &Vec::new(), session.driver.as_ref().filter(|_| has_nvml).and_then(is_up));
+    for (maker, state) in &session.kernel_drivers {
+        out.add(Family::DriverUp, &vec![("maker", maker.row().name.into())], is_up(state));
+    }
     out.host(session, findings);
     let mut known = BTreeMap::new();
     let devices = session.devices.iter().zip(&findings.devices).filter(|it| it.0.gone.is_none());

@@ -4,6 +4,7 @@ use super::course::Course;
 use crate::{
     facts::{
         event::{DeviceId, DeviceMemory, ProcessUse, ReadError},
+        maker::Maker,
         metrics::{Changes, Metric, Metrics},
         text::Foreign,
         units::{Bytes, Stamp},
@@ -29,12 +30,14 @@ pub struct Reading<T> {
 pub struct Device {
     /// Its UUID, or a generated name if a probe reported none.
     pub id: DeviceId,
-    /// NVML's index; `None` for a device that only probes report.
+    /// NVML's index, or the maker's own; `None` for a device that only probes report.
     pub index: Option<u32>,
     /// Product name.
     pub name: Foreign,
     /// The parent device of a MIG device.
     pub parent: Option<DeviceId>,
+    /// Who makes it; NVIDIA where no driver lists it.
+    pub maker: Maker,
     /// The driver's memory figures, or why they are missing.
     pub memory: Option<Reading<Result<DeviceMemory, ReadError>>>,
     /// Its other metrics, and when the driver last reported a change; `None` before the first reading.
@@ -76,6 +79,7 @@ impl Device {
             index: None,
             name: Foreign::default(),
             parent: None,
+            maker: Maker::default(),
             memory: None,
             metrics: None,
             processes: None,

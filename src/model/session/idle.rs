@@ -146,7 +146,13 @@ impl Session {
             Some(_) if others().next().is_none() => Work::Works,
             Some(_) if percent_of(pid).is_some() => Work::Rests,
             // The driver has no sample of a process whose kernels do not run.
-            Some(_) if others().any(|it| percent_of(it.pid).is_some()) && !self.has_service(list) => Work::Rests,
+            Some(_)
+                if device.maker.row().samples_all
+                    && others().any(|it| percent_of(it.pid).is_some())
+                    && !self.has_service(list) =>
+            {
+                Work::Rests
+            }
             _ => Work::Unknown,
         }
     }

@@ -26,6 +26,7 @@ use crate::{
             title,
         },
     },
+    sources::makers::gives,
 };
 use ratatui::{
     buffer::Buffer,
@@ -251,7 +252,7 @@ fn row(
 
 /// Returns the driver's version, the time of its last reading, and the device's identity.
 fn source(device: &Device, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
-    let version = match &context.session.driver {
+    let version = match context.session.driver_of(device.maker) {
         Some(DriverState::Up { version: Some(version) }) => format!("driver {}, ", cells::foreign(version)),
         _ => String::new(),
     };
@@ -272,7 +273,8 @@ const COLUMNS: usize = 5;
 
 /// Returns the rows of entries, then the metrics that have a line of their own.
 fn metric_lines(device: &Device, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
-    let own = Metric::TABLE.iter().filter_map(|it| Some((it.metric, own_line(it.shown)?)));
+    let given = Metric::TABLE.iter().filter(|it| gives(device.maker, it.metric));
+    let own = given.filter_map(|it| Some((it.metric, own_line(it.shown)?)));
     let own = own.map(|(metric, label)| {
         let words = format!(" {label} {}", value(device, metric));
         Line::styled(cells::elide(&words, width), context.style(role(device)))
@@ -300,7 +302,7 @@ fn grid(entries: &[(&'static str, String)], width: usize, context: &RenderContex
 /// Returns labels and values: the metrics of the table, then those of the memory.
 fn entries(device: &Device, is_shown: impl Fn(Metric) -> bool) -> Vec<(&'static str, String)> {
     let label = |shown| if let Shown::As(label) = shown { Some(label) } else { None };
-    let shown = Metric::TABLE.iter().filter(|it| is_shown(it.metric));
+    let shown = Metric::TABLE.iter().filter(|it| is_shown(it.metric) && gives(device.maker, it.metric));
     let metrics = shown.filter_map(|it| Some((label(it.shown)?, value(device, it.metric))));
     let memory = device.figures();
     let of_memory = [

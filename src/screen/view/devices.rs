@@ -3,6 +3,7 @@
 use crate::{
     facts::{
         event::ReadError,
+        maker::Maker,
         metrics::{Metric, Reason},
         units::Bytes,
     },
@@ -65,7 +66,6 @@ const HOT: u64 = 90;
 
 /// Below this width only a device's model is shown.
 const NARROW: u16 = 100;
-const MAKER: &str = "NVIDIA ";
 
 /// The width of a cell of the grid.
 const CELL: u16 = 26;
@@ -111,7 +111,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
         }
         if area.width < NARROW {
             for name in rows.iter_mut().map(|it| &mut it.text.0) {
-                *name = name.strip_prefix(MAKER).unwrap_or(name).to_owned();
+                *name = Maker::model(name).to_owned();
             }
         }
         let mut columns = if of_hardware { hardware_columns() } else { COLUMNS.to_vec() };
@@ -167,7 +167,7 @@ fn named(device: &Device) -> (String, Role) {
     let (wrong, role) = match device.memory.as_ref().map(|it| &it.value) {
         _ if device.gone.is_some() => ("gone".to_owned(), Role::Bad),
         Some(Err(ReadError::Lost)) => ("lost".to_owned(), Role::Bad),
-        Some(Err(trouble)) => (trouble.parts().0, Role::Warning),
+        Some(Err(trouble)) => (trouble.parts(device.maker).0, Role::Warning),
         _ => return (name, Role::Dim),
     };
     (if name.is_empty() { wrong } else { format!("{wrong}: {name}") }, role)

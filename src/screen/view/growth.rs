@@ -131,7 +131,7 @@ pub(super) fn of_device(buffer: &mut Buffer, area: Rect, context: &RenderContext
     let span = device.history.ends().map_or(0, |(first, last)| last - first);
     let span = vec![Span::styled(format!("the last {}", units::duration(span)), context.style(Role::Dim))];
     title(buffer, area, "used on the device", span, context);
-    if context.session.driver.as_ref().is_some_and(|it| !matches!(it, DriverState::Up { .. }))
+    if context.session.driver_shown().is_some_and(|it| !matches!(it.1, DriverState::Up { .. }))
         && device.history.buckets().is_empty()
     {
         return;

@@ -83,7 +83,7 @@ pub(super) fn fitting<'a>(
 }
 
 fn driver(context: &RenderContext) -> (String, Role) {
-    match &context.session.driver {
+    match context.session.driver_shown().map(|it| it.1) {
         Some(DriverState::Up { version: Some(version) }) => {
             (cells::elide(&format!("driver {}", cells::foreign(version)), 30), Role::Dim)
         }

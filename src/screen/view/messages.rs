@@ -4,6 +4,7 @@ use super::{RenderContext, cells, device_name, put};
 use crate::{
     facts::{
         event::{DriverState, ReadError, ending, wire::Oom},
+        maker::Maker,
         units::{self, Bytes},
     },
     model::{
@@ -44,16 +45,17 @@ pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
         let how = ending(end.code, end.signal).unwrap_or_else(|| "how is not known".to_owned());
         out.push((role, format!("the command has ended {} ago: {how}", units::duration(session.now.since(end.at)))));
     }
-    match &session.driver {
-        Some(DriverState::Stalled { since }) => out.push((
+    match session.driver_shown() {
+        Some((maker, DriverState::Stalled { since })) => out.push((
             Role::Bad,
             format!(
-                "the driver has not answered for {}: its figures are that old; see whether nvidia-smi hangs too, and dmesg",
-                units::duration(session.now.since(*since))
+                "the driver has not answered for {}: its figures are that old; see whether {} hangs too, and dmesg",
+                units::duration(session.now.since(*since)),
+                maker.row().tool
             ),
         )),
         // Without a device, the screen shows it, with the next command.
-        Some(DriverState::Absent { why }) if !session.devices.is_empty() => {
+        Some((_, DriverState::Absent { why })) if !session.devices.is_empty() => {
             out.push((Role::Warning, cells::foreign(why)));
         }
         _ => {}
@@ -160,14 +162,15 @@ fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
     let name = device_name(device);
     if let Some(gone) = device.gone {
         let ago = units::duration(context.session.now.since(gone));
-        let words = format!("{name} has been gone from the driver's list for {ago}; see nvidia-smi -L, and dmesg");
+        let list = device.maker.row().list;
+        let words = format!("{name} has been gone from the driver's list for {ago}; see {list}, and dmesg");
         return Some((Role::Bad, words));
     }
     if let Some(trouble) = memory_trouble(device) {
-        return Some(refused(&names(context, trouble), "memory", trouble));
+        return Some(refused(&names(context, device.maker, trouble), "memory", device.maker, trouble));
     }
     match device.processes.as_ref().map(|it| &it.value) {
-        Some(Err(trouble)) => Some(refused(&name, "process list", trouble)),
+        Some(Err(trouble)) => Some(refused(&name, "process list", device.maker, trouble)),
         _ => unreported(device, &name),
     }
 }
@@ -176,29 +179,34 @@ fn memory_trouble(device: &Device) -> Option<&ReadError> {
     device.memory.as_ref().filter(|_| device.gone.is_none())?.value.as_ref().err()
 }
 
-/// Names the devices whose memory has the same trouble.
-fn names(context: &RenderContext, trouble: &ReadError) -> String {
-    let same = context.session.devices.iter().filter(|it| memory_trouble(it) == Some(trouble));
+fn trouble_of(device: &Device) -> Option<(Maker, &ReadError)> {
+    Some((device.maker, memory_trouble(device)?))
+}
+
+/// Names the devices of a maker whose memory has the same trouble.
+fn names(context: &RenderContext, maker: Maker, trouble: &ReadError) -> String {
+    let is_same = |it: &&Device| it.maker == maker && memory_trouble(it) == Some(trouble);
+    let same = context.session.devices.iter().filter(is_same);
     same.map(device_name).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns what is wrong with devices that are not selected: once for all with the same trouble.
 fn others_in_trouble(context: &RenderContext) -> Vec<Message> {
-    let mut known: Vec<&ReadError> = context.device().and_then(memory_trouble).into_iter().collect();
+    let mut known: Vec<(Maker, &ReadError)> = context.device().and_then(trouble_of).into_iter().collect();
     let mut out = Vec::new();
-    for trouble in context.session.devices.iter().filter_map(memory_trouble) {
-        if !known.contains(&trouble) {
-            known.push(trouble);
-            out.push(refused(&names(context, trouble), "memory", trouble));
+    for (maker, trouble) in context.session.devices.iter().filter_map(trouble_of) {
+        if !known.contains(&(maker, trouble)) {
+            known.push((maker, trouble));
+            out.push(refused(&names(context, maker, trouble), "memory", maker, trouble));
         }
     }
     out
 }
 
-fn refused(name: &str, what: &str, trouble: &ReadError) -> Message {
+fn refused(name: &str, what: &str, maker: Maker, trouble: &ReadError) -> Message {
     let why = match trouble {
         ReadError::Other(words) => cells::foreign(words),
-        known => known.to_string(),
+        known => known.words(maker),
     };
     (if matches!(trouble, ReadError::Lost) { Role::Bad } else { Role::Warning }, format!("{name} {what}: {why}"))
 }

@@ -236,7 +236,7 @@ pub(super) fn draw_no_device(buffer: &mut Buffer, area: Rect, context: &RenderCo
             add("next", &it.next, Role::Key);
             add("", it.does, Role::Dim);
         }
-        None if matches!(context.session.driver, Some(DriverState::Stalled { .. })) => {
+        None if matches!(context.session.driver_shown(), Some((_, DriverState::Stalled { .. }))) => {
             add("waiting", "for the driver, whose call has not returned", Role::Text);
         }
         None => add("waiting", "for the driver and for probes", Role::Text),

@@ -31,6 +31,7 @@ use crate::{
             step_times, title, verdict,
         },
     },
+    sources::makers::gives_figure,
 };
 use ratatui::{
     buffer::Buffer,
@@ -210,7 +211,9 @@ fn figures_lines(process: &Process, on: &OnDevice, width: usize, context: &Rende
         let text = value.and_then(|it| Figures::from_iter([it]).format(figure));
         (figure.row().label, text.unwrap_or_else(|| cells::UNKNOWN.to_owned()))
     };
-    let entries: Vec<_> = Figure::TABLE.iter().map(|it| figure(it.figure)).collect();
+    let maker = context.session.device(&on.device).map(|it| it.maker).unwrap_or_default();
+    let given = Figure::TABLE.iter().filter(|it| gives_figure(maker, it.figure));
+    let entries: Vec<_> = given.map(|it| figure(it.figure)).collect();
     let mut lines = counters_grid(&entries, width, context);
     if let Some(info) = process.pid.and_then(|it| context.session.process_info.get(&it)) {
         lines.extend(named("user", &owner(info), width, context));

@@ -5,6 +5,7 @@ use crate::{
         event::{DeviceId, DeviceInfo, DeviceMemory, ProcessUse, ReadError, Unified},
         figures::{Changes, Figure, Figures},
         host_memory::MachineMemory,
+        maker::Maker,
         text::Foreign,
         units::Bytes,
     },
@@ -28,7 +29,7 @@ const NOT_FOUND: i32 = 6;
 pub(super) fn info(device: &Device<'_>, index: u32, parent: Option<DeviceId>) -> Result<DeviceInfo, NvmlError> {
     let id = DeviceId(device.uuid()?);
     let name = Foreign::new(device.name().unwrap_or_default());
-    Ok(DeviceInfo { id, index, name, parent })
+    Ok(DeviceInfo { id, index, name, parent, maker: Maker::Nvidia })
 }
 
 /// Returns memory, without the driver's reserve in `used`. Drivers before 510 have only the first version of the call,

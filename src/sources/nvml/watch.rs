@@ -4,9 +4,8 @@
 mod list;
 
 use super::{
-    Calls, Options, Wanted,
+    Options, Wanted,
     metrics::{Asked, Meter, READS},
-    nap_until,
     reading::{Uses, absence, compute, direct, graphics, memory, merged, uses},
 };
 use crate::{
@@ -15,7 +14,13 @@ use crate::{
         figures::RECORDED_EVERY,
         text::Foreign,
     },
-    sources::{EventSender, beat, host_memory::machine, surroundings, unix_us},
+    sources::{
+        EventSender, beat,
+        calls::{Calls, FASTEST},
+        host_memory::machine,
+        listed::{Listed, Lister},
+        surroundings, unix_us,
+    },
 };
 use gpuwatch_nvml::Direct;
 use nvml_wrapper::{Device, EventSet, Nvml, bitmasks::event::EventTypes, enums::event::XidError, error::NvmlError};
@@ -23,13 +28,10 @@ use std::{
     cell::Cell,
     collections::BTreeMap,
     path::Path,
-    sync::atomic::Ordering::SeqCst,
     time::{Duration, Instant},
 };
-use tokio::sync::{Notify, watch::Sender};
+use tokio::sync::Notify;
 
-/// The shortest time between two readings of memory.
-pub(super) const FASTEST: Duration = Duration::from_millis(100);
 const SLOW_EVERY: Duration = Duration::from_secs(1);
 const LIST_EVERY: Duration = Duration::from_secs(1);
 const RETRY_EVERY: Duration = Duration::from_secs(3);
@@ -94,19 +96,19 @@ pub(super) fn run(
     begun: Instant,
     wanted: &Wanted,
     calls: &Calls,
-    pids: &Sender<Vec<u32>>,
+    pids: &Listed,
     sender: &EventSender,
     hurry: &Notify,
 ) {
     let mut sent = None;
     let mut listed = BTreeMap::new();
-    while !calls.end.load(SeqCst) {
+    while !calls.must_end() {
         let mut builder = Nvml::builder();
         if let Some(library) = &options.library {
             builder.lib_path(library);
         }
         let found = calls.open(|| builder.init());
-        calls.stalled.store(false, SeqCst);
+        calls.ends_stall();
         let error = match found {
             Ok(library) => {
                 let watch = Watch {
@@ -144,7 +146,7 @@ pub(super) fn run(
             hurry.notify_one();
             sent = Some(why);
         }
-        nap_until(Instant::now() + RETRY_EVERY, calls);
+        calls.nap_until(Instant::now() + RETRY_EVERY);
     }
 }
 
@@ -156,7 +158,7 @@ struct Watch<'a> {
     begun: Instant,
     wanted: &'a Wanted,
     calls: &'a Calls,
-    pids: &'a Sender<Vec<u32>>,
+    pids: &'a Listed,
     sender: &'a EventSender,
     /// Notified of facts that should not wait for the next frame.
     hurry: &'a Notify,
@@ -178,7 +180,7 @@ impl<'a> Watch<'a> {
         let mut read_at: Option<Instant> = None;
         let mut is_up = false;
         let mut named: Option<(u32, Instant)> = None;
-        while !self.calls.end.load(SeqCst) {
+        while !self.calls.must_end() {
             let now = Instant::now();
             let pass = self.interval().min(SLOW_EVERY);
             // Do what is nearly due together with what is due: each wakeup costs more than the readings.
@@ -224,18 +226,14 @@ impl<'a> Watch<'a> {
                 }
             }
             let all: Vec<u32> = devices.values().flat_map(|it| it.pids.iter().copied()).collect();
-            self.pids.send_if_modified(|it| {
-                let changed = *it != all;
-                *it = all;
-                changed
-            });
+            self.pids.set(Lister::Nvml, all);
             if self.news.replace(false) {
                 self.hurry.notify_one();
             }
             // Shortly before the next frame, at most a second away, so that a new rate never waits longer.
             let ahead = now + pass / LEAD;
             let wait = beat(self.begun.into(), pass, ahead.into()).into_std().duration_since(ahead);
-            nap_until(now + wait, self.calls);
+            self.calls.nap_until(now + wait);
         }
         End::Wanted
     }
@@ -333,7 +331,7 @@ impl<'a> Watch<'a> {
     /// Makes a call; the first that returns after a stall reports that the driver answers again.
     fn call<T>(&self, call: impl FnOnce() -> T) -> T {
         let answer = self.calls.call(call);
-        if self.calls.stalled.swap(false, SeqCst) {
+        if self.calls.ends_stall() {
             self.up();
             self.news.set(true);
         }

@@ -9,6 +9,7 @@ use crate::facts::{
     },
     figures,
     host_memory::HostMemory,
+    maker::Maker,
     metrics::{Changes, Metrics},
     text::Foreign,
     units::Stamp,
@@ -17,8 +18,9 @@ use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 19] = [
+pub(super) const OWN_TYPES: [&str; 20] = [
     "driver",
+    "kernel_driver",
     "device",
     "device_gone",
     "memory",
@@ -51,6 +53,11 @@ pub(super) struct Stamped {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum Own {
     Driver(DriverState),
+    KernelDriver {
+        maker: Maker,
+        #[serde(flatten)]
+        state: DriverState,
+    },
     Device(DeviceInfo),
     DeviceGone {
         device: DeviceId,
@@ -136,6 +143,7 @@ impl Own {
         Some(match fact.clone() {
             Fact::Second | Fact::Surroundings(_) | Fact::Probe { .. } => return None,
             Fact::Driver(state) => Self::Driver(state),
+            Fact::KernelDriver { maker, state } => Self::KernelDriver { maker, state },
             Fact::Device(info) => Self::Device(info),
             Fact::DeviceGone { device } => Self::DeviceGone { device },
             Fact::Memory { device, reading } => {
@@ -170,6 +178,7 @@ impl Own {
     pub(super) fn into_fact(self) -> Option<Fact> {
         Some(match self {
             Self::Driver(state) => Fact::Driver(state),
+            Self::KernelDriver { maker, state } => Fact::KernelDriver { maker, state },
             Self::Device(info) => Fact::Device(info),
             Self::DeviceGone { device } => Fact::DeviceGone { device },
             Self::Memory { device, memory, trouble } => Fact::Memory { device, reading: join(memory, trouble)? },

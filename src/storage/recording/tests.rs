@@ -12,6 +12,7 @@ use crate::facts::figures::{Figure, Figures};
 use crate::facts::host_memory::{
     GroupMemory, HostMemory, JobMemory, MachineMemory, Pages, Room, TreeMemory, WorkerMemory,
 };
+use crate::facts::maker::Maker;
 use crate::facts::metrics::{Metric, Metrics};
 use crate::facts::units::Bytes;
 use std::io::Write;
@@ -42,13 +43,17 @@ fn every_fact() -> Vec<Fact> {
         DeviceMemory { total: Bytes(9), used: Bytes(5), free: Bytes(3), reserved: Some(Bytes(1)), unified: None };
     let before: Metrics = [(Metric::FanPercent, 40)].into_iter().collect();
     let metrics: Metrics = [(Metric::CelsiusNow, 60), (Metric::EccErrors, 0)].into_iter().collect();
+    let amd = DeviceInfo { id: device(), index: 2, name: "MI300X".into(), parent: None, maker: Maker::Amd };
     let line = |line| Fact::Probe { probe: ProbeId(3), line: Box::new(line) };
     vec![
         Fact::Driver(DriverState::Up { version: Some("580.1".into()) }),
         Fact::Driver(DriverState::Stalled { since: Stamp(5) }),
         Fact::Driver(DriverState::Absent { why: "no \u{1b}[31mdriver".into() }),
         Fact::Driver(DriverState::Off),
-        Fact::Device(DeviceInfo { id: device(), index: 2, name: "H200".into(), parent: Some(DeviceId("P".into())) }),
+        Fact::KernelDriver { maker: Maker::Amd, state: DriverState::Up { version: Some("6.10.5".into()) } },
+        Fact::KernelDriver { maker: Maker::Intel, state: DriverState::Stalled { since: Stamp(5) } },
+        Fact::Device(DeviceInfo { parent: Some(DeviceId("P".into())), maker: Maker::Nvidia, ..amd.clone() }),
+        Fact::Device(amd),
         Fact::DeviceGone { device: device() },
         Fact::Memory { device: device(), reading: Ok(memory) },
         Fact::Memory { device: device(), reading: Err(ReadError::Lost) },

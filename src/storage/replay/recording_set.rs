@@ -341,7 +341,8 @@ pub(super) fn shifted(mut event: Event, by_us: i64) -> Event {
     let shift = |us: &mut u64| *us = us.saturating_add_signed(by_us);
     shift(&mut event.at.0);
     match &mut event.fact {
-        Fact::Driver(DriverState::Stalled { since: Stamp(since) }) => shift(since),
+        Fact::Driver(DriverState::Stalled { since: Stamp(since) })
+        | Fact::KernelDriver { state: DriverState::Stalled { since: Stamp(since) }, .. } => shift(since),
         Fact::Probe { line, .. } => line.stamps_mut().for_each(shift),
         _ => {}
     }

@@ -4,6 +4,7 @@ use super::writing::Writing;
 use crate::{
     facts::{
         event::{DeviceId, Event, Fact, Gap, Line, ProbeId, Steps},
+        maker::Maker,
         text::Foreign,
         units::Stamp,
     },
@@ -217,6 +218,7 @@ const KEPT_MAX: usize = 4 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kept {
     Driver,
+    KernelDriver(Maker),
     Device(DeviceId),
     Process(u32),
     Probe(ProbeId),
@@ -232,6 +234,7 @@ impl Kept {
     fn of(event: &Event) -> Option<Self> {
         Some(match &event.fact {
             Fact::Driver(_) => Self::Driver,
+            Fact::KernelDriver { maker, .. } => Self::KernelDriver(*maker),
             Fact::Device(it) => Self::Device(it.id.clone()),
             Fact::DeviceGone { device } => Self::Device(device.clone()),
             Fact::Process(it) => Self::Process(it.pid),

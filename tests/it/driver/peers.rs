@@ -18,10 +18,14 @@ use crate::{
     probe::pytorch::script,
 };
 use ::simgpu::Fault;
-use gpuwatch::facts::{
-    figures::{Figure, Of},
-    metrics::Metric,
-    units::Bytes,
+use gpuwatch::{
+    facts::{
+        figures::{Figure, Of},
+        maker::Maker,
+        metrics::Metric,
+        units::Bytes,
+    },
+    sources::makers::{gives, gives_figure},
 };
 use serde_json::Value;
 use std::{
@@ -146,13 +150,13 @@ fn nvidias_own_binding_reads_every_metric_and_figure_that_gpuwatch_reads() {
     let text = reported(&bench, python, &arguments.each_ref().map(String::as_str));
     let reported: Value = serde_json::from_str(&text).unwrap();
     let device = &own["devices"][0];
-    for row in Metric::TABLE {
+    for row in Metric::TABLE.iter().filter(|it| gives(Maker::Nvidia, it.metric)) {
         let is_read = binding::METRICS.iter().any(|it| it.0 == row.metric);
         assert!(is_read, "{}: how does NVIDIA's binding read it?", row.name);
         assert_eq!(device["metrics"][row.name], reported["metrics"][row.name], "{}", row.name);
     }
     let figures = &device["processes"][0]["figures"];
-    for row in Figure::TABLE.iter().filter(|it| it.of == Of::Device) {
+    for row in Figure::TABLE.iter().filter(|it| it.of == Of::Device && gives_figure(Maker::Nvidia, it.figure)) {
         assert!(binding::FIGURES.iter().any(|it| it.0 == row.name), "{}", row.name);
         assert_eq!(figures[row.name], reported["figures"][&pid.to_string()][0][row.name], "{}", row.name);
     }

@@ -6,6 +6,7 @@ use gpuwatch::{
             DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
             wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample, Sites},
         },
+        maker::Maker,
         metrics::Metric,
         text::Foreign,
         units::{Bytes, Stamp},
@@ -44,7 +45,13 @@ impl Story {
     pub(crate) fn device(&mut self, index: u32, used: u64, processes: &[(u32, u64)]) -> &mut Self {
         let id = device(index);
         let total = 140 * GIB;
-        self.add(Fact::Device(DeviceInfo { id: id.clone(), index, name: "NVIDIA H200".into(), parent: None }));
+        self.add(Fact::Device(DeviceInfo {
+            id: id.clone(),
+            index,
+            name: "NVIDIA H200".into(),
+            parent: None,
+            maker: Maker::Nvidia,
+        }));
         self.add(Fact::Memory {
             device: id.clone(),
             reading: Ok(DeviceMemory {
@@ -207,7 +214,13 @@ pub(crate) fn hostile() -> Story {
     let nasty = "\x1b[2J\x1b]0;x\x07\u{202e}训练\u{300}\r\n\t\u{9b}31m";
     let mut story = usual();
     story.device(2, 139 * GIB, &[(1, u64::MAX), (2, 0)]);
-    story.add(Fact::Device(DeviceInfo { id: device(3), index: 3, name: nasty.into(), parent: None }));
+    story.add(Fact::Device(DeviceInfo {
+        id: device(3),
+        index: 3,
+        name: nasty.into(),
+        parent: None,
+        maker: Maker::Nvidia,
+    }));
     story.who(1, &[nasty, nasty]).add(Fact::Notice(nasty.into()));
     story.add(Fact::Driver(DriverState::Up { version: Some(nasty.into()) }));
     story.add(Fact::ProbeFound { probe: ProbeId(7), pid: None, socket: nasty.into() });

@@ -19,7 +19,7 @@ use gpuwatch::{
         fit,
     },
     screen::{keys, ui::preset::Preset},
-    sources::nvml,
+    sources::{drm, nvml},
 };
 use std::{
     env,
@@ -95,7 +95,10 @@ fn of_metrics() -> String {
                     `gpuwatch export`.\n\nA call that a device or driver lacks is made once a minute. Calls with *watched* \
                     are slow: gpuwatch makes them every 2 seconds for the device that the device screen shows, and `gpuwatch \
                     once` makes them.\n\n\
-                    | name | unit | meaning | on the device screen | every | call of NVML |\n|---|---|---|---|---|---|\n"
+                    Files are those of [AMD's and Intel's devices](../amd-and-intel.md); a file of a sensor is in the device's \
+                    `hwmon`. None of them is slow: those with *watched* are read every 2 seconds.\n\n\
+                    | name | unit | meaning | on the device screen | every | call of NVML | file of amdgpu | of xe | of i915 |\n\
+                    |---|---|---|---|---|---|---|---|---|\n"
         .to_owned();
     for it in Metric::TABLE {
         let shown = match it.shown {
@@ -104,8 +107,13 @@ fn of_metrics() -> String {
             Shown::No => String::new(),
         };
         let every = if it.every == Every::Watched { "watched".to_owned() } else { format!("{} s", it.every.seconds()) };
-        let (name, unit, call) = (it.name, it.unit.name(), nvml::call(it.metric));
-        let _ = writeln!(text, "| `{name}` | {unit} | {} | {shown} | {every} | `{call}` |", it.meaning);
+        let (name, unit) = (it.name, it.unit.name());
+        let sources = ["amdgpu", "xe", "i915"].map(|module| drm::file(module, it.metric));
+        let sources = [nvml::call(it.metric)].into_iter().chain(sources);
+        let sources: Vec<String> =
+            sources.map(|source| source.map_or_else(String::new, |it| format!("`{it}`"))).collect();
+        let sources = sources.join(" | ");
+        let _ = writeln!(text, "| `{name}` | {unit} | {} | {shown} | {every} | {sources} |", it.meaning);
     }
     text
 }

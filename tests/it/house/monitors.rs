@@ -12,6 +12,7 @@ use gpuwatch::{
     facts::{
         event::{DeviceId, DeviceInfo, DeviceMemory, Fact},
         figures::Figure,
+        maker::Maker,
         metrics::{Metric, Shown},
         units::Bytes,
     },
@@ -273,7 +274,13 @@ fn session() -> Session {
     let mut story = working();
     let mig = DeviceId("MIG-1".to_owned());
     let name = "NVIDIA H200 MIG 1g.18gb".into();
-    story.add(Fact::Device(DeviceInfo { id: mig.clone(), index: 7, name, parent: Some(device(7)) }));
+    story.add(Fact::Device(DeviceInfo {
+        id: mig.clone(),
+        index: 7,
+        name,
+        parent: Some(device(7)),
+        maker: Maker::Nvidia,
+    }));
     let [total, used, reserved] = [18, 5, 1].map(|it| Bytes(it * GIB));
     let memory = DeviceMemory { total, used, free: Bytes(12 * GIB), reserved: Some(reserved), unified: None };
     story.add(Fact::Memory { device: mig, reading: Ok(memory) });

@@ -31,7 +31,10 @@ fn the_figures_of_the_process_stand_beside_its_samples() {
     assert_eq!((last(4242), last(4243)), ((Some(34), Some(3 << 30)), (None, None)));
     assert_eq!(known(&rows[0]), (None, None), "it was unknown then");
     let header = exported(&file, "csv").lines().next().unwrap().to_owned();
-    assert!(header.ends_with(",process_rss,process_threads,process_asleep,step_us"), "{header}");
+    assert!(
+        header.ends_with(",process_rss,process_threads,process_asleep,process_gtt,process_kfd_memory,step_us"),
+        "{header}"
+    );
 }
 
 pub(crate) fn exported(file: &Path, format: &str) -> String {

@@ -141,6 +141,7 @@ fn the_blank_part_of_a_timeline_shows_why() {
         index: 0,
         name: "NVIDIA H200".into(),
         parent: None,
+        maker: gpuwatch::facts::maker::Maker::Nvidia,
     }));
     story.probe(0, 4242, 0, None);
     for step in 1..=400 {

@@ -4,6 +4,7 @@ use super::{EVENTS, Watch};
 use crate::{
     facts::{
         event::{DeviceId, DeviceInfo, Fact},
+        maker::Maker,
         metrics::Changes,
         text::Foreign,
     },
@@ -77,7 +78,10 @@ impl<'a> Watch<'a> {
             },
             Err(error) => (String::new(), error),
         };
-        Found { info: DeviceInfo { id: place, index, name: Foreign::new(name), parent }, device: Err(error) }
+        Found {
+            info: DeviceInfo { id: place, index, name: Foreign::new(name), parent, maker: Maker::Nvidia },
+            device: Err(error),
+        }
     }
 
     /// Reports why the driver does not identify a device. One that was identified before keeps its name: a device that
