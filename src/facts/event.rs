@@ -565,6 +565,9 @@ impl From<WindowRequest> for Request {
 pub struct Surroundings {
     /// NVIDIA's graphics devices on the PCI bus; `None` where the bus cannot be read.
     pub gpus: Option<u32>,
+    /// Makers of GPUs on the PCI bus that are read from the kernel's files, and that no driver of the kernel drives.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub undriven: Vec<Maker>,
     /// Version of the loaded kernel module.
     pub module: Option<Foreign>,
     /// Whether the driver's device files are there (`/dev/nvidia0` and on).

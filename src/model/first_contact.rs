@@ -3,6 +3,7 @@
 use super::session::Session;
 use crate::facts::{
     event::{DriverState, Surroundings},
+    maker::{Maker, MakerRow},
     text::Foreign,
     units::counted,
 };
@@ -103,6 +104,7 @@ fn without_driver(around: Option<&Surroundings>, why: &Foreign) -> FirstContact 
             &as_owner(it).unwrap_or_default(),
             "shows the jobs of their owner",
         ),
+        (_, _, Some(0)) if !it.undriven.is_empty() => undriven(&it.undriven),
         (_, _, Some(0)) => of(
             "a GPU: none of NVIDIA's is on the PCI bus",
             DEMO,
@@ -125,6 +127,19 @@ fn without_driver(around: Option<&Surroundings>, why: &Foreign) -> FirstContact 
             "shows where it is; GPUWATCH_NVML_PATH names it where the loader does not look",
         ),
         _ => of(&why.to_string(), "nvidia-smi", "shows what the driver's own tool gets"),
+    }
+}
+
+/// A GPU of another maker is there, and its driver is not loaded.
+fn undriven(makers: &[Maker]) -> FirstContact {
+    let rows: Vec<&MakerRow> = makers.iter().map(|it| it.row()).collect();
+    let first = rows.first().and_then(|it| it.modules.first()).unwrap_or(&"amdgpu");
+    let names: Vec<String> = rows.iter().map(|it| format!("{}'s driver", it.name)).collect();
+    FirstContact {
+        missing: format!("{}: no module of the kernel drives its GPU", names.join(", ")),
+        next: format!("sudo modprobe {first}"),
+        does: "loads it; `sudo dmesg` shows what keeps it away",
+        ..FirstContact::default()
     }
 }
 
@@ -157,6 +172,7 @@ fn there(session: &Session, around: Option<&Surroundings>) -> Vec<String> {
                 .filter(|count| *count > 0)
                 .map(|it| format!("{} of NVIDIA's on the PCI bus", counted(it.into(), "GPU"))),
         );
+        out.extend(it.undriven.iter().map(|maker| format!("a GPU of {}'s on the PCI bus", maker.row().name)));
         out.extend(it.module.as_ref().map(|it| format!("the kernel's driver, {it}")));
         out.extend((it.has_library == Some(true)).then(|| "the driver's library".to_owned()));
         out.extend(locked(it));

@@ -3,16 +3,19 @@
 use super::users;
 use crate::facts::{
     event::{Fact, Surroundings},
+    maker::Maker,
     text::Foreign,
 };
 use nvml_wrapper::error::NvmlError;
-use std::{env, fs, os::unix::fs::MetadataExt, path::Path};
+use std::{
+    env, fs,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
 
-/// NVIDIA's number on the PCI bus.
-const VENDOR: &str = "0x10de";
-
-/// Display controllers, in the first of three bytes.
+/// Display controllers and accelerators, in the first of three bytes.
 const DISPLAY: &str = "0x03";
+const ACCELERATOR: &str = "0x12";
 
 /// Most users that are named.
 const OTHERS: usize = 4;
@@ -60,6 +63,7 @@ pub fn read(
     let has_file = |name: &str| names(&root.join("dev")).iter().any(|it| it.strip_prefix(name).is_some_and(is_number));
     Surroundings {
         gpus: nvidia_gpus(root),
+        undriven: undriven(root),
         module: text("sys/module/nvidia/version").map(|it| Foreign::new(it.trim())),
         has_files: has_file("nvidia"),
         has_library: None,
@@ -85,14 +89,29 @@ fn is_number(text: &str) -> bool {
 
 /// Counts the devices of NVIDIA's that draw or compute; `None` where the bus cannot be read.
 pub(super) fn nvidia_gpus(root: &Path) -> Option<u32> {
-    let mut count = 0;
-    for device in fs::read_dir(root.join("sys/bus/pci/devices")).ok()?.flatten() {
-        let is = |name: &str, begin: &str| {
-            fs::read_to_string(device.path().join(name)).is_ok_and(|it| it.trim().starts_with(begin))
-        };
-        count += u32::from(is("vendor", VENDOR) && is("class", DISPLAY));
-    }
-    Some(count)
+    let devices = gpus(root, Maker::Nvidia, &[DISPLAY])?;
+    u32::try_from(devices.len()).ok()
+}
+
+/// Returns the other makers with a GPU that no driver drives.
+fn undriven(root: &Path) -> Vec<Maker> {
+    let others = Maker::TABLE.iter().map(|it| it.maker).filter(|it| *it != Maker::Nvidia);
+    let is_undriven = |maker: &Maker| {
+        let devices = gpus(root, *maker, &[DISPLAY, ACCELERATOR]).unwrap_or_default();
+        devices.iter().any(|device| fs::symlink_metadata(device.join("driver")).is_err())
+    };
+    others.filter(is_undriven).collect()
+}
+
+/// Returns the folders of a maker's devices of some classes; `None` where the bus cannot be read.
+fn gpus(root: &Path, maker: Maker, classes: &[&str]) -> Option<Vec<PathBuf>> {
+    let vendor = format!("0x{:04x}", maker.row().vendor);
+    let devices = fs::read_dir(root.join("sys/bus/pci/devices")).ok()?.flatten().map(|it| it.path());
+    let is_gpu = |device: &PathBuf| {
+        let read = |name: &str| fs::read_to_string(device.join(name)).unwrap_or_default();
+        read("vendor").trim() == vendor && classes.iter().any(|it| read("class").starts_with(it))
+    };
+    Some(devices.filter(is_gpu).collect())
 }
 
 /// Names the users whose directories for sockets are another's, the largest number last.

@@ -1,24 +1,27 @@
 //! Which processes have descriptors of the devices, and what the kernel tells of their clients.
 //!
 //! Looking through all descriptors of all processes takes milliseconds. So a process that has none of a device is
-//! looked at again after 1, 2, 4, … seconds, and one that has some every few seconds; in between, only the descriptors
-//! that are known are read, one for each client.
+//! looked at again after 1, 2, 4, … seconds, not all in the same second, and one that has some every few seconds; in
+//! between, only the descriptors that are known are read, one for each client.
 
 use super::{
     fdinfo::Client,
     sysfs::{bounded, names, numbered},
 };
 use crate::sources::proc::{Stat, beginning_below};
-use rustix::fs::{major, minor};
+use rustix::{
+    fs::{AtFlags, CWD, Dir, Mode, OFlags, major, minor, openat, readlinkat, statat},
+    io::Errno,
+};
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
-    os::unix::fs::MetadataExt,
+    ffi::CStr,
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
 };
 
 /// Turns after which a process without a descriptor is looked at again: twice as many each time, up to this.
-const REST_MAX: u64 = 16;
+const REST_MAX: u64 = 32;
 
 /// Turns after which a process with descriptors is looked through again, and one whose descriptors this user may not
 /// see.
@@ -90,7 +93,7 @@ impl Scanner {
             let known = self.known.entry(pid).or_default();
             let folder = self.proc.join(pid.to_string());
             if self.turn >= known.look_at {
-                known.look(&folder, nodes, self.turn);
+                known.look(&folder, nodes, self.turn, u64::from(pid));
             }
             if known.computes {
                 found.computing.insert(pid);
@@ -125,38 +128,45 @@ impl Scanner {
 }
 
 impl Known {
-    /// Looks through all descriptors.
-    fn look(&mut self, folder: &Path, nodes: &BTreeMap<&str, usize>, turn: u64) {
+    /// Looks through all descriptors. `place` spreads the looks at processes that began together.
+    fn look(&mut self, folder: &Path, nodes: &BTreeMap<&str, usize>, turn: u64, place: u64) {
         self.descriptors.clear();
         self.computes = false;
-        let folder = folder.join("fd");
-        let entries = match fs::read_dir(&folder) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(CWD, folder.join("fd"), flags, Mode::empty());
+        let (folder, entries) = match opened.and_then(|it| Dir::read_from(&it).map(|entries| (it, entries))) {
             Ok(it) => it,
             Err(why) => {
-                let refused = why.kind() == io::ErrorKind::PermissionDenied;
-                self.look_at = turn + if refused { REFUSED_AGAIN } else { 1 };
+                self.look_at = turn + if why == Errno::ACCESS { REFUSED_AGAIN } else { 1 };
                 return;
             }
         };
+        let mut target = Vec::new();
         for entry in entries.take(DESCRIPTORS_MAX).flatten() {
-            let Ok(target) = fs::read_link(entry.path()) else { continue };
-            let Some(name) = target.to_str().and_then(|it| it.strip_prefix("/dev/")) else { continue };
+            let Ok(link) = readlinkat(&folder, entry.file_name(), target) else {
+                target = Vec::new();
+                continue;
+            };
+            target = link.into_bytes();
+            let Some(name) = std::str::from_utf8(&target).ok().and_then(|it| it.strip_prefix("/dev/")) else {
+                continue;
+            };
             self.computes |= name == KFD;
             let place = match name.strip_prefix("dri/") {
                 Some(it) => nodes.get(it),
                 None if is_common(name) => None,
                 // A container may have the device by another name.
-                None => node(&entry.path()).and_then(|it| nodes.get(it.as_str())),
+                None => node(&folder, entry.file_name()).and_then(|it| nodes.get(it.as_str())),
             };
-            let number = entry.file_name().to_str().and_then(|it| numbered(it, ""));
+            let number = entry.file_name().to_str().ok().and_then(|it| numbered(it, ""));
             self.descriptors.extend(place.copied().zip(number));
         }
         if self.descriptors.is_empty() && !self.computes {
             self.rest = (self.rest * 2).clamp(1, REST_MAX);
-            self.look_at = turn + self.rest;
+            self.look_at = turn + self.rest / 2 + 1 + place % self.rest;
         } else {
             self.rest = 0;
-            self.look_at = turn + AGAIN;
+            self.look_at = turn + AGAIN - place % 2;
         }
     }
 
@@ -197,8 +207,8 @@ fn is_common(name: &str) -> bool {
 }
 
 /// Returns the usual name in `/dev/dri` of the device behind a descriptor, by its number; `None` for other devices.
-fn node(descriptor: &Path) -> Option<String> {
-    let device = fs::metadata(descriptor).ok()?.rdev();
+fn node(folder: &OwnedFd, descriptor: &CStr) -> Option<String> {
+    let device = statat(folder, descriptor, AtFlags::empty()).ok()?.st_rdev;
     let number = minor(device);
     let name = if number < FIRST_RENDER_NODE { "card" } else { "renderD" };
     (major(device) == DRM).then(|| format!("{name}{number}"))
@@ -207,7 +217,7 @@ fn node(descriptor: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::symlink;
+    use std::{fs, os::unix::fs::symlink};
 
     struct Tree(tempfile::TempDir);
 

@@ -239,7 +239,9 @@ fn files_that_are_odd_or_closed_to_this_user_leave_figures_unknown() {
 #[test]
 fn a_machine_with_two_makers_has_the_devices_of_both() {
     let (bench, machine) = (Bench::new(), Machine::new("mi300x"));
-    let output = bench.command(&["once", "--json"]).env("GPUWATCH_DRM_ROOT", machine.root()).output().unwrap();
+    let mut command = bench.command(&["once", "--json"]);
+    command.env("GPUWATCH_NO_DRM", "0").env("GPUWATCH_DRM_ROOT", machine.root());
+    let output = command.output().unwrap();
     let once: Value = serde_json::from_slice(&output.stdout).unwrap();
     schemas::check("once", &once);
     let devices: Vec<(&str, u64)> = once["devices"]

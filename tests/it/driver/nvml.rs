@@ -50,6 +50,8 @@ impl Bench {
 
     pub(crate) fn environment(&self) -> Vec<(&'static str, OsString)> {
         let mut all = self.machine.environment(libraries());
+        // The machine of the tests may have devices of other makers.
+        all.push(("GPUWATCH_NO_DRM", "1".into()));
         all.push(("GPUWATCH_SOCKET_DIR", self.home.path().join("sockets").into()));
         all.push(("GPUWATCH_NVML_PATH", libraries().join("libnvidia-ml.so.1").into()));
         all

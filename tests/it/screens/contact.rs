@@ -22,6 +22,8 @@ struct Machine {
 
 const GPU: [(&str, &str); 2] =
     [("sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n"), ("sys/bus/pci/devices/0000:01:00.0/class", "0x030200\n")];
+const INSTINCT: [(&str, &str); 2] =
+    [("sys/bus/pci/devices/0000:05:00.0/vendor", "0x1002\n"), ("sys/bus/pci/devices/0000:05:00.0/class", "0x120000\n")];
 const SOUND: [(&str, &str); 2] =
     [("sys/bus/pci/devices/0000:01:00.1/vendor", "0x10de\n"), ("sys/bus/pci/devices/0000:01:00.1/class", "0x040300\n")];
 const DEBIAN: (&str, &str) = ("etc/os-release", "PRETTY_NAME=\"Debian\"\nID=debian\n");
@@ -45,6 +47,7 @@ fn machines() -> Vec<Machine> {
     };
     vec![
         Machine { name: "no-gpu", files: &[SOUND[0], SOUND[1], DEBIAN], ..base() },
+        Machine { name: "amd-not-loaded", files: &[INSTINCT[0], INSTINCT[1], DEBIAN], ..base() },
         Machine { name: "no-driver", files: &[GPU[0], GPU[1], DEBIAN], ..base() },
         Machine {
             name: "not-loaded",

@@ -1,5 +1,8 @@
 //! libcuda, if the job has loaded it already, with result codes as plain integers. Nothing here loads a library,
 //! creates a context or waits for a device.
+//!
+//! In a job of ROCm's, AMD's library takes its place for the names of devices. What it reports as free is not used,
+//! because it does not count what programs without ROCm have.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},
@@ -20,9 +23,14 @@ type Call1<A> = Option<unsafe extern "C" fn(A) -> i32>;
 type Call2<A, B> = Option<unsafe extern "C" fn(A, B) -> i32>;
 type Call3<A, B, C> = Option<unsafe extern "C" fn(A, B, C) -> i32>;
 
+/// The names of AMD's library, by release.
+const ROCM: [&CStr; 4] = [c"libamdhip64.so.7", c"libamdhip64.so.6", c"libamdhip64.so.5", c"libamdhip64.so"];
+
 /// Functions of a loaded libcuda; `None` where the driver lacks one.
 #[derive(Clone, Copy)]
 pub(crate) struct Cuda {
+    /// Whether it is AMD's library, whose UUIDs are text.
+    is_rocm: bool,
     context: Call1<*mut *mut c_void>,
     context_device: Call1<*mut i32>,
     memory: Call2<*mut usize, *mut usize>,
@@ -38,18 +46,42 @@ pub(crate) struct Cuda {
 }
 
 impl Cuda {
-    /// Returns the libcuda that is already loaded, if any.
+    /// Returns the libcuda that is already loaded, or AMD's library, if any.
     pub(crate) fn loaded() -> Option<Self> {
-        // SAFETY: with NOLOAD no initialiser runs; the name is a C string.
-        let library = unsafe { dlopen(c"libcuda.so.1".as_ptr(), RTLD_LAZY | RTLD_NOLOAD) };
-        if library.is_null() {
-            return None;
+        library(c"libcuda.so.1").map(Self::of).or_else(|| ROCM.into_iter().find_map(library).map(Self::of_rocm))
+    }
+
+    /// Returns the functions of AMD's library that have the same arguments.
+    fn of_rocm(library: *mut c_void) -> Self {
+        // SAFETY: the library is loaded and stays so, as its handle is never closed.
+        let find = |name: &CStr| unsafe { dlsym(library, name.as_ptr()) };
+        // SAFETY: a null pointer is `None`; others have the signatures that the HIP runtime documents.
+        unsafe {
+            Self {
+                is_rocm: true,
+                context: None,
+                context_device: None,
+                memory: None,
+                capture_mode: None,
+                device: transmute::<*mut c_void, Call2<_, _>>(find(c"hipDeviceGet")),
+                uuid: transmute::<*mut c_void, Call2<_, _>>(find(c"hipDeviceGetUuid")),
+                name: transmute::<*mut c_void, Call3<_, _, _>>(find(c"hipDeviceGetName")),
+                total: transmute::<*mut c_void, Call2<_, _>>(find(c"hipDeviceTotalMem")),
+                #[cfg(feature = "cudarc")]
+                pool: None,
+                #[cfg(feature = "cudarc")]
+                pool_figure: None,
+            }
         }
+    }
+
+    fn of(library: *mut c_void) -> Self {
         // SAFETY: the library is loaded and stays so, as its handle is never closed.
         let find = |name: &CStr| unsafe { dlsym(library, name.as_ptr()) };
         // SAFETY: a null pointer is `None`; others have the signatures that the driver API documents.
         unsafe {
-            Some(Self {
+            Self {
+                is_rocm: false,
                 context: transmute::<*mut c_void, Call1<_>>(find(c"cuCtxGetCurrent")),
                 context_device: transmute::<*mut c_void, Call1<_>>(find(c"cuCtxGetDevice")),
                 memory: transmute::<*mut c_void, Call2<_, _>>(find(c"cuMemGetInfo_v2")),
@@ -62,7 +94,7 @@ impl Cuda {
                 pool: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceGetMemPool")),
                 #[cfg(feature = "cudarc")]
                 pool_figure: transmute::<*mut c_void, Call3<_, _, _>>(find(c"cuMemPoolGetAttribute")),
-            })
+            }
         }
     }
 
@@ -113,6 +145,9 @@ impl Cuda {
         if unsafe { self.uuid?(&raw mut bytes, self.handle(ordinal)?) } != 0 {
             return None;
         }
+        if self.is_rocm {
+            return rocm_uuid(&bytes);
+        }
         let slice = self.name(ordinal).is_some_and(|it| it.contains(" MIG "));
         let mut text = String::from(if slice { "MIG" } else { "GPU" });
         for (index, byte) in bytes.iter().enumerate() {
@@ -146,5 +181,30 @@ impl Cuda {
         let mut device = -1;
         // SAFETY: the driver writes one integer, or refuses where the job has not initialised it.
         (unsafe { self.device?(&raw mut device, i32::try_from(ordinal).ok()?) } == 0).then_some(device)
+    }
+}
+
+/// Returns a library that is already loaded.
+fn library(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: with NOLOAD no initialiser runs; the name is a C string.
+    let library = unsafe { dlopen(name.as_ptr(), RTLD_LAZY | RTLD_NOLOAD) };
+    (!library.is_null()).then_some(library)
+}
+
+/// Returns a device's UUID as AMD's tools write it: the digits of its serial number; `None` for a device without one.
+fn rocm_uuid(bytes: &[u8; 16]) -> Option<String> {
+    let digits = std::str::from_utf8(bytes).ok().filter(|text| text.bytes().all(|it| it.is_ascii_hexdigit()))?;
+    Some(format!("GPU-{}", digits.to_ascii_lowercase()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_of_amds_library_is_the_text_of_its_serial_number() {
+        assert_eq!(rocm_uuid(b"2a71c1f1B2D3E4F5").as_deref(), Some("GPU-2a71c1f1b2d3e4f5"));
+        assert_eq!(rocm_uuid(&[0; 16]), None);
+        assert_eq!(rocm_uuid(b"XX--------------"), None);
     }
 }
