@@ -262,6 +262,8 @@ pub enum ReadError {
     NotSupported,
     /// The device fell off the bus.
     Lost,
+    /// The device sleeps to save power, and a reading would wake it.
+    Suspended,
     /// Any other error, in the driver's words.
     Other(Foreign),
 }
@@ -469,6 +471,7 @@ impl ReadError {
             Self::NoPermission => "no_permission",
             Self::NotSupported => "not_supported",
             Self::Lost => "lost",
+            Self::Suspended => "suspended",
             Self::Other(_) => "other",
         }
     }
@@ -481,6 +484,7 @@ impl ReadError {
             Self::NoPermission => ("no permission", Some(row.permission)),
             Self::NotSupported => ("this device or driver does not have it", None),
             Self::Lost => ("the device fell off the bus", Some(row.lost)),
+            Self::Suspended => ("suspended to save power", Some("its figures return when something uses it")),
             Self::Other(words) => return (words.to_string(), None),
         };
         (what.to_owned(), next)

@@ -73,8 +73,10 @@ fn answering(session: &Session) -> Vec<String> {
 fn devices(session: &Session) -> Check {
     const NAME: &str = "devices";
     let listed: Vec<_> = session.devices.iter().filter(|it| it.index.is_some()).collect();
-    let troubles: Vec<_> =
-        listed.iter().filter_map(|it| Some((*it, it.memory.as_ref()?.value.as_ref().err()?))).collect();
+    // One that sleeps is as it should be.
+    let awake = listed.iter().filter(|it| !is_suspended(it));
+    let troubles: Vec<_> = awake.filter_map(|it| Some((*it, it.memory.as_ref()?.value.as_ref().err()?))).collect();
+    let asleep = listed.iter().filter(|it| is_suspended(it)).count();
     match (listed.len(), troubles.first()) {
         (0, _) => {
             Check::warn(NAME, "the driver lists none", "in a container, ask for them: `--gpus all`, or the job's own")
@@ -83,16 +85,22 @@ fn devices(session: &Session) -> Check {
             let each: Vec<String> =
                 troubles.iter().map(|(it, why)| format!("{}: {}", number(it), words(it.maker, why).0)).collect();
             let what = format!("the driver does not report the memory of {} of {count}: ", troubles.len());
-            let (what, advice) = (what + &each.join("; "), words(device.maker, first).1);
+            let what = what + &each.join("; ");
             // A driver that never reports it is no fault of the machine.
             if troubles.iter().all(|it| !gives_memory(it.0.maker)) {
-                Check::warn(NAME, what, advice)
-            } else {
-                Check::fail(NAME, what, advice)
+                let advice = "this driver has no file with it; what each process has there is known";
+                return Check::warn(NAME, what, advice);
             }
+            Check::fail(NAME, what, words(device.maker, first).1)
         }
+        (count, None) if asleep > 0 => Check::ok(NAME, format!("{count} listed; {asleep} suspended to save power")),
         (count, None) => Check::ok(NAME, format!("{count} listed, each with its memory")),
     }
+}
+
+/// Whether a device sleeps, which is no trouble.
+fn is_suspended(device: &Device) -> bool {
+    device.memory.as_ref().is_some_and(|it| it.value == Err(ReadError::Suspended))
 }
 
 /// Returns the number that users know a device by: `GPU 3`.
@@ -106,7 +114,8 @@ fn figures(session: &Session) -> Check {
     const NAME: &str = "processes";
     let lists: Vec<_> = session.devices.iter().filter_map(|it| it.processes.as_ref()).collect();
     let trouble = |it: &Device| it.processes.as_ref()?.value.as_ref().err().cloned().map(|why| (it.maker, why));
-    if let Some((maker, trouble)) = session.devices.iter().find_map(trouble) {
+    let awake = || session.devices.iter().filter(|it| !is_suspended(it));
+    if let Some((maker, trouble)) = awake().find_map(trouble) {
         let (what, advice) = words(maker, &trouble);
         return Check::warn(NAME, format!("the driver does not list them: {what}"), advice);
     }

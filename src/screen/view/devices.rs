@@ -167,6 +167,7 @@ fn named(device: &Device) -> (String, Role) {
     let (wrong, role) = match device.memory.as_ref().map(|it| &it.value) {
         _ if device.gone.is_some() => ("gone".to_owned(), Role::Bad),
         Some(Err(ReadError::Lost)) => ("lost".to_owned(), Role::Bad),
+        Some(Err(ReadError::Suspended)) => ("suspended".to_owned(), Role::Dim),
         Some(Err(trouble)) => (trouble.parts(device.maker).0, Role::Warning),
         _ => return (name, Role::Dim),
     };

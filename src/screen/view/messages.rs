@@ -170,13 +170,16 @@ fn trouble(device: &Device, context: &RenderContext) -> Option<Message> {
         return Some(refused(&names(context, device.maker, trouble), "memory", device.maker, trouble));
     }
     match device.processes.as_ref().map(|it| &it.value) {
+        Some(Err(ReadError::Suspended)) => None,
         Some(Err(trouble)) => Some(refused(&name, "process list", device.maker, trouble)),
         _ => unreported(device, &name),
     }
 }
 
 fn memory_trouble(device: &Device) -> Option<&ReadError> {
-    device.memory.as_ref().filter(|_| device.gone.is_none())?.value.as_ref().err()
+    let trouble = device.memory.as_ref().filter(|_| device.gone.is_none())?.value.as_ref().err();
+    // The list of devices shows which ones sleep, which is as it should be.
+    trouble.filter(|it| **it != ReadError::Suspended)
 }
 
 fn trouble_of(device: &Device) -> Option<(Maker, &ReadError)> {

@@ -43,9 +43,6 @@ const LEAD: u32 = 10;
 /// Seconds between two facts with all figures of processes.
 const WHOLE_EVERY: u64 = 60;
 
-/// Why a device that sleeps has no figures.
-const SUSPENDED: &str = "suspended to save power: its figures return when something uses it";
-
 /// What the thread needs.
 pub(super) struct Poll {
     pub(super) options: Options,
@@ -171,7 +168,7 @@ impl Poll {
             let state = devices.states.entry(card.info.id.clone()).or_default();
             let reading = self.call(card.driver.maker, || {
                 state.is_suspended = card.is_suspended();
-                if state.is_suspended { Err(ReadError::Other(SUSPENDED.into())) } else { card.memory() }
+                if state.is_suspended { Err(ReadError::Suspended) } else { card.memory() }
             });
             if state.trouble.as_ref() != reading.as_ref().err() {
                 state.trouble = reading.as_ref().err().cloned();
@@ -194,7 +191,7 @@ impl Poll {
             pids.extend(list.iter().map(|it| it.pid));
             let needed = self.wanted.focus.borrow().uses_every(&device, self.wanted.recorded);
             let every = needed.or_else(|| (list.len() > 1).then_some(RECORDED_EVERY));
-            let reading = if state.is_suspended { Err(ReadError::Other(SUSPENDED.into())) } else { Ok(list) };
+            let reading = if state.is_suspended { Err(ReadError::Suspended) } else { Ok(list) };
             self.sender.send_blocking(Fact::Processes { device: device.clone(), reading });
             let figures = match every {
                 Some(every) if !second.is_multiple_of(every) => None,

@@ -57,6 +57,7 @@ fn every_fact() -> Vec<Fact> {
         Fact::DeviceGone { device: device() },
         Fact::Memory { device: device(), reading: Ok(memory) },
         Fact::Memory { device: device(), reading: Err(ReadError::Lost) },
+        Fact::Memory { device: device(), reading: Err(ReadError::Suspended) },
         Fact::Memory { device: device(), reading: Err(ReadError::Other("odd".into())) },
         Fact::Metrics { device: device(), changes: metrics.since(&before) },
         Fact::Processes { device: device(), reading: Ok(vec![ProcessUse { pid: 7, used: None }]) },

@@ -134,6 +134,15 @@ fn a_machine_without_nvidia_has_no_complaint_about_it() {
 }
 
 #[test]
+fn the_doctor_knows_what_a_driver_never_reports() {
+    let machine = Machine::new("arc");
+    let doctor: Value = serde_json::from_str(&machine.printed(&["doctor", "--json"])).unwrap();
+    let devices = doctor["checks"].as_array().unwrap().iter().find(|it| it["name"] == "devices").unwrap();
+    assert_eq!(devices["state"], "warn", "{doctor}");
+    assert!(devices["advice"].as_str().unwrap().contains("has no file with it"), "{doctor}");
+}
+
+#[test]
 fn without_the_kernels_files_the_machine_is_as_it_was() {
     let machine = Machine::new("mi300x");
     let once: Value = serde_json::from_str(&machine.printed(&["once", "--json", "--no-drm"])).unwrap();
@@ -203,7 +212,12 @@ fn a_device_that_sleeps_is_not_read_and_says_so() {
     fs::write(machine.device("card0").join("power/runtime_status"), "suspended\n").unwrap();
     let once = machine.once();
     let device = &once["devices"][0];
-    assert!(device["memory_trouble"]["other"].as_str().unwrap().starts_with("suspended to save power"), "{once:#}");
+    assert_eq!(device["memory_trouble"], "suspended", "{once:#}");
+    let text = machine.printed(&["once"]);
+    assert!(text.contains("memory: suspended to save power; its figures return when something uses it"), "{text}");
+    let doctor: Value = serde_json::from_str(&machine.printed(&["doctor", "--json"])).unwrap();
+    let check = |name: &str| doctor["checks"].as_array().unwrap().iter().find(|it| it["name"] == name).unwrap().clone();
+    assert_eq!((&check("devices")["state"], &check("processes")["state"]), (&"ok".into(), &"ok".into()), "{doctor}");
     assert_eq!((&device["metrics"], &device["processes"]), (&serde_json::json!({}), &Value::Null));
     let wake = || fs::write(machine.device("card0").join("power/runtime_status"), "active\n").unwrap();
     let read = |all: &[Event]| {
