@@ -310,7 +310,10 @@ impl Line<'_> {
             self.command.setter = Some(at);
         }
         let class = if is_name(word) { class(word) } else { Class::Plain };
-        self.command.name = class.is_likely().then_some((at, class));
+        // `docker run -e TOKEN image` takes the variable's value from the environment.
+        let before = at.checked_sub(1).and_then(|it| self.words.get(it)).copied().unwrap_or_default();
+        let is_passed_on = ["-e", "--env"].contains(&before);
+        self.command.name = (class.is_likely() && !is_passed_on).then_some((at, class));
         for prefix in ["pass:", "password:"] {
             if let Some(rest) = word.strip_prefix(prefix).filter(|it| !it.is_empty())
                 && self.command.program.is_some_and(Program::has_pass_prefix)

@@ -11,7 +11,7 @@ const SECRETS: &str = "\
     creds jwt mnemonic oauth passkey pat privkey sas secret secrets";
 
 /// Last words that are secrets in some names, as `code` in a URL of Azure.
-const SOMETIMES: &str = "code dsn hmac license phpsessid sessionid sid sig signature webhook";
+const SOMETIMES: &str = "appid code dsn hmac license phpsessid sessionid sid sig signature webhook";
 
 /// What may be written before these words without a separator, as in `dbpassword` and `accesstoken`.
 const ENDINGS: &str = "\
@@ -49,14 +49,19 @@ const PIECES: &str = "\
 /// Words before `key` and `keys` that name a field or a place.
 const FIELDS: &str = "\
     answer attn audio batch cache caption chosen ckpt column config data dict embedding feature field foreign \
-    group hash hot id ignore image index input join json label loss map mask max metric min missing model \
-    monitor n num optimizer output param params partition primary prompt public query rejected response sample \
+    group hash hot id idempotency ignore image index input join json label loss map mask max metric min missing model \
+    monitor n num optimizer output param params partition primary prompt public query recv rejected response sample \
     search sort state summary target task text total unexpected value video weight";
 
 /// What a `pass` that is a password belongs to.
 const PASSES: &str = "\
-    admin app auth become cert db email ftp git http https imap key ldap login mail mongo mysql pg postgres \
-    proxy rabbitmq redis registry require root sa sasl smtp ssh store sudo user usr vault vnc wifi";
+    admin app auth become cert db email ftp git http https imap jks key keystore ldap login mail mongo mysql pg \
+    postgres proxy rabbitmq redis registry require root sa sasl smtp ssh store sudo truststore user usr vault vnc \
+    wifi";
+
+/// Beginnings of words in `pass` that are no password.
+const OTHER_PASSES: &str = "\
+    all backward band by com encom forward high low multi one over single sur tres two under";
 
 /// Last words of names about a secret, as in `password-file` and `key-dim`.
 const ABOUT: &str = "\
@@ -237,6 +242,9 @@ fn of_words(previous: &str, last: &str, before: &[String], name: &str) -> Class 
 fn of_parts(word: &str) -> Option<Class> {
     let ending = ENDINGS.split(' ').find(|it| word.ends_with(it) && word.len() > it.len())?;
     let start = word.strip_suffix(ending)?;
+    if ending == "pass" && listed(OTHER_PASSES, start) {
+        return None;
+    }
     if start == "sharedaccess" {
         return Some(Class::Sure);
     }

@@ -79,6 +79,7 @@ static PROGRAMS: &[Program] = &[
         &[("-p", AfterLogin)],
     ),
     options(&["az", "oc", "cf", "argocd", "kubelogin"], &[("-p", AfterLogin)]),
+    options(&["influx"], &[("-p", Password), ("-t", Password)]),
     options(
         &[
             "sshpass",
@@ -89,7 +90,6 @@ static PROGRAMS: &[Program] = &[
             "mongorestore",
             "mongoexport",
             "mongoimport",
-            "influx",
             "cqlsh",
             "mycli",
             "hdbsql",
