@@ -154,10 +154,10 @@ impl OnDevice {
         self.peaks.last().copied().unwrap_or_default()
     }
 
-    /// Returns the step in which the most was reserved, from 1.
+    /// Returns the first step in which both the most was reserved and the most was allocated, from 1.
     pub(super) fn step(&self, steps: u64) -> Option<u64> {
-        let (_, reserved) = self.peak();
-        let at = self.peaks.iter().position(|it| it.1 >= reserved)? as u64 + 1;
+        let (allocated, reserved) = self.peak();
+        let at = self.peaks.iter().position(|it| it.0 >= allocated && it.1 >= reserved)? as u64 + 1;
         (steps > 0).then(|| at.min(steps))
     }
 }

@@ -109,8 +109,10 @@ impl Bench {
             self.judge(&mut judged, own, (question, is_named), progress)?;
             let growth = judged.need.as_ref().and_then(|need| grows(&own.trial, need, judged.device.capacity()));
             if judged.fits == Fits::Yes {
-                judged.doubt = growth.or_else(|| doubt.clone());
+                let fills = growth.as_ref().filter(|it| it.fills).map(|it| it.words.clone());
+                judged.doubt = fills.or_else(|| doubt.clone());
                 judged.fits = if judged.doubt.is_some() { Fits::Unknown } else { Fits::Yes };
+                judged.note = judged.note.take().or(growth.filter(|it| !it.fills).map(|it| it.words));
             }
             answer.devices.push(judged);
         }
@@ -118,8 +120,8 @@ impl Bench {
         let is_enough = |it: &Device| need(&first.trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
         answer.smallest = Device::all()
             .into_iter()
-            .find(is_enough)
-            .filter(|_| answer.why.is_none() && doubt.is_none() && growing(&first.trial).is_none());
+            .find(|card| is_enough(card) && !fills(&first.trial, card, tables))
+            .filter(|_| answer.why.is_none() && doubt.is_none());
         // With several devices, the peak is what the job wants; with one, what it takes there.
         answer.peak = match answer.devices.as_slice() {
             _ if answer.why.is_some() => None,
@@ -360,18 +362,34 @@ fn judge_phases(phases: &mut Phases, judged: &mut Judged) {
 /// leak.
 const SPARE: (u64, u64) = (10, 10_000);
 
-/// Returns how a job that fits grows in each step until the device is full.
-fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<String> {
+/// How a job grows.
+struct Growing {
+    words: String,
+    /// Whether it fills the device, as far as is known of the job's loops.
+    fills: bool,
+}
+
+/// Whether a job that grows in each step would fill a card.
+fn fills(trial: &Trial, card: &Device, tables: &[Table]) -> bool {
+    need(trial, card, tables).and_then(|it| grows(trial, &it, card.capacity())).is_some_and(|it| it.fills)
+}
+
+/// Returns how a job that fits grows in each step.
+fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<Growing> {
     let (account, device, bytes) = growing(trial)?;
     let step = full_after(account.steps_of_training(), capacity.saturating_sub(need.must()), bytes)?;
     // What a round keeps is given back before the device is full, or the whole training is over long before.
     let is_given_back = account.round > 0 && step > account.steps_of_training() + account.round;
     let is_short = account.passes > 0 && step > account.passes.saturating_mul(SPARE.0).max(SPARE.1);
-    if is_given_back || is_short {
-        return None;
-    }
+    let fills = !is_given_back && !is_short;
+    let why = match account.passes {
+        _ if is_given_back => format!(", but every {} give it back", counted(account.round, "step")),
+        passes if is_short => format!(", and its loops make {passes}"),
+        _ => String::new(),
+    };
     let line = peak::keeps(account, device).map_or_else(String::new, |it| format!("; {it} allocates what it keeps"));
-    Some(format!("grows {} a step: full after about {}{line}", Bytes(bytes), counted(step, "step")))
+    let words = format!("grows {} a step: full after about {}{why}{line}", Bytes(bytes), counted(step, "step"));
+    Some(Growing { words, fills })
 }
 
 /// The process and the device whose peak rises in each step, and by how many bytes.

@@ -30,3 +30,18 @@ fn a_job_that_grows_in_each_step_is_no_fit() {
         assert_eq!(output.status.code(), Some(0), "{output:?}");
     }
 }
+
+/// A training that is over long before the device is full fits, and is told how it grows.
+#[test]
+fn a_short_job_that_grows_fits_and_says_so() {
+    let output = Asked::new(JOB).fit(&["--gpu", "H200"], &["keeps"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    assert!(text.contains("to spare; grows 8.00 MiB a step: full after about "), "{text}");
+    assert!(text.contains(" steps, and its loops make 100; train.py:9 allocates what it keeps"), "{text}");
+    assert!(text.contains("smallest known card that is enough: "), "{text}");
+    // The peak is that of the last step, although what was reserved before held it, too.
+    let (_, step) = text.split_once(", in step ").unwrap();
+    let (at, rest) = step.split_once(" of ").unwrap();
+    assert!(rest.starts_with(&format!("{at} that ran")), "{text}");
+}

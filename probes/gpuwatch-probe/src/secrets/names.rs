@@ -61,7 +61,7 @@ const PASSES: &str = "\
 
 /// Beginnings of words in `pass` that are no password.
 const OTHER_PASSES: &str = "\
-    all backward band by com encom forward high low multi one over single sur tres two under";
+    all backward band by com encom forward high low multi one over single two under";
 
 /// Last words of names about a secret, as in `password-file` and `key-dim`.
 const ABOUT: &str = "\
