@@ -49,10 +49,10 @@ machines can reach needs a certificate and a token. A new certificate is read wh
 
 /// The arguments of `gpuwatch serve`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER, group(clap::ArgGroup::new("to").args(["metrics", "textfile", "otlp"]).required(true).multiple(true)))]
 pub(super) struct ServeArgs {
     /// Answer HTTP requests for /metrics: an address with a port, or unix: and the path of a socket.
-    #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["textfile", "otlp"])]
+    #[arg(long, value_name = "ADDRESS")]
     metrics: Option<Address>,
     /// Answer only requests with the bearer token in this file's first line. Where other machines can reach the
     /// address, other users must not be able to read the file.

@@ -181,6 +181,24 @@ pub fn growth(peaks: &[u64]) -> Option<u64> {
     (least > 0 && most <= least.saturating_add(least / 2)).then(|| super::statistics::middle(&rises))?
 }
 
+/// The last rises of levels that are compared.
+const LEVEL_RISES: usize = 8;
+
+/// Returns the bytes that each step adds, from the allocated bytes at the end of each step: nearly all of the last
+/// steps add about the same amount, and no other one takes that away. The smaller last batch of a round adds less, and
+/// hides in peaks that the next one adds anything. What a round gives back, or what varies with the size of batches,
+/// goes down.
+pub fn level_growth(levels: &[u64]) -> Option<u64> {
+    let latest = levels.get(levels.len().checked_sub(LEVEL_RISES + 1)?..)?;
+    let mut rises: Vec<u64> = latest.windows(2).map(|it| it[1].saturating_sub(it[0])).collect();
+    rises.sort_unstable();
+    let middle = super::statistics::middle(&rises).filter(|it| *it > 0)?;
+    let is_like = |it: &&u64| (middle / 2..=middle.saturating_add(middle / 2)).contains(*it);
+    let alike = rises.iter().filter(is_like).count();
+    let added = latest.last()?.checked_sub(*latest.first()?)? / LEVEL_RISES as u64;
+    (alike * 4 >= LEVEL_RISES * 3 && added >= middle / 4 * 3).then_some(added)
+}
+
 /// Returns the step in which such growth has used up `free` more bytes, after `steps` that ran; `None` if that is too
 /// far away.
 pub fn full_after(steps: u64, free: u64, growth: u64) -> Option<u64> {
@@ -297,6 +315,28 @@ mod tests {
         assert_eq!(growth(&[50, 80, 90, 100, 110, 110, 120]), None);
         assert_eq!(growth(&[50, 80, 90, 95, 120, 121, 160]), None);
         assert_eq!(growth(&[]), None);
+    }
+
+    #[test]
+    fn levels_that_rise_in_each_step_are_growth_and_others_are_not() {
+        let levels = |rises: [u64; 9]| {
+            let sums = rises.iter().scan(1000, |level, it| {
+                *level += it;
+                Some(*level)
+            });
+            level_growth(&sums.collect::<Vec<_>>())
+        };
+        assert_eq!(levels([900, 40, 40, 40, 40, 40, 40, 40, 40]), Some(40));
+        // The last batch of a round is smaller, as that of every third step or of the only one.
+        assert_eq!(levels([900, 40, 40, 30, 40, 40, 30, 40, 40]), Some(37));
+        assert_eq!(levels([900, 40, 40, 40, 40, 40, 40, 40, 1]), Some(35));
+        // Batches of different sizes, in the order of their sizes at most.
+        assert_eq!(levels([900, 1, 300, 2, 90, 7, 500, 3, 40]), None);
+        // The first batch of a round replaces the last one of the round before.
+        assert_eq!(levels([900, 40, 40, 40, 0, 40, 40, 40, 40]), Some(35));
+        assert_eq!(levels([900, 40, 40, 0, 0, 0, 40, 40, 40]), None);
+        assert_eq!(level_growth(&[10, 50, 90, 130, 20, 50, 90, 130, 20, 50, 90]), None, "a round gives it back");
+        assert_eq!(level_growth(&[10, 20, 30]), None);
     }
 
     #[test]

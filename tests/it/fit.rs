@@ -193,6 +193,16 @@ fn a_value_that_changes_nothing_is_refused() {
     assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
 }
 
+/// A place of another name is a slip of the pen, and no run shows it better than the names themselves.
+#[test]
+fn a_place_for_another_name_is_refused_before_the_job_runs() {
+    let output = Asked::new(JOB).fit(&["--gpu", "24", "--vary", "bs=8,16"], &["{batch}"]);
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(printed.contains("the command has {batch}, and --vary names bs"), "{printed}");
+    assert!(!printed.contains("now bs="), "{printed}");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{output:?}");
+}
+
 #[test]
 fn the_largest_value_that_fits_runs_and_the_next_one_does_not() {
     check_largest("384,512", 128);

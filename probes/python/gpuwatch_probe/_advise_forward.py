@@ -135,12 +135,13 @@ class HalfWeights(Technique):
         super().__init__(advise, is_active)
         self._count = self._left = 0
         self._already = False
+        # Whether the model is called with float32.
+        self._is_cast = False
 
     def install(self):
         calls = self.advise.calls
         calls.on_first(self._begin)
-        if self.is_active:
-            calls.on_arguments(self._cast)
+        calls.on_arguments(self._cast)
 
     def _begin(self, root):
         floats = [it for it in root.parameters() if it.dtype is self.torch.float32]
@@ -156,13 +157,13 @@ class HalfWeights(Technique):
 
     def _half(self, it):
         is_float = isinstance(it, self.torch.Tensor) and it.dtype is self.torch.float32
-        return it.to(self.torch.bfloat16) if is_float else it
+        self._is_cast |= is_float
+        return it.to(self.torch.bfloat16) if is_float and self.is_active else it
 
     def applied(self):
-        self.edit = [
-            (None, "model.to(torch.bfloat16)  # before the optimizer is made"),
-            (self.advise.calls.line, "model(inputs.to(torch.bfloat16), …)  # inputs of float32"),
-        ]
+        self.edit = [(None, "model.to(torch.bfloat16)  # before the optimizer is made")]
+        if self._is_cast:
+            self.edit.append((self.advise.calls.line, "model(inputs.to(torch.bfloat16), …)  # inputs of float32"))
         if self._already:
             raise Refused("some of its weights are of half precision already")
         if not self._count:

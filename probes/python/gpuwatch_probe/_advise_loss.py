@@ -59,8 +59,12 @@ class ChunkedLoss(Technique):
         return total
 
     def applied(self):
-        line = "sum of checkpoint(F.cross_entropy, piece, classes, …) over chunks of logits, instead of F.cross_entropy"
-        self.edit = [(self._line, line)]
+        pieces = "zip(logits.chunk(%d), classes.chunk(%d))" % (_PIECES, _PIECES)
+        call = "checkpoint(F.cross_entropy, *it, reduction='sum', use_reentrant=False)"
+        self.edit = [
+            (None, "from torch.utils.checkpoint import checkpoint"),
+            (self._line, "sum(%s for it in %s) / classes.numel()  # of a mean, without ignored ones" % (call, pieces)),
+        ]
         if not self._count:
             raise Refused("the job calls no F.cross_entropy in training")
         if not self._able:

@@ -493,6 +493,7 @@ class Fit:
             "entered": list(self._loop_exit.entered.items()),
             "unfinished": self._batches.unfinished,
             "round": self._round(),
+            "levels": self._levels,
             "passes": self._loop_exit.passes or 0,
             "ended": ended,
             "error": self._error,

@@ -8,6 +8,7 @@ use crate::{
         event::{DriverState, ReadError, wire::PROTOCOL},
         maker::Maker,
         text::Foreign,
+        units::counted,
     },
     jobs::attach,
     model::{
@@ -161,7 +162,7 @@ fn probes(session: &Session) -> Check {
             what + "; `gpuwatch run -- python train.py` starts one, `gpuwatch attach PID` gives a running job one",
         );
     }
-    Check::ok(NAME, format!("{living} speak protocol {PROTOCOL}"))
+    Check::ok(NAME, format!("{} with a probe, of protocol {PROTOCOL}", counted(living as u64, "job")))
 }
 
 /// Reports whether running jobs may be attached to.

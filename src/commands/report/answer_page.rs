@@ -41,7 +41,7 @@ fn verdicts(out: &mut String, answer: &Baseline) {
     head(out, &[("device", false), ("size", true), ("the job takes", true), ("fits", false)]);
     for it in &answer.devices {
         let taken = it.peak.as_ref().map_or_else(|| Cell::Number("–".to_owned()), |peak| bytes(peak.device));
-        row(out, &[Cell::Text(it.name.clone()), bytes(it.total), taken, Cell::Text(it.fits.clone())]);
+        row(out, &[Cell::Text(it.name.clone()), bytes(it.total), taken, verdict(it.fits.as_ref())]);
     }
     out.push_str("</tbody></table></div>\n");
     if let Some(it) = &answer.growth {
@@ -118,13 +118,13 @@ fn advice(out: &mut String, answer: &Baseline) {
             percent(of, now)
         ))
     };
-    let (nothing, fits) = (|| Cell::Text(String::new()), Cell::Text(answer.fits.clone()));
+    let (nothing, fits) = (|| Cell::Text(String::new()), verdict(answer.fits.as_ref()));
     row(out, &[Cell::Text("as it is".to_owned()), bytes(now), nothing(), bar(now), fits, nothing()]);
     for it in &tried {
         let device = it.device.unwrap_or(now);
         let saves =
             if device <= now { percent(now - device, now) } else { format!("−{}", percent(device - now, now)) };
-        let fits = Cell::Text(it.fits.clone().unwrap_or_else(|| "–".to_owned()));
+        let fits = verdict(it.fits.as_ref());
         let cells =
             [Cell::Text(it.name()), bytes(device), Cell::Number(saves), bar(device), fits, Cell::Text(price(it))];
         row(out, &cells);
@@ -194,6 +194,10 @@ fn row(out: &mut String, cells: &[Cell]) {
         };
     }
     out.push_str("</tr>\n");
+}
+
+fn verdict(fits: Option<&String>) -> Cell {
+    Cell::Text(fits.map_or_else(|| "–".to_owned(), Clone::clone))
 }
 
 fn bytes(it: u64) -> Cell {

@@ -215,6 +215,11 @@ fn permitted(facts: &Facts) -> Result<(), Refusal> {
             "this container lacks the capability SYS_PTRACE that attaching to process {pid} needs: attach from the host, or \
              give it to the container"
         ),
+        _ if facts.own_user == 0 => {
+            format!(
+                "the kernel lets nobody attach to process {pid}, not even root: it is none that a user's job runs in"
+            )
+        }
         _ => format!("the kernel does not let you attach to process {pid}: `sudo gpuwatch attach {pid}`"),
     })
 }

@@ -1,6 +1,6 @@
 //! What a process of the job left behind: the file that `_fit.py` writes.
 
-use crate::model::trace::SourceLine;
+use crate::model::{fit, trace::SourceLine};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,6 +29,8 @@ pub(super) struct JobReport {
     pub(super) entered: Vec<(String, String)>,
     /// Loaders that ended while memory still rose: line, bytes of a batch, batches, batches of the whole loader.
     pub(super) unfinished: Vec<(String, u64, u64, u64)>,
+    /// Allocated bytes at the end of each of the first steps.
+    pub(super) levels: Vec<u64>,
     /// Steps of a round of training whose end gives back what its steps keep; 0 where none does.
     pub(super) round: u64,
     /// The most passes that the loops around its steps make; 0 where that is not known.
@@ -230,6 +232,16 @@ impl JobReport {
     /// Returns the steps after which the peak of training was known; all of them where it never was.
     pub(super) fn steps_of_training(&self) -> u64 {
         if self.steady > 0 { self.steady } else { self.steps }
+    }
+
+    /// Returns the bytes that each step of training adds on a device, where it grows in each step.
+    pub(super) fn growth(&self, device: &OnDevice) -> Option<u64> {
+        let steps = usize::try_from(self.steps_of_training()).ok()?;
+        // The last peak is that of the end, which may be many steps after the one before.
+        let known = device.peaks.len().saturating_sub(1).max(steps.min(device.peaks.len()).min(1));
+        let peaks: Vec<u64> = device.peaks.iter().take(steps.min(known)).map(|it| it.0).collect();
+        let levels = self.levels.get(..steps.min(self.levels.len()))?;
+        fit::growth(&peaks).or_else(|| fit::level_growth(levels))
     }
 
     /// Whether this process was ended after all that was asked of it, or would not have done more.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     facts::units::{Bytes, counted},
-    model::fit::{self, Device, Facts, Fits, Need, Table, baseline::Growth, full_after, overhead::outside},
+    model::fit::{Device, Facts, Fits, Need, Table, baseline::Growth, full_after, overhead::outside},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -395,11 +395,7 @@ fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<Growing> {
 /// The process and the device whose peak rises in each step, and by how many bytes.
 fn growing(trial: &Trial) -> Option<(&JobReport, &OnDevice, u64)> {
     let all = trial.accounts.iter().flat_map(|it| it.devices.iter().map(move |on| (it, on)));
-    all.into_iter().find_map(|(account, device)| {
-        let steps = usize::try_from(account.steps_of_training()).ok()?;
-        let peaks: Vec<u64> = device.peaks.iter().take(steps).map(|it| it.0).collect();
-        Some((account, device, fit::growth(&peaks)?))
-    })
+    all.into_iter().find_map(|(account, device)| Some((account, device, account.growth(device)?)))
 }
 
 /// Returns why a job that fits may not fit all the same.

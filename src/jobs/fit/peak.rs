@@ -6,7 +6,7 @@ use crate::{
     model::{
         anatomy::KeptAddresses,
         fit::{
-            self, Need, Overhead,
+            Need, Overhead,
             baseline::{Growth, PeakLine},
             peak_parts::{self, KeptByRun},
             source,
@@ -148,9 +148,7 @@ fn lines(blocks: BTreeMap<(AnatomyPart, Vec<SourceLine>), u64>) -> Vec<PeakLine>
 
 /// Returns what each step adds, where a process grows in each step.
 pub(super) fn growth(account: &JobReport, device: &OnDevice) -> Option<Growth> {
-    let steps = usize::try_from(account.steps_of_training()).ok()?;
-    let peaks: Vec<u64> = device.peaks.iter().take(steps).map(|it| it.0).collect();
-    Some(Growth { bytes: fit::growth(&peaks)?, line: keeps(account, device) })
+    Some(Growth { bytes: account.growth(device)?, line: keeps(account, device) })
 }
 
 /// Returns the job's line that allocates what one step makes and the next one does not free.

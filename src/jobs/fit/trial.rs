@@ -259,6 +259,17 @@ impl Bench {
         self.command.iter().any(|it| it.to_string_lossy().contains(&place(name)))
     }
 
+    /// Returns the name of a place that the command has, where it has none for that name.
+    pub(super) fn other_place(&self, name: &str) -> Option<String> {
+        let is_name = |it: &&str| !it.is_empty() && it.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        let of = |word: &OsString| {
+            let word = word.to_string_lossy();
+            let names = word.split('{').skip(1).filter_map(|it| it.split_once('}')).map(|it| it.0);
+            names.filter(is_name).map(str::to_owned).next()
+        };
+        if self.has_place(name) { None } else { self.command.iter().find_map(of) }
+    }
+
     /// The job's words, with the varied value in its place.
     fn words(&self) -> Vec<OsString> {
         let Some((name, value)) = &self.set else { return self.command.clone() };

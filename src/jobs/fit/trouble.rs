@@ -25,6 +25,9 @@ pub enum Trouble {
          belongs"
     )]
     Unvaried(String, Bytes, usize),
+    /// The command has a place for another name than the one that is varied.
+    #[error("the command has {{{1}}}, and --vary names {0}: give both the same name")]
+    OtherPlace(String, String),
     /// The job was interrupted.
     #[error("the job was ended by signal {0}")]
     Interrupted(i32),

@@ -73,6 +73,9 @@ impl Vary {
         question: &Question,
         progress: &mut impl FnMut(&str),
     ) -> Result<Varied, Trouble> {
+        if let Some(other) = bench.other_place(&self.name) {
+            return Err(Trouble::OtherPlace(self.name.clone(), other));
+        }
         let (name, values) = (self.name.clone(), self.values.clone());
         let mut found = Varied { name, values, largest: None, why: None, tried: Vec::new() };
         // Below `low` all fit, from `high` on none does.

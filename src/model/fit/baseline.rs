@@ -14,8 +14,8 @@ const SCHEMA: u64 = 1;
 pub struct Baseline {
     /// PyTorch's version.
     pub torch: String,
-    /// Whether the job fits: `yes`, `no`, `unknown`.
-    pub fits: String,
+    /// Whether the job fits: `yes`, `no`, `unknown`; nothing for a test's answer.
+    pub fits: Option<String>,
     /// The devices that were asked for.
     pub devices: Vec<SavedDevice>,
     /// The peak; nothing where the job could not be judged.
@@ -92,7 +92,7 @@ pub struct SavedDevice {
     /// Its bytes.
     pub total: u64,
     /// Whether the job fits on it.
-    pub fits: String,
+    pub fits: Option<String>,
     /// What the job takes there.
     pub peak: Option<SavedPeak>,
 }

@@ -45,3 +45,35 @@ fn a_short_job_that_grows_fits_and_says_so() {
     let (at, rest) = step.split_once(" of ").unwrap();
     assert!(rest.starts_with(&format!("{at} that ran")), "{text}");
 }
+
+/// Keeps what each step makes, of epochs whose last batch is smaller; or gives it back with each epoch.
+const EPOCHS: &str = "import sys, torch
+from torch.utils.data import DataLoader, TensorDataset
+net = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+loader = DataLoader(TensorDataset(torch.randn(int(sys.argv[2]), 1024)), batch_size=512)
+kept = []
+for epoch in range(5000):
+    if sys.argv[1] == 'returns':
+        kept.clear()
+    for (batch,) in loader:
+        out = net(batch.cuda())
+        optimizer.zero_grad()
+        out.square().mean().backward()
+        optimizer.step()
+        kept.append(out.detach())
+";
+
+#[test]
+fn a_leak_over_short_epochs_is_no_fit() {
+    test_tiers::change!("several starts of PyTorch");
+    for rows in ["2000", "4200", "512"] {
+        let output = Asked::new(EPOCHS).fit(&["--gpu", "L4"], &["keeps", rows]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{rows} rows: {text}");
+        assert!(text.contains(" MiB a step: full after about "), "{rows} rows: {text}");
+        assert!(text.contains("allocates what it keeps"), "{rows} rows: {text}");
+    }
+    let output = Asked::new(EPOCHS).fit(&["--gpu", "L4"], &["returns", "2000"]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
