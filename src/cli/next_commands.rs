@@ -17,18 +17,19 @@ impl NextCommand {
         Self { words: words.into_iter().map(|it| it.as_ref().to_owned()).collect(), why }
     }
 
-    /// This process's own command, with a flag after its subcommand, and with some of its flags left out.
-    pub(crate) fn again(flag: Option<&str>, without: &[&str], why: &'static str) -> Option<Self> {
+    /// This process's own command, whose last words are a job's, with another flag in the place of one.
+    pub(crate) fn again(flag: &str, without: &str, job: usize, why: &'static str) -> Option<Self> {
         let all: Vec<String> = env::args_os().skip(1).map(|it| it.into_string().ok()).collect::<Option<_>>()?;
-        Self::of_words(&all, flag, without, why)
+        Self::of_words(&all, flag, without, job, why)
     }
 
-    fn of_words(all: &[String], flag: Option<&str>, without: &[&str], why: &'static str) -> Option<Self> {
+    fn of_words(all: &[String], flag: &str, without: &str, job: usize, why: &'static str) -> Option<Self> {
         let (first, rest) = all.split_first()?;
-        let own = rest.iter().position(|it| it == "--").unwrap_or(rest.len());
-        let (own, job) = rest.split_at_checked(own)?;
-        let kept = own.iter().filter(|it| !without.contains(&it.as_str()));
-        let words = [first.as_str()].into_iter().chain(flag);
+        let (own, job) = rest.split_at_checked(rest.len().checked_sub(job)?)?;
+        let is_left_out =
+            |it: &str| it.strip_prefix(without).is_some_and(|value| value.is_empty() || value.starts_with('='));
+        let kept = own.iter().filter(|it| !is_left_out(it));
+        let words = [first.as_str(), flag].into_iter();
         Some(Self::new(words.chain(kept.chain(job).map(String::as_str)), why))
     }
 }
@@ -75,16 +76,15 @@ mod tests {
 
     #[test]
     fn a_command_is_run_again_with_a_flag_and_without_others() {
-        let of = |text: &str| {
+        let of = |text: &str, job| {
             let words: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            let it = NextCommand::of_words(&words, Some("--advise"), &["--whole"], "why").unwrap();
-            it.words.join(" ")
+            NextCommand::of_words(&words, "--advise", "--whole", job, "why").unwrap().words.join(" ")
         };
         assert_eq!(
-            of("fit --json --whole --gpu L4 -- python t.py --whole"),
+            of("fit --json --whole --gpu L4 -- python t.py --whole", 3),
             "fit --advise --json --gpu L4 -- python t.py --whole"
         );
-        assert_eq!(of("fit python t.py"), "fit --advise python t.py");
+        assert_eq!(of("fit --whole=1 python t.py --whole", 3), "fit --advise python t.py --whole");
         assert_eq!(word(Path::new("-a")).as_deref(), Some("./-a"));
     }
 }

@@ -128,22 +128,29 @@ impl Subcommand for FitArgs {
 impl FitArgs {
     /// Returns what follows from an answer.
     fn after(&self, fits: Fits) -> Vec<NextCommand> {
-        let again = |flag: &str, why| {
-            // A recording that is there already is not written over.
-            self.output.is_none().then(|| NextCommand::again(Some(flag), &["--whole"], why)).flatten()
-        };
+        // A recording that is there already is not written over, and advice is not saved.
+        let is_free = self.output.is_none() && !self.against.saves();
+        let again =
+            |flag: &str, why| is_free.then(|| NextCommand::again(flag, "--whole", self.command.len(), why)).flatten();
         let job = self.command.iter().map(|it| it.to_str()).collect::<Option<Vec<_>>>();
         let run = job.map(|it| NextCommand::new(["run", "--"].into_iter().chain(it), "runs the job, and records it"));
         match fits {
             Fits::Yes => run.into_iter().collect(),
             Fits::No => again("--advise", "measures what would save memory").into_iter().collect(),
+            Fits::Unknown if self.whole => Vec::new(),
             Fits::Unknown => again("--whole", "lets the job run longer").into_iter().collect(),
         }
     }
 
     fn after_advice(&self) -> Vec<NextCommand> {
-        let again =
-            || NextCommand::again(Some("--against=advice.json"), &["--advise"], "confirms an edit by this answer");
+        let again = || {
+            NextCommand::again(
+                "--against=advice.json",
+                "--advise",
+                self.command.len(),
+                "confirms an edit by this answer",
+            )
+        };
         let is_kept = self.vary.is_none() && self.output.is_none();
         is_kept.then(again).flatten().into_iter().collect()
     }

@@ -48,6 +48,11 @@ impl AgainstArgs {
         Ok(Some(baseline))
     }
 
+    /// Whether the answer is saved.
+    pub(super) fn saves(&self) -> bool {
+        self.save.is_some()
+    }
+
     /// Saves an answer where that was asked for.
     pub(super) fn save(&self, answer: &Answer) -> Result<()> {
         let Some(path) = &self.save else { return Ok(()) };

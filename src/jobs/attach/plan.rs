@@ -216,9 +216,7 @@ fn permitted(facts: &Facts) -> Result<(), Refusal> {
              give it to the container"
         ),
         _ if facts.own_user == 0 => {
-            format!(
-                "the kernel lets nobody attach to process {pid}, not even root: it is none that a user's job runs in"
-            )
+            format!("the kernel does not let even root attach to process {pid}")
         }
         _ => format!("the kernel does not let you attach to process {pid}: `sudo gpuwatch attach {pid}`"),
     })

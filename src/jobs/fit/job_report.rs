@@ -156,11 +156,13 @@ impl OnDevice {
         self.peaks.last().copied().unwrap_or_default()
     }
 
-    /// Returns the first step in which both the most was reserved and the most was allocated, from 1.
+    /// Returns the first step in which both the most was reserved and the most was allocated, from 1; `None` where that
+    /// was after the last step whose peak is known.
     pub(super) fn step(&self, steps: u64) -> Option<u64> {
         let (allocated, reserved) = self.peak();
         let at = self.peaks.iter().position(|it| it.0 >= allocated && it.1 >= reserved)? as u64 + 1;
-        (steps > 0).then(|| at.min(steps))
+        let known = self.peaks.len() as u64 - 1;
+        (steps > 0 && (at <= known || steps <= known)).then(|| at.min(steps))
     }
 }
 
@@ -238,8 +240,8 @@ impl JobReport {
     pub(super) fn growth(&self, device: &OnDevice) -> Option<u64> {
         let steps = usize::try_from(self.steps_of_training()).ok()?;
         // The last peak is that of the end, which may be many steps after the one before.
-        let known = device.peaks.len().saturating_sub(1).max(steps.min(device.peaks.len()).min(1));
-        let peaks: Vec<u64> = device.peaks.iter().take(steps.min(known)).map(|it| it.0).collect();
+        let known = steps.min(device.peaks.len().saturating_sub(1));
+        let peaks: Vec<u64> = device.peaks.iter().take(known).map(|it| it.0).collect();
         let levels = self.levels.get(..steps.min(self.levels.len()))?;
         fit::growth(&peaks).or_else(|| fit::level_growth(levels))
     }

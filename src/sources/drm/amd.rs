@@ -87,7 +87,7 @@ const READS: &[Read] = &[
     Read { metric: Metric::MemoryMhz, file: "freq2_input, pp_dpm_mclk", value: |it| clock(it, "freq2", "pp_dpm_mclk") },
     Read { metric: Metric::MemoryMaxMhz, file: "pp_dpm_mclk", value: |it| highest(it, "pp_dpm_mclk") },
     Read { metric: Metric::PowerMw, file: "power1_average, power1_input", value: power },
-    Read { metric: Metric::PowerLimitMw, file: "power1_cap", value: |it| sensor(it, "power1_cap", 1000) },
+    Read { metric: Metric::PowerLimitMw, file: "power1_cap", value: |it| it.sensor("power1_cap", 1000) },
     Read { metric: Metric::CelsiusNow, file: "tempN_input (edge, junction)", value: |it| celsius(it, &CHIP, "input") },
     Read { metric: Metric::SlowdownCelsius, file: "tempN_crit", value: |it| celsius(it, &CHIP, "crit") },
     Read { metric: Metric::ShutdownCelsius, file: "tempN_emergency", value: |it| celsius(it, &CHIP, "emergency") },
@@ -122,19 +122,14 @@ fn percent(card: &Card, name: &str) -> Option<Amount> {
     own(card, name).filter(|it| matches!(it, Amount::Now(0..=100)))
 }
 
-/// Returns a sensor's value, divided.
-fn sensor(card: &Card, name: &str, by: u64) -> Option<Amount> {
-    number(&card.sensors.as_ref()?.join(name)).ok().map(|it| Amount::Now(it / by))
-}
-
 fn power(card: &Card) -> Option<Amount> {
-    sensor(card, "power1_average", 1000).or_else(|| sensor(card, "power1_input", 1000))
+    card.sensor("power1_average", 1000).or_else(|| card.sensor("power1_input", 1000))
 }
 
 /// Returns a clock, in MHz: that of a sensor, or the marked one of a table of clocks.
 fn clock(card: &Card, sensor_name: &str, table: &str) -> Option<Amount> {
     let marked = || clocks(card, table)?.into_iter().find(|it| it.1).map(|it| Amount::Now(it.0));
-    sensor(card, &format!("{sensor_name}_input"), 1_000_000).or_else(marked)
+    card.sensor(&format!("{sensor_name}_input"), 1_000_000).or_else(marked)
 }
 
 fn highest(card: &Card, table: &str) -> Option<Amount> {
@@ -158,7 +153,7 @@ fn celsius(card: &Card, labels: &[&str], figure: &str) -> Option<Amount> {
     let number = labels.iter().find_map(|label| {
         (1..=8).find(|it| text(&sensors.join(format!("temp{it}_label"))).is_ok_and(|name| name == *label))
     })?;
-    sensor(card, &format!("temp{number}_{figure}"), 1000)
+    card.sensor(&format!("temp{number}_{figure}"), 1000)
 }
 
 fn fan(card: &Card) -> Option<Amount> {

@@ -1,6 +1,6 @@
 //! A device that is read from the kernel's files, and the form of the table of what drivers give.
 
-use super::sysfs::text;
+use super::sysfs::{number, text};
 use crate::facts::{
     event::{DeviceInfo, DeviceMemory, ReadError},
     maker::Maker,
@@ -99,6 +99,11 @@ impl Card {
         let Some(read) = self.driver.memory else { return Err(ReadError::NotSupported) };
         let reading = read(self);
         if reading.is_err() && !self.is_there() { Err(ReadError::Lost) } else { reading }
+    }
+
+    /// Reads one of its sensors, and divides the value.
+    pub(super) fn sensor(&self, name: &str, by: u64) -> Option<Amount> {
+        number(&self.sensors.as_ref()?.join(name)).ok().map(|it| Amount::Now(it / by))
     }
 
     /// Returns the regions that hold a client's memory.

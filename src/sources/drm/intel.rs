@@ -48,8 +48,8 @@ const XE_READS: &[Read] = &[
     Read { metric: Metric::SmMaxMhz, file: "tileN/gtN/freq0/rp0_freq", value: |it| xe_clock(it, "rp0_freq") },
     Read { metric: Metric::PowerMw, file: "energy1_input, energy2_input", value: power },
     Read { metric: Metric::PowerLimitMw, file: "power1_max, power1_rated_max", value: limit },
-    Read { metric: Metric::CelsiusNow, file: "temp2_input", value: |it| sensor(it, "temp2_input", 1000) },
-    Read { metric: Metric::MemoryCelsius, file: "temp3_input", value: |it| sensor(it, "temp3_input", 1000) },
+    Read { metric: Metric::CelsiusNow, file: "temp2_input", value: |it| it.sensor("temp2_input", 1000) },
+    Read { metric: Metric::MemoryCelsius, file: "temp3_input", value: |it| it.sensor("temp3_input", 1000) },
     Read {
         metric: Metric::PcieGeneration,
         file: "current_link_speed",
@@ -65,7 +65,7 @@ const I915_READS: &[Read] = &[
     Read { metric: Metric::SmMaxMhz, file: "gt_RP0_freq_mhz", value: |it| i915_clock(it, "gt_RP0_freq_mhz") },
     Read { metric: Metric::PowerMw, file: "energy1_input", value: power },
     Read { metric: Metric::PowerLimitMw, file: "power1_max, power1_rated_max", value: limit },
-    Read { metric: Metric::CelsiusNow, file: "temp1_input", value: |it| sensor(it, "temp1_input", 1000) },
+    Read { metric: Metric::CelsiusNow, file: "temp1_input", value: |it| it.sensor("temp1_input", 1000) },
     Read {
         metric: Metric::PcieGeneration,
         file: "current_link_speed",
@@ -102,11 +102,6 @@ pub(super) fn is_integrated(address: &str) -> bool {
     address == "0000:00:02.0"
 }
 
-/// Returns a sensor's value, divided.
-fn sensor(card: &Card, name: &str, by: u64) -> Option<Amount> {
-    number(&card.sensors.as_ref()?.join(name)).ok().map(|it| Amount::Now(it / by))
-}
-
 /// Returns the energy of the card, or that of its chip where the card's is not counted.
 fn power(card: &Card) -> Option<Amount> {
     let energy = |it| number(&card.sensors.as_ref()?.join(it)).ok().map(Amount::Microjoules);
@@ -116,8 +111,8 @@ fn power(card: &Card) -> Option<Amount> {
 /// Returns the limit that is set, or the card's own. A limit of 0 is none.
 fn limit(card: &Card) -> Option<Amount> {
     let is_limit = |it: &Amount| *it != Amount::Now(0);
-    let own = || sensor(card, "power1_rated_max", 1000).filter(is_limit);
-    sensor(card, "power1_max", 1000).filter(is_limit).or_else(own)
+    let own = || card.sensor("power1_rated_max", 1000).filter(is_limit);
+    card.sensor("power1_max", 1000).filter(is_limit).or_else(own)
 }
 
 /// Returns the highest of a clock of xe's tiles, in MHz.

@@ -13,8 +13,8 @@ use crate::facts::{
 };
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-/// The sources may differ by so many bytes before they are said to disagree: they are read at different instants, and
-/// count in different steps.
+/// A larger difference between the two sources, in bytes, is shown. A smaller one is normal: they are not read at the
+/// same instant, and they round differently.
 const AGREES: u64 = 16 << 20;
 
 /// What one process uses of one device, in bytes.

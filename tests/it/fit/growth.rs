@@ -31,7 +31,7 @@ fn a_job_that_grows_in_each_step_is_no_fit() {
     }
 }
 
-/// A training that is over long before the device is full fits, and is told how it grows.
+/// A training that ends long before it could fill the device fits. The answer says how fast it grows.
 #[test]
 fn a_short_job_that_grows_fits_and_says_so() {
     let output = Asked::new(JOB).fit(&["--gpu", "H200"], &["keeps"]);
