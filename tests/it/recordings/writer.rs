@@ -364,7 +364,13 @@ fn no_secret_of_a_command_line_is_recorded_and_no_argument_where_none_is_wanted(
     for (options, has_arguments) in test_tiers::vary!(cases, "no arguments at all") {
         let (gpu, home) = (torch::machine(), Home::new());
         let mut run = gpu.command(PROGRAM);
-        run.args(options).arg(torch::python()).args([&script("smoke.py"), "--hub-token", "hunter2", "--lr", "0.125"]);
+        run.args(options).arg(torch::python()).args([
+            &script("smoke.py"),
+            "--hub-token",
+            "hunter2",
+            "--lr",
+            "0.31415927",
+        ]);
         run.envs(home.variables());
         // The driver's list names processes too.
         run.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
@@ -372,7 +378,10 @@ fn no_secret_of_a_command_line_is_recorded_and_no_argument_where_none_is_wanted(
         let recordings = home.0.path().join("state/gpuwatch/recordings");
         let recording = fs::read_dir(recordings).unwrap().next().unwrap().unwrap().path();
         let text = format!("{:?}", read(&recording).0);
-        assert!(text.contains("smoke.py") == has_arguments && text.contains("0.125") == has_arguments, "{options:?}");
+        assert!(
+            text.contains("smoke.py") == has_arguments && text.contains("0.31415927") == has_arguments,
+            "{options:?}"
+        );
         assert!(text.contains("python") && !text.contains("hunter2"), "{options:?}");
     }
 }
