@@ -5,6 +5,8 @@
 //! and by optimizers (temporaries). Those from before the trace are other memory: buffers, caches, copies. Sizes are
 //! rounded up as the allocator does.
 
+mod phase;
+
 use crate::{
     facts::{
         event::{
@@ -16,6 +18,7 @@ use crate::{
     },
     model::trace::{Action, History, StackId, Stacks, Trace},
 };
+use phase::{is_of_backward, is_of_optimizer, phase};
 use serde_json::{Map, Value, json};
 use std::{
     cmp::Reverse,
@@ -303,23 +306,9 @@ pub fn part(
         (true, _) | (_, true) if has_any(&kept.gradients) => AnatomyPart::Gradients,
         (true, _) => AnatomyPart::Other,
         (_, true) => AnatomyPart::Temporaries,
-        _ if is_in(stacks, stack, "torch/optim/") => AnatomyPart::Temporaries,
+        _ if is_of_optimizer(stacks, stack) => AnatomyPart::Temporaries,
         _ => AnatomyPart::Activations,
     }
-}
-
-/// Whether PyTorch's own threads were at work, which run backward and have no Python frames but those of the probe's
-/// operations, or backward was begun by Python.
-fn is_of_backward(stacks: &Stacks, stack: StackId) -> bool {
-    let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
-    stacks.frames(stack).all(|it| is_operation(&stacks.texts.get(it.file)))
-        || stacks.is_backward(stack)
-        || is_in(stacks, stack, "torch/autograd/")
-}
-
-/// Whether a stack has a frame of a file with this in its path.
-fn is_in(stacks: &Stacks, stack: StackId, part: &str) -> bool {
-    stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part))
 }
 
 /// Returns the requested bytes that are live after an event of a device's trace, by when they were allocated.
@@ -330,29 +319,6 @@ pub fn phases(trace: &Trace, history: &History, event: usize) -> BTreeMap<StepPh
         *of = of.saturating_add(bytes);
     }
     found
-}
-
-/// Returns when a block was made, by its stack. One from before the trace is older.
-fn phase(stacks: &Stacks, stack: StackId, is_older: bool) -> StepPhase {
-    let is_in = |part: &str| is_in(stacks, stack, part);
-    if is_older {
-        StepPhase::Before
-    } else if is_of_backward(stacks, stack) {
-        StepPhase::Backward
-    } else if is_in("torch/optim/") {
-        StepPhase::Optimizer
-    } else if is_called(stacks, stack) && !is_in("torch/nn/modules/loss.py") {
-        StepPhase::Forward
-    } else {
-        StepPhase::Loss
-    }
-}
-
-/// Whether a module was called: other functions of its class move it to a device, or clear its gradients.
-fn is_called(stacks: &Stacks, stack: StackId) -> bool {
-    let text = |id| stacks.texts.get(id);
-    let is_call = |name| text(name).contains("_call_impl");
-    stacks.frames(stack).any(|it| is_call(it.name) && text(it.file).contains("torch/nn/modules/module.py"))
 }
 
 /// Returns the phase in which an event of a device's trace allocates.
