@@ -19,8 +19,10 @@ _METHODS = {
 class _Block:
     """A block's calls."""
 
-    def __init__(self, module):
+    def __init__(self, module, container):
         self.module = module
+        # What holds it.
+        self.container = container
         self.forward = module.forward
         # Its calls in training, and calls of modules in it during a backward.
         self.calls = self.again = 0
@@ -69,10 +71,10 @@ class Checkpoint(Technique):
                 arguments.gradient_checkpointing_kwargs = {"use_reentrant": False}
 
     def _begin(self, root):
-        for group in repeated(root):
+        for container, group in repeated(root):
             for at, module in enumerate(group):
                 if at % self.every == 0:
-                    self._blocks.append(self._follow(module))
+                    self._blocks.append(self._follow(module, container))
         if self._arguments is None and self.every == 1:
             self._use_switch(root)
 
@@ -86,8 +88,8 @@ class Checkpoint(Technique):
                         method(**arguments)
                     return
 
-    def _follow(self, module):
-        block, calls, torch = _Block(module), self.advise.calls, self.torch
+    def _follow(self, module, container):
+        block, calls, torch = _Block(module, container), self.advise.calls, self.torch
         original = block.forward
 
         @functools.wraps(original)
@@ -147,10 +149,21 @@ class Checkpoint(Technique):
         calls, name = self.advise.calls, type(used[0].module).__name__ if used else "block"
         if self._arguments is not None:
             self.edit = [(None, "%s(…, gradient_checkpointing=True)" % self._arguments)]
-        elif self._switch is not None:
+            return
+        if self._switch is not None:
             self.edit = [(calls.line, "model.%s()  # before the first step" % self._switch)]
+            return
+        which = "" if self.every == 1 else "[::%d]" % self.every
+        if used and isinstance(used[0].container, self.torch.nn.Sequential):
+            # The job calls the container, and no line of its own calls a block.
+            blocks = "[it for it in model.modules() if type(it) is %s]%s" % (name, which)
+            self.edit = [
+                (None, "from functools import partial"),
+                (None, "from torch.utils.checkpoint import checkpoint"),
+                (None, "for block in %s:  # before the first step" % blocks),
+                (None, "    block.forward = partial(checkpoint, block.forward, use_reentrant=False)"),
+            ]
         else:
-            which = "" if self.every == 1 else "[::%d]" % self.every
             line = used[0].line if used else None
             self.edit = [
                 (None, "from torch.utils.checkpoint import checkpoint"),
@@ -166,8 +179,8 @@ class CheckpointEverySecond(Checkpoint):
 
 
 def repeated(root):
-    """Returns the outermost groups of blocks that a container holds: two or more of one class, with parameters, which
-    have modules of their own."""
+    """Returns the outermost groups of blocks, each with the container that holds them: two or more of one class, with
+    parameters, which have modules of their own."""
     from torch import nn
 
     containers = (nn.ModuleList, nn.Sequential, nn.ModuleDict)
@@ -190,7 +203,7 @@ def repeated(root):
                     by_class.setdefault(type(it), []).append(it)
             for group in by_class.values():
                 if len(group) > 1:
-                    groups.append(group)
+                    groups.append((module, group))
                     seen.update(map(id, group))
         for it in children:
             visit(it)

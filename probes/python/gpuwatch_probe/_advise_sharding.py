@@ -162,7 +162,7 @@ class ZeroThree(_Wrappers):
         if why is not None:
             self._why = why
             return False
-        groups = repeated(module)
+        groups = [group for _, group in repeated(module)]
         self._blocks.update(type(it).__name__ for group in groups for it in group)
         if self.is_active:
             self._shard(wrapper, module, [it for group in groups for it in group])

@@ -10,6 +10,7 @@ evaluate, to save and to stop.
 
 import ast
 import builtins
+import ctypes
 import linecache
 import os
 import sys
@@ -18,6 +19,7 @@ import warnings
 
 from ._fit_counters import counters_of, inside, is_pure, last_value, length, matters, text
 from ._fit_source import SCOPES
+from ._loops import loops_around
 
 # Passes of a loop before it ends.
 _PASSES = 2
@@ -52,6 +54,8 @@ class LoopExit:
         self.passes = 1
         # Tests that were entered and allocated: {line: source}.
         self.entered = {}
+        # Counters with later values, until a test's lines are left: {frame: (test, {name: value now})}.
+        self._ahead = {}
 
     def step(self, number, frame, uses_loader):
         """Leads on after a step; returns whether anything does."""
@@ -63,12 +67,20 @@ class LoopExit:
         if threading.current_thread() is not threading.main_thread():
             return leads
         at, is_inner = frame, True
+        # Steps of the loops of libraries since the job's own function; `None` where that is not known. Optimizers loop over
+        # their hooks.
+        steps, optimizers = 1, os.path.join(os.path.dirname(sys.modules["torch.optim"].__file__), "")
         while at is not None:
             try:
-                leads |= self._ask(at.f_locals.get("self"), is_first)
-                if self._unknowns.is_own(at.f_code.co_filename):
+                trainer = at.f_locals.get("self")
+                is_own = self._unknowns.is_own(at.f_code.co_filename)
+                if is_first and not is_own and not at.f_code.co_filename.startswith(optimizers):
+                    steps = _planned_steps(trainer) or (None if loops_around(at) else steps)
+                leads |= self._ask(trainer, is_first)
+                if is_own:
                     if is_first:
-                        self._count(at)
+                        self._count(at, steps)
+                    steps = 1
                     leads |= self._plan(at, is_inner)
                     is_inner &= not self._trees.around(at, (ast.For, ast.While))
             except Exception:
@@ -100,8 +112,9 @@ class LoopExit:
 
     # The job's own loops
 
-    def _count(self, frame):
-        """Counts the passes of the loops that a function is in."""
+    def _count(self, frame, steps):
+        """Counts the passes of the loops that a function is in, and the steps that libraries make in one."""
+        self.passes = self.passes * steps if steps and self.passes else None
         for it in self._trees.around(frame, (ast.For, ast.While)):
             # A `for` without a length of its own goes over a loader.
             count = (length(it.iter, frame) or self._batches.round) if isinstance(it, ast.For) else 0
@@ -150,6 +163,7 @@ class LoopExit:
         return None
 
     def _moved_in_call(self, frame, event, argument):
+        self._come_back(frame, event)
         if event == "line":
             try:
                 tests = self._functions[frame.f_code]
@@ -163,15 +177,29 @@ class LoopExit:
                 pass
         return self._moved_in_call
 
-    def _go(self, frame, to):
+    def _go(self, frame, move):
+        if move.to is None:
+            self._ahead[frame] = move.test, {name: frame.f_locals[name] for name in move.ahead}
+            _set_locals(frame, move.ahead)
+            return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            frame.f_lineno = to
+            frame.f_lineno = move.to
+
+    def _come_back(self, frame, event):
+        """Gives counters their values again, once a test's lines are left."""
+        test, values = self._ahead.get(frame, (None, None))
+        if test is None or (event == "line" and test.has(frame.f_lineno)) or event not in ("line", "return"):
+            return
+        del self._ahead[frame]
+        if event == "line":
+            _set_locals(frame, values)
 
     def _moved(self, frame, event, argument):
         plan = self._plans.get(frame)
         if plan is None:
             return None
+        self._come_back(frame, event)
         if event == "return":
             del self._plans[frame]
             if not self._plans:
@@ -182,7 +210,7 @@ class LoopExit:
                 self._note(plan, frame)
                 move = plan.next(frame)
                 if move is not None:
-                    self._go(frame, move.to)
+                    self._go(frame, move)
                     plan.within = move.test and (move.test, self._allocations())
                 else:
                     plan.count(frame)
@@ -206,11 +234,20 @@ class LoopExit:
             self.entered[line] = linecache.getline(file, test.line).strip()[:120]
 
 
-class _Move:
-    """The line to go to, and the test whose branch is entered there."""
+def _set_locals(frame, values):
+    """Gives local variables of a function that runs other values."""
+    frame.f_locals.update(values)
+    if sys.version_info < (3, 13):
+        # Otherwise the next look at them would undo it.
+        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
 
-    def __init__(self, to, test=None):
-        self.to, self.test = to, test
+
+class _Move:
+    """The line to go to, and the test whose branch is entered there. A branch on the line of its test is entered with
+    later values of counters."""
+
+    def __init__(self, to, test=None, ahead=None):
+        self.to, self.test, self.ahead = to, test, ahead
 
 
 class _Plan:
@@ -247,12 +284,12 @@ class _Plan:
             then, self._then = self._then, None
             return _Move(then)
         test = self._tests.get(line)
-        to = test and test.move(frame)
-        if to:
+        move = test and test.move(frame)
+        if move:
             del self._tests[line]
             if test.is_once and test.other is not None:
                 self._passed[line] = test
-            return _Move(to, test)
+            return move
         test = self._passed.get(line)
         if test is not None and test.is_now(frame):
             return _Move(test.other)
@@ -279,7 +316,7 @@ class _Plan:
         loop = self._bodies.get(frame.f_lineno)
         if loop is not None and loop.last is not None:
             value, loop.last = loop.last, None
-            frame.f_locals[loop.name] = value
+            _set_locals(frame, {loop.name: value})
 
 
 class _Loop:
@@ -335,7 +372,7 @@ def _tests(around, counters, lines):
     """Returns the tests of counters inside of a loop or a function by line, but for branches with these lines."""
     tests = {}
     for it in inside(around):
-        if isinstance(it, ast.If) and it.body[0].lineno > it.test.end_lineno:
+        if isinstance(it, ast.If):
             test = _Test(it, counters)
             if test.counts and not any(map(test.has, lines)) and (test.is_guard or not _is_plain(it.body)):
                 tests[it.lineno] = test
@@ -348,6 +385,8 @@ class _Test:
     def __init__(self, statement, counters):
         self.line, self.body, self._last = statement.lineno, statement.body[0].lineno, statement.body[-1].end_lineno
         test = statement.test
+        # Whether no line begins with the branch.
+        self._is_line = self.body <= test.end_lineno
         parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
         self._parts = [_Part(it, counters) for it in parts]
         self.counts = any(it.counter is not None for it in self._parts)
@@ -364,14 +403,20 @@ class _Test:
         return self.body <= line <= self._last
 
     def move(self, frame):
-        """Returns where to go if the test is false now and true for later values of what it counts."""
+        """Returns how to go on if the test is false now and true for later values of what it counts."""
         if self.is_guard:
-            return self.other if self._parts[0].is_false_later(frame) else None
+            return _Move(self.other, self) if self._parts[0].is_false_later(frame) else None
         all_ = [it.truth(frame) for it in self._parts]
         if None in all_ or LATER not in all_:
             return None
         self.is_once = any(it.is_once for it in self._parts)
-        return self.body
+        if not self._is_line:
+            return _Move(self.body, self)
+        parts = [it for it, truth in zip(self._parts, all_) if truth == LATER]
+        ahead = {it.counter: it.later for it in parts}
+        # Two tests of one counter have to agree on its value.
+        is_known = len(ahead) == len(parts) and all(it.isidentifier() for it in ahead)
+        return _Move(None, self, ahead) if is_known else None
 
     def is_now(self, frame):
         """Whether the test is true."""
@@ -401,8 +446,8 @@ class _Part:
         self.counter = names.pop() if len(names) == 1 else None
         self._values = counters.get(self.counter)
         self._is_pure = not names and all(map(is_pure, ast.walk(test)))
-        # Whether only one later value passes it.
-        self.is_once = False
+        # The first later value that passes it, and whether no other one does.
+        self.later, self.is_once = None, False
         self._code = self._counted = None
         if self._is_pure:
             self._code = compile(ast.Expression(test), "<test>", "eval")
@@ -424,7 +469,8 @@ class _Part:
         if eval(self._code, scope):
             return NOW
         later = self._later(scope, now, True)
-        if next(later, None) is None:
+        self.later = next(later, None)
+        if self.later is None:
             return None
         self.is_once = next(later, None) is None
         return LATER
@@ -516,6 +562,20 @@ def _prints(statement):
         return False
     names = [it.func.id for it in ast.walk(call) if isinstance(it, ast.Call) and isinstance(it.func, ast.Name)]
     return all(hasattr(builtins, it) for it in names)
+
+
+def _planned_steps(trainer):
+    """Returns how many steps a trainer makes at most; 0 where it does not say."""
+    most = getattr(getattr(trainer, "state", None), "max_steps", 0)
+    if isinstance(most, int) and most > 0 and hasattr(trainer, "control"):
+        return most
+    trainer = trainer if hasattr(trainer, "val_check_batch") else getattr(trainer, "trainer", None)
+    if not hasattr(trainer, "val_check_batch"):
+        return 0
+    if trainer.max_steps > 0:
+        return trainer.max_steps
+    batches, epochs = trainer.num_training_batches, trainer.max_epochs
+    return epochs * batches if isinstance(epochs, int) and isinstance(batches, int) and epochs > 0 else 0
 
 
 def _is_set(arguments, *names):

@@ -60,7 +60,7 @@ def not_run(unknowns, trees, seen, frame):
     for call in calls:
         phase = call.phase(functions)
         if phase is not None and call.line not in seen:
-            for outer in _outermost(call, calls, _DEPTH):
+            for outer in _outermost(call, calls, now, _DEPTH):
                 if outer.line not in seen and not is_past(outer):
                     found.setdefault((outer.file, outer.number), (phase, outer.line))
     return [list(found[it]) for it in sorted(found)[:_LINES]]
@@ -75,12 +75,13 @@ def _files():
     return sorted(it for it in names if isinstance(it, str) and it.endswith(".py"))
 
 
-def _outermost(call, calls, depth):
-    """Returns the calls of the function that a call is in, and so on; the call itself at the top of a file."""
-    if call.function is None or not depth:
+def _outermost(call, calls, running, depth):
+    """Returns the calls of the function that a call is in, and so on; the call itself at the top of a file, and in a
+    function that runs."""
+    if call.function is None or not depth or (call.file, call.function) in running:
         return [call]
     callers = [it for it in calls if it.name == call.function and it is not call and it.function != call.function]
-    return [outer for it in callers for outer in _outermost(it, calls, depth - 1)]
+    return [outer for it in callers for outer in _outermost(it, calls, running, depth - 1)]
 
 
 class _Call:

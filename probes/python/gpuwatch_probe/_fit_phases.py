@@ -421,6 +421,7 @@ class Phases:
         if name == SAVING and self._open[-1].is_state:
             # What was done with the state since it was taken is a part of it.
             self._open[-1].name = SAVING
+            self._note_lines(sys._getframe(1))
         else:
             self._begin(name, self._line(4))
 

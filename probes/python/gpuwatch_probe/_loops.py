@@ -101,6 +101,11 @@ class Places:
         return {it for it in loops if it[0] <= at <= it[1]}
 
 
+def loops_around(frame):
+    """The loops of its function that a frame is in, by where they begin and end."""
+    return {it for it in _loops(frame.f_code) if it[0] <= frame.f_lasti <= it[1]}
+
+
 def _is_near(frame, place):
     """Whether the innermost calls of a stack are those of a place."""
     for code, at in place[: -_NEAR - 1 : -1]:

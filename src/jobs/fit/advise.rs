@@ -148,7 +148,7 @@ pub fn advise(question: &Question, chosen: &Chosen, mut progress: impl FnMut(&st
     let (baseline, mut trials) = answered(&mut bench, question, &mut progress)?;
     let device = match question.devices.first() {
         Some(it) => it.clone(),
-        None => Device::parse(USUAL).map_err(Trouble::NoTorch)?,
+        None => Device::parse(USUAL).map_err(Trouble::Unmeasured)?,
     };
     let mut advice = Advice {
         is_named: baseline.is_named,

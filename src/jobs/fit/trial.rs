@@ -193,6 +193,8 @@ impl Bench {
             .envs(machine.environment(&self.libraries))
             .env("GPUWATCH", "nosites,noparts")
             .env("GPUWATCH_FIT", &accounts);
+        // Live views show what runs on devices, and this job does not.
+        command.env("GPUWATCH_SOCKET_DIR", folder.join("sockets"));
         command.env("GPUWATCH_NVML_PATH", self.libraries.join("libnvidia-ml.so.1"));
         if let Some(limit) = setup.limit {
             command.env("SIMGPU_CONTEXT_MB", limit.context.div_ceil(MIB).to_string());

@@ -99,6 +99,31 @@ fn the_text_names_peaks_verdicts_prices_and_lines() {
     }
 }
 
+/// No line of a job calls a block of an `nn.Sequential`. With the lines that are printed, written where they say, the
+/// job has the peaks of the table.
+#[test]
+fn what_is_to_be_written_for_blocks_of_a_sequential_can_be_written() {
+    test_tiers::change!("several starts of PyTorch");
+    let python = torch::python();
+    let script = "import torch\nfrom torch import nn\n# here\n\n\nclass Mixer(nn.Module):\n    def __init__(self):\n        \
+        super().__init__()\n        self.one, self.two = nn.Linear(256, 1024), nn.Linear(1024, 256)\n\n    \
+        def forward(self, x):\n        return x + self.two(torch.relu(self.one(x)))\n\n\n\
+        model = nn.Sequential(nn.Linear(64, 256), *[Mixer() for _ in range(5)], nn.Linear(256, 8)).cuda()\n# there\n\
+        optimizer = torch.optim.AdamW(model.parameters())\nfor _ in range(30):\n    \
+        model(torch.randn(4096, 64, device='cuda')).square().mean().backward()\n    optimizer.step()\n    \
+        optimizer.zero_grad()\n";
+    let (answer, _) = advise(script, &python, "checkpoint,checkpoint:2", &["--gpu", "RTX 4090"], &[]);
+    for name in ["checkpoint", "checkpoint:2"] {
+        let it = row(&answer, name);
+        let lines: Vec<&str> = it["edit"].as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+        let (imports, edits): (Vec<&str>, Vec<&str>) = lines.iter().partition(|it| it.starts_with("from "));
+        let edited = script.replace("# here", &imports.join("\n")).replace("# there", &edits.join("\n"));
+        let now = (bytes(it, "allocated"), bytes(it, "reserved"));
+        assert_eq!(now, by_hand(&edited, &python, &[]), "{it:#}\n{edited}");
+        assert!(now.0 < bytes(&answer["baseline"]["peak"], "allocated"), "{answer:#}");
+    }
+}
+
 #[test]
 fn unknown_names_are_refused_with_the_known_ones() {
     let output = Asked::new(JOB).fit(&["--advise=checkpoints", "--gpu", "RTX 4090"], &["gpt"]);

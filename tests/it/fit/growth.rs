@@ -77,3 +77,50 @@ fn a_leak_over_short_epochs_is_no_fit() {
     let output = Asked::new(EPOCHS).fit(&["--gpu", "L4"], &["returns", "2000"]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
+
+/// Keeps what each step makes, in a loop of a library that says how many steps it makes, or does not.
+const LIBRARY: &str = "import sys, torch
+source = '''
+class State: pass
+class Control: should_evaluate = should_save = should_training_stop = False
+class Trainer:
+    def __init__(self, most):
+        self.most, self.control = most, Control()
+        if sys.argv[1] == \"says\":
+            self.state = State()
+            self.state.max_steps = most
+    def train(self, step):
+        for at in range(self.most):
+            step(at)
+            if self.control.should_training_stop:
+                break
+'''
+library = {'sys': sys}
+exec(compile(source, '/opt/site-packages/trainers/trainer.py', 'exec'), library)
+net = torch.nn.Linear(1024, 1024).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+kept = []
+def step(at):
+    out = net(torch.randn(256, 1024, device='cuda'))
+    optimizer.zero_grad()
+    out.square().mean().backward()
+    optimizer.step()
+    kept.append(out.detach())
+for fold in range(3):
+    library['Trainer'](int(sys.argv[2])).train(step)
+";
+
+/// How often a library's loop runs is known from what a trainer says alone.
+#[test]
+fn a_leak_in_the_loop_of_a_library_is_short_only_where_it_says_so() {
+    test_tiers::change!("several starts of PyTorch");
+    for (kind, steps, code, phrase) in [
+        ("hides", "40", 2, " MiB a step: full after about "),
+        ("says", "40", 0, ", and its loops make 120; train.py:"),
+        ("says", "40000", 2, " MiB a step: full after about "),
+    ] {
+        let output = Asked::new(LIBRARY).fit(&["--gpu", "L4"], &[kind, steps]);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.code() == Some(code) && text.contains(phrase), "{kind} {steps}: {text}");
+    }
+}

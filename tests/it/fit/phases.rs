@@ -210,3 +210,50 @@ fn a_whole_run_sees_what_comes_by_itself() {
         assert_eq!(code, expected, "{flags:?}: {answer:#}");
     }
 }
+
+/// Branches on the lines of their tests, in a function, with counters that must not change for the job.
+const LINES: &str = "import torch
+net = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+def make(mib):
+    return torch.empty(mib << 18, device='cuda')
+def evaluate(best):
+    net.eval()
+    with torch.no_grad():
+        net(make(8).view(-1, 256))
+    net.train()
+def train(steps, best):
+    step, counted = 0, []
+    while step < steps:
+        net(torch.randn(64, 256, device='cuda')).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        step += 1
+        if step % 500 == 499: make(300)
+        if step == 700 and steps > 9: make(500)
+        counted.append(step)
+        assert len(counted) == step, counted
+        if step % 100: continue
+        if best > 7: evaluate(best)
+        if best > 8:
+            torch.save(net.state_dict(), 'best.pt')
+        make(700)
+train(2000, 0)
+";
+
+#[test]
+fn a_branch_on_the_line_of_its_test_is_entered_and_counters_stay() {
+    test_tiers::change!("a start of PyTorch");
+    let output = Asked::new(LINES).fit(&["--json", "--gpu", "2GiB"], &[]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let allocated = answer["peak"]["allocated"].as_u64().unwrap();
+    assert!((700 << 20..740 << 20).contains(&allocated), "{answer:#}");
+    let unknown = answer["unknown"].to_string();
+    for line in ["train.py:18: `if step % 500 == 499: make(300)`", "train.py:19: `if step == 700 and"] {
+        assert!(unknown.contains(line), "{unknown}");
+    }
+    assert!(!unknown.contains("AssertionError"), "{unknown}");
+    // What a function that runs would do later is named by its own lines.
+    let missing = answer["phases"]["not_run"].to_string();
+    assert!(missing.contains("train.py:23") && missing.contains("train.py:25"), "{answer:#}");
+}

@@ -1,6 +1,6 @@
 //! The table in words.
 
-use super::{Advice, Measurement};
+use super::{super::comparison_text::wrapped, Advice, Measurement};
 use crate::{
     facts::{
         text::Foreign,
@@ -9,6 +9,9 @@ use crate::{
     model::fit::{Fits, Need, technique::Price},
 };
 use std::fmt::Write as _;
+
+/// Most columns of names beside figures; a longer name has a line of its own.
+const NAME: usize = 32;
 
 /// Savings below this part of the peak are no reason to change a job.
 const LEAST: u64 = 200;
@@ -30,7 +33,7 @@ pub(super) fn advice(it: &Advice) -> String {
     if saving.is_empty() {
         out.push_str("\nno technique that could be tried saves memory\n");
     } else {
-        let width = saving.iter().map(|it| it.name().len()).max().unwrap_or(0).max(9);
+        let width = saving.iter().map(|it| it.name().len()).max().unwrap_or(0).clamp(9, NAME);
         let _ = writeln!(out, "\n{:width$}  {:>10} {:>11}  {}", "technique", "peak", "saving", verdict_title(it));
         let _ = writeln!(out, "{:width$}  {:>10} {:>11}", "none", Bytes(peak).to_string(), "");
         for row in &saving {
@@ -39,7 +42,7 @@ pub(super) fn advice(it: &Advice) -> String {
     }
     if !rest.is_empty() {
         let names: Vec<_> = rest.iter().filter(|it| it.techniques.len() == 1).map(|it| it.name()).collect();
-        let _ = writeln!(out, "\nsaves nothing: {}", names.join(", "));
+        let _ = write!(out, "\n{}", wrapped(&format!("saves nothing: {}", names.join(", ")), 0));
     }
     edits(&mut out, it, &saving);
     let refused = it.rows.iter().filter_map(|row| Some((row.name(), row.refused.as_ref()?)));
@@ -47,7 +50,7 @@ pub(super) fn advice(it: &Advice) -> String {
     if !refused.is_empty() {
         out.push_str("\nnot tried or not counted:\n");
         for (name, why) in refused {
-            let _ = writeln!(out, "  {name}: {}", Foreign::new(why.as_str()));
+            out.push_str(&wrapped(&format!("{name}: {}", Foreign::new(why.as_str())), 2));
         }
     }
     out
@@ -83,7 +86,11 @@ fn measured_row(out: &mut String, row: &Measurement, before: &Need, width: usize
         price.push(format!("{} to the host and back", Bytes(row.host_bytes)));
     }
     let saving = format!("−{}", Bytes(saving));
-    let name = row.name();
+    let mut name = row.name();
+    if name.len() > width {
+        let _ = writeln!(out, "{name}");
+        name.clear();
+    }
     let (now, price) = (Bytes(now).to_string(), price.join("; "));
     let _ = writeln!(out, "{name:width$}  {now:>10} {saving:>11}  {fits}{largest}");
     let _ = writeln!(out, "{:width$}  {price}", "");
