@@ -60,7 +60,8 @@ impl Cli {
 
 /// Returns the command line, with the user's policy or the error in the file.
 pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
-    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    move_config(&mut arguments);
     let (described, matches) = match_arguments(&arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
     if cli.subcommand().config_use() == ConfigUse::Unused {
@@ -83,6 +84,19 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cl
     let flags: Vec<&Setting> = settings.flags.iter().filter(|it| !(is_named && it.key == "on-alert-arg")).collect();
     let matches = with_defaults(described(), &flags).try_get_matches_from(&arguments)?;
     Ok((Cli::from_arg_matches(&matches)?, Ok(settings.policy)))
+}
+
+/// Moves `--config FILE` from before a subcommand to after it: no other flag of the live view may stand there.
+fn move_config(arguments: &mut [OsString]) {
+    let words = match arguments.get(1).and_then(|it| it.to_str()) {
+        Some("--config") => 2,
+        Some(it) if it.starts_with("--config=") => 1,
+        _ => return,
+    };
+    let is_subcommand = |it: &OsString| !it.as_encoded_bytes().starts_with(b"-");
+    if arguments.get(words + 1).is_some_and(is_subcommand) {
+        arguments[1..words + 2].rotate_left(words);
+    }
 }
 
 /// Makes a description of a command line.
@@ -213,6 +227,22 @@ fn is_given(matches: &ArgMatches, id: &str) -> bool {
 pub(super) mod tests {
     use super::*;
     use std::fs;
+
+    #[test]
+    fn the_config_may_be_named_before_a_subcommand() {
+        for (line, moved) in [
+            ("gpuwatch --config a.toml once --json", "gpuwatch once --config a.toml --json"),
+            ("gpuwatch --config=a.toml run -- x", "gpuwatch run --config=a.toml -- x"),
+            ("gpuwatch --config a.toml --bell", "gpuwatch --config a.toml --bell"),
+            ("gpuwatch --config a.toml", "gpuwatch --config a.toml"),
+            ("gpuwatch --config", "gpuwatch --config"),
+            ("gpuwatch once --config a.toml", "gpuwatch once --config a.toml"),
+        ] {
+            let mut words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            move_config(&mut words);
+            assert_eq!(words, moved.split(' ').map(OsString::from).collect::<Vec<_>>());
+        }
+    }
 
     /// Long flags that no file can set, and why.
     const EXCEPTIONS: [(&str, &str); 20] = [

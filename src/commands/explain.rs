@@ -4,6 +4,7 @@ mod topics;
 
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
+    facts::text::{Foreign, nearest_three},
     model::{
         alerts::Name,
         analysis::cause::{Cause, Entry, entries},
@@ -11,8 +12,12 @@ use crate::{
     storage::output,
 };
 use anyhow::Result;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
-use std::{collections::BTreeSet, fmt::Write as _};
+use clap::{
+    Arg, Command, Error,
+    builder::{PossibleValue, TypedValueParser},
+    error::ErrorKind,
+};
+use std::{collections::BTreeSet, ffi::OsStr, fmt::Write as _};
 use topics::{TOPICS, Topic};
 
 /// The arguments of `gpuwatch explain`.
@@ -21,7 +26,7 @@ use topics::{TOPICS, Topic};
                             host\n\nWithout a name: a line for each.")]
 pub(super) struct ExplainArgs {
     /// The name, as an alert has it.
-    #[arg(hide_possible_values = true, value_parser = topic(), value_name = "NAME")]
+    #[arg(hide_possible_values = true, value_parser = TopicName, value_name = "NAME")]
     topic: Option<String>,
 }
 
@@ -36,9 +41,26 @@ impl Subcommand for ExplainArgs {
     }
 }
 
-/// Parses the name of a topic. The error for an unknown one lists similar names.
-fn topic() -> impl TypedValueParser<Value = String> {
-    PossibleValuesParser::new(names())
+/// Parses the name of a topic. The error for an unknown one lists similar names instead of all.
+#[derive(Clone)]
+struct TopicName;
+
+impl TypedValueParser for TopicName {
+    type Value = String;
+
+    fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
+        let text = value.to_string_lossy();
+        names().take(&*text).ok_or_else(|| {
+            let similar = nearest_three(&text, names()).join(", ");
+            let text = Foreign::new(text);
+            let why = format!("nothing is called '{text}'; similar names are {similar}; `gpuwatch explain` lists all");
+            command.clone().error(ErrorKind::InvalidValue, why)
+        })
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new(names().into_iter().map(PossibleValue::new)))
+    }
 }
 
 /// Returns every name of an alert or a part of one.

@@ -138,6 +138,15 @@ pub fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) ->
     names.into_iter().min_by_key(|it| strsim::levenshtein(&text, it.as_ref()))
 }
 
+/// Returns at most three names with the smallest edit distances to a text, the nearest first.
+pub fn nearest_three<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Vec<N> {
+    let text: String = text.chars().take(COMPARED).collect();
+    let mut all: Vec<N> = names.into_iter().collect();
+    all.sort_by_cached_key(|it| strsim::levenshtein(&text, it.as_ref()));
+    all.truncate(3);
+    all
+}
+
 /// The shells that quote differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Shell {
@@ -227,6 +236,8 @@ mod tests {
         }
         assert!(nearest(&"\u{202e}".repeat(1 << 16), names).is_some());
         assert_eq!(nearest("growth", [""; 0]), None);
+        assert_eq!(nearest_three("growth:hst", names), ["growth:host", "growth", "sawtooth"]);
+        assert_eq!(nearest_three("oom", ["growth"]), ["growth"]);
     }
 
     #[test]

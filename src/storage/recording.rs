@@ -219,7 +219,10 @@ const KEPT: usize = 16 << 10;
 #[derive(Debug, Error, Serialize, Deserialize)]
 pub enum Fault {
     /// The file ends inside a line or a frame: its writer was killed, or is still writing.
-    #[error("the file is cut after line {lines}: everything before was read")]
+    #[error(
+        "the file ends in the middle of what follows line {lines}: its writer was killed, or is still writing; everything before \
+         was read"
+    )]
     Cut {
         /// Whole lines read.
         lines: u64,

@@ -99,6 +99,7 @@ fn figures(verdict: &Verdict) -> Baseline {
         peak,
         growth: growth.max_by_key(|it| it.bytes),
         unknown: vec!["no process said what it allocated".to_owned()],
+        is_measured: true,
         ..Baseline::default()
     }
 }

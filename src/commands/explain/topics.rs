@@ -62,8 +62,8 @@ asked again, which synchronises the device: steps become slower, and an out-of-m
         names: &["imbalance"],
         title: "one rank holds much more than the others",
         text: "\
-A rank's allocated memory is compared with the median of the other ranks of its run. The fullest rank
-decides which batch fits.",
+The most that a rank has allocated within a step is compared with the median of the other ranks of its run:
+the rank that wants the most decides which batch fits.",
         causes: &[Cause::RankImbalance],
     },
     Topic {

@@ -163,7 +163,7 @@ pub fn markdown(it: &Comparison) -> String {
 
 fn totals(it: &Comparison) -> [(&'static str, Change); 3] {
     [
-        ("on the device, as estimated", it.device),
+        (if it.is_measured { "on the device" } else { "on the device, as estimated" }, it.device),
         ("reserved by the allocator", it.reserved),
         ("allocated", it.allocated),
     ]

@@ -353,6 +353,9 @@ fn judge_phases(phases: &mut Phases, judged: &mut Judged) {
     if let Some(need) = &judged.need {
         phases.judge(need, judged.device.capacity(), judged.there.is_some());
     }
+    if judged.fits == Fits::No {
+        phases.deny();
+    }
     if judged.fits != Fits::Yes && judged.doubt.is_none() {
         judged.note = phases.culprit().or_else(|| judged.note.take());
     }

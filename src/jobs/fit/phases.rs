@@ -67,6 +67,17 @@ impl Phases {
         }
     }
 
+    /// Notes that the job does not fit: where no phase is certain to be why, it is the one that takes the most.
+    pub(super) fn deny(&mut self) {
+        if self.rows.iter().any(|it| it.fits == Some(Fits::No)) {
+            return;
+        }
+        let doubtful = self.rows.iter_mut().filter(|it| it.fits == Some(Fits::Unknown));
+        if let Some(most) = doubtful.max_by_key(|it| it.reserved.unwrap_or(it.allocated)) {
+            most.fits = Some(Fits::No);
+        }
+    }
+
     /// Returns the phase that takes the most.
     pub(super) fn highest(&self) -> Option<&PhaseRow> {
         self.rows.iter().rev().max_by_key(|it| it.allocated)
@@ -127,4 +138,32 @@ pub(super) fn unfinished(trial: &Trial) -> Option<String> {
     let (line, bytes, ran, of) = trial.accounts.iter().flat_map(|it| &it.unfinished).max_by_key(|it| it.1)?;
     let bytes = Bytes(*bytes);
     Some(format!("fits as far as it ran, but at {line} memory still rose by {bytes} a batch, at batch {ran} of {of}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_does_not_fit_has_a_phase_that_does_not() {
+        let row = |reserved, fits| PhaseRow {
+            name: "evaluation".to_owned(),
+            line: None,
+            count: 1,
+            step: None,
+            allocated: 1,
+            reserved,
+            fits: Some(fits),
+        };
+        let denied = |rows: &[(Option<u64>, Fits)]| {
+            let rows = rows.iter().map(|it| row(it.0, it.1)).collect();
+            let mut phases = Phases { rows, ..Phases::default() };
+            phases.deny();
+            phases.rows.iter().map(|it| it.fits.unwrap()).collect::<Vec<_>>()
+        };
+        let (yes, no, unknown) = (Fits::Yes, Fits::No, Fits::Unknown);
+        assert_eq!(denied(&[(Some(3), yes), (Some(9), unknown), (Some(7), unknown)]), [yes, no, unknown]);
+        assert_eq!(denied(&[(Some(9), unknown), (Some(7), no)]), [unknown, no]);
+        assert_eq!(denied(&[(None, yes)]), [yes]);
+    }
 }

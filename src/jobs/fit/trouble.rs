@@ -11,7 +11,10 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum Trouble {
     /// No Python of the command has PyTorch.
-    #[error("{}", Foreign::new(.0.as_str()))]
+    #[error(
+        "{}; activate the environment that has it, or name its Python, as in gpuwatch fit -- .venv/bin/python train.py",
+        Foreign::new(.0.as_str())
+    )]
     NoTorch(String),
     /// No machine can be simulated.
     #[error(transparent)]

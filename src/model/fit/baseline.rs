@@ -28,6 +28,9 @@ pub struct Baseline {
     pub ranks: Vec<SavedRank>,
     /// Why there is no peak, and other unknowns.
     pub unknown: Vec<String>,
+    /// Whether its figures were measured on a device, as a recording's are.
+    #[serde(skip)]
+    pub is_measured: bool,
     /// What `--advise` measured for techniques, where the file has its table.
     #[serde(skip)]
     pub advised: Vec<Advised>,

@@ -1,7 +1,10 @@
 //! Devices by name, as their driver reports them, and devices by size.
 
 use super::Link;
-use crate::facts::units::{Bytes, parse_bytes, whole};
+use crate::facts::{
+    text::nearest_three,
+    units::{Bytes, parse_bytes, whole},
+};
 use std::fmt::Write as _;
 
 const MIB: u64 = 1 << 20;
@@ -262,9 +265,14 @@ impl Device {
     /// A device of a size.
     fn sized(text: &str) -> Result<Self, String> {
         let bytes = parse_bytes(text).ok();
-        let known = || listed(&CARDS.iter().collect::<Vec<_>>());
-        let total =
-            bytes.ok_or_else(|| format!("neither a size such as 24GB nor a known GPU; known are {}", known()))?;
+        let unknown = || {
+            let alike = nearest_three(&text.to_uppercase(), CARDS.iter().map(|it| it.0)).join(", ");
+            format!(
+                "neither a size such as 24GB nor a known GPU; similar names are {alike}; for a card that is not known, \
+                 name its size, as in --gpu 8GB"
+            )
+        };
+        let total = bytes.ok_or_else(unknown)?;
         Ok(Self::like(text.trim().to_owned(), total))
     }
 

@@ -109,8 +109,10 @@ pub struct Comparison {
     pub allocated: Change,
     /// The most that the allocator reserves.
     pub reserved: Change,
-    /// With what is estimated outside the allocator.
+    /// With what is outside the allocator.
     pub device: Change,
+    /// Whether that was measured, as in recordings; otherwise it is estimated.
+    pub is_measured: bool,
     /// What the allocated bytes are, without parts that are equal.
     pub parts: BTreeMap<String, Change>,
     /// Lines that hold more or less at the peak, the most first.
@@ -143,6 +145,7 @@ pub fn compare(before: &Baseline, now: &Baseline, budget: Budget) -> Comparison 
         allocated,
         reserved,
         device: change(|it| it.device),
+        is_measured: before.is_measured && now.is_measured,
         lines: if is_equal { Vec::new() } else { lines(old, new) },
         parts,
         growth: (before.growth.clone(), now.growth.clone()),

@@ -82,9 +82,9 @@ pub const BINDINGS: &[Binding] = &[
         .unless(|ui| ui.no_allow),
     display(Command::Freeze, "Space f", "freeze or resume", &[(NONE, KeyCode::Char(' ')), (NONE, KeyCode::Char('f'))])
         .of(HOSTS),
-    display(Command::Host(HostCommand::Slower), "+", "read devices less often", &[(NONE, KeyCode::Char('+'))])
+    display(Command::Host(HostCommand::Faster), "+", "read devices more often", &[(NONE, KeyCode::Char('+'))])
         .unless(no_interval),
-    display(Command::Host(HostCommand::Faster), "-", "read devices more often", &[(NONE, KeyCode::Char('-'))])
+    display(Command::Host(HostCommand::Slower), "-", "read devices less often", &[(NONE, KeyCode::Char('-'))])
         .unless(no_interval),
     display(Command::Theme, "T F2", "next theme", &[(NONE, KeyCode::Char('T')), (NONE, KeyCode::F(2))]).of(ALL),
     display(

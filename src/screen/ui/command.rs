@@ -323,10 +323,15 @@ impl Ui {
             HostCommand::Alerts if self.screen == Screen::Alerts => self.close(),
             HostCommand::Alerts => self.open(Screen::Alerts),
             HostCommand::All => {
+                // The list is the overview's.
+                let is_hidden = self.screen != Screen::Overview;
+                while self.screen != Screen::Overview {
+                    self.close();
+                }
                 self.focus = Focus::Processes;
                 self.scope = match self.scope {
-                    Scope::Selected => Scope::All,
-                    Scope::All => Scope::Selected,
+                    Scope::All if !is_hidden => Scope::Selected,
+                    _ => Scope::All,
                 };
                 self.row_of_device(session);
             }

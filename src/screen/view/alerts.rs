@@ -206,8 +206,8 @@ fn allow(it: &Finding, context: &RenderContext) -> Option<String> {
         .iter()
         .find(|it| it.command == Command::Host(HostCommand::Allow) && context.ui.no_allow.is_none());
     if !it.is_allowed() {
-        let key = key.map_or_else(String::new, |it| format!("{}, or ", it.keys));
-        return Some(format!("expect it: {key}allow = [\"{}\"]", alerts::name(it)));
+        let who = key.map_or_else(|| "add".to_owned(), |it| format!("{} adds", it.keys));
+        return Some(format!("meant to be so? {who} allow = [\"{}\"] to the config", alerts::name(it)));
     }
     let undo = key.map_or_else(String::new, |it| format!("; {} undoes it", it.keys));
     let by = context.ui.policy.allowing(it, context.session);

@@ -207,7 +207,9 @@ fn own(process: &Process, on: &OnDevice, device: &Device, width: usize, context:
     let command = cells::command(argv.iter().map(String::as_str));
     let reserved = on.counters.reserved.map(Bytes).filter(|_| process.is_alive());
     let used = found.and_then(|it| it.driver_used).or(reserved);
-    let name = if process.is_alive() { messages::short(process) } else { "ended".to_owned() };
+    // A process whose probe has ended runs on.
+    let is_over = !process.is_alive() && !process.has_left();
+    let name = if is_over { "ended".to_owned() } else { messages::short(process) };
     row(&name, process.any_pid(), used, device, &command, width, context)
 }
 

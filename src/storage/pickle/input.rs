@@ -28,6 +28,9 @@ pub(super) struct Input<'a> {
     is_packed: bool,
 }
 
+const TEXT: Fault =
+    Fault::NoPickle { what: "this is text, such as JSON or a recording (which gpuwatch replay and report open)" };
+
 impl<'a> Input<'a> {
     /// Reads the first bytes to detect gzip and zstd.
     ///
@@ -46,10 +49,14 @@ impl<'a> Input<'a> {
             [b'P', b'K', ..] => {
                 return Err(Fault::NoPickle { what: "this is a zip archive, such as torch.save writes" });
             }
-            [b'{' | b'[', ..] => return Err(Fault::NoPickle { what: "this is text, such as JSON or a recording" }),
+            [b'{' | b'[', ..] => return Err(TEXT),
             _ => return Err(Fault::NoPickle { what: "this is not a pickle of protocol 2 to 5" }),
         };
-        Ok(Self { from, window: vec![0; WINDOW].into(), at: 0, end: 0, base: 0, is_packed })
+        let mut input = Self { from, window: vec![0; WINDOW].into(), at: 0, end: 0, base: 0, is_packed };
+        if is_packed && input.peek(1)?.starts_with(b"{") {
+            return Err(TEXT);
+        }
+        Ok(input)
     }
 
     /// Returns the offset of the next byte.

@@ -309,7 +309,7 @@ fn garbage_has_a_clear_error() {
         (b"garbage\n", "line 1 is not a line of a recording"),
         (b"\xff\xfe\n", "line 1 is not a line of a recording"),
         (b"{\"type\":\"memory\"}\n", "line 1 is not a line of a recording"),
-        (&[0x28, 0xb5, 0x2f, 0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], "the file is"),
+        (&[0x28, 0xb5, 0x2f, 0xfd, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff], "the file ends in the middle"),
         (&long, "line 1 is longer than 1 MiB"),
     ];
     for (bytes, message) in cases {

@@ -118,11 +118,11 @@ fn a_changed_refresh_rate_takes_effect_at_once() {
     terminal.shows("5.00 GiB");
     bench.machine.occupy(0, bench.tenant.id(), 9 << 30).unwrap();
     for _ in 0..9 {
-        terminal.press("-");
+        terminal.press("+");
     }
     terminal.shows("devices are read every 100 ms");
     terminal.shows("9.00 GiB");
-    terminal.press("+");
+    terminal.press("-");
     terminal.shows("every 200 ms");
     quits(terminal);
 }
@@ -273,9 +273,9 @@ fn every_listed_key_has_the_effect_of_its_row_in_the_table() {
     terminal.shows("by allocated ↑");
     terminal.press("T");
     terminal.shows("theme paper");
-    terminal.press("+");
-    terminal.shows("devices are read every 200 ms");
     terminal.press("-");
+    terminal.shows("devices are read every 200 ms");
+    terminal.press("+");
     terminal.shows("devices are read every 100 ms");
     terminal.press("z");
     terminal.shows("z: no such key · ? help");

@@ -135,7 +135,7 @@ fn every_alert_shows_the_name_that_allows_it() {
         let (shown, _) = drawn(&session, &ui, 120, 60);
         for it in ui.alerts(&found, &session).into_iter().filter(|it| alerts::is_open(it, &session)) {
             let name = alerts::name(it);
-            assert!(shown.contains(&format!("expect it: A, or allow = [\"{name}\"]")), "{name}: {shown}");
+            assert!(shown.contains(&format!("meant to be so? A adds allow = [\"{name}\"]")), "{name}: {shown}");
             let policy = Policy { allow: vec![alerts::Name::read(&name).unwrap()], ..Policy::default() };
             let allowed = policy.findings(&session).all.into_iter().find(|other| other.identity() == it.identity());
             assert!(allowed.unwrap().is_allowed(), "{name}");
@@ -229,7 +229,7 @@ fn an_alert_is_allowed_in_the_users_file_and_expected_from_then_on() {
     let mut terminal = job.view(&["--config", config.to_str().unwrap()]);
     terminal.shows("1 critical");
     terminal.press("a");
-    terminal.shows("expect it: A, or allow = [\"tensors-retained\"]");
+    terminal.shows("meant to be so? A adds allow = [\"tensors-retained\"]");
     terminal.press("A");
     terminal.shows("expect tensors-retained in every run that reads this file?");
     terminal.shows("allow = [\"tensors-retained\"]");

@@ -440,7 +440,7 @@ fn the_help_is_grouped_and_shows_what_is_unavailable_and_why() {
     for what in [
         "Not here: K F9 signal the process (no signals from here)",
         "Not here: A expect it, or not (nothing is written)",
-        "Not here: + read devices less often, - read devices more often (no driver is read here",
+        "Not here: + read devices more often, - read devices less often (no driver is read here",
     ] {
         assert!(reported.contains(what), "{what}: {reported}");
     }
