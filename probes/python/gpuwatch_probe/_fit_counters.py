@@ -3,6 +3,7 @@
 import ast
 
 from ._fit_source import SCOPES
+from ._frames import values
 
 # Later values of a counter that are tried.
 _LATER = 100_000
@@ -71,7 +72,7 @@ def counters_of(loops, function=None, names=()):
 def _values(iterated):
     """Returns the function that yields the values which `range` or `enumerate` give after one."""
 
-    def values(scope, now):
+    def later(scope, now):
         at = iterated
         # As in `tqdm(range(9))`.
         while isinstance(at, ast.Call) and text(at.func) not in _COUNTS and at.args:
@@ -87,7 +88,12 @@ def _values(iterated):
         except Exception:
             return most
 
-    return values
+    return later
+
+
+def scope_of(frame):
+    """Returns what a function that runs sees, as a dictionary that the frame does not keep."""
+    return {**frame.f_globals, **dict(values(frame))}
 
 
 def _pure_value(node, scope):
@@ -132,7 +138,7 @@ def matters(loop):
 def last_value(iterated, frame):
     """Returns the last value that a loop over `range` or `enumerate` counts to; `None` where that is not known."""
     try:
-        at, scope = _counted(iterated), {**frame.f_globals, **frame.f_locals}
+        at, scope = _counted(iterated), scope_of(frame)
         if text(at.func) == "range":
             return range(*(_pure_value(it, scope) for it in at.args))[-1]
         return len(_pure_value(at.args[0], scope)) - 1
@@ -143,7 +149,7 @@ def last_value(iterated, frame):
 def length(iterated, frame):
     """Returns how many passes a loop over `range` or something with a length makes; 0 where that is not known."""
     try:
-        at, scope = _counted(iterated), {**frame.f_globals, **frame.f_locals}
+        at, scope = _counted(iterated), scope_of(frame)
         if at is None:
             return len(_pure_value(iterated, scope))
         if text(at.func) == "range":

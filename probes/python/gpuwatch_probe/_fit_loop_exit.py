@@ -9,16 +9,16 @@ evaluate, to save and to stop.
 """
 
 import ast
-import builtins
-import ctypes
 import linecache
 import os
 import sys
 import threading
 import warnings
 
-from ._fit_counters import counters_of, inside, is_pure, last_value, length, matters, text
-from ._fit_source import SCOPES
+from ._fit_counters import counters_of, inside, last_value, length, matters
+from ._fit_source import SCOPES, SUITES
+from ._fit_tests import Move, set_counters, tests_of
+from ._frames import values
 from ._loops import loops_around
 
 # Passes of a loop before it ends.
@@ -30,9 +30,9 @@ _LINES = 20
 # The most functions whose tests are kept.
 _FUNCTIONS = 2000
 
-_LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
-# Stands for a counter.
-_COUNTER = "_counter"
+# Statements whose first line is that of their end too, and plain ones.
+_ENDED = (ast.For, ast.AsyncFor, ast.With, ast.AsyncWith)
+_PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.Import, ast.ImportFrom, ast.Assert, ast.Return)
 
 
 class LoopExit:
@@ -72,7 +72,7 @@ class LoopExit:
         steps, optimizers = 1, os.path.join(os.path.dirname(sys.modules["torch.optim"].__file__), "")
         while at is not None:
             try:
-                trainer = at.f_locals.get("self")
+                trainer = dict(values(at)).get("self")
                 is_own = self._unknowns.is_own(at.f_code.co_filename)
                 if is_first and not is_own and not at.f_code.co_filename.startswith(optimizers):
                     steps = _planned_steps(trainer) or (None if loops_around(at) else steps)
@@ -159,7 +159,7 @@ class LoopExit:
             # The first line of code is that of a decorator.
             first = min([one.lineno for one in getattr(it, "decorator_list", [])] + [getattr(it, "lineno", 0)])
             if isinstance(it, functions) and it.name == code.co_name and first == code.co_firstlineno:
-                return _tests(it, counters_of([], it, names), ())
+                return tests_of(it, counters_of([], it, names), ())
         return None
 
     def _moved_in_call(self, frame, event, argument):
@@ -179,21 +179,22 @@ class LoopExit:
 
     def _go(self, frame, move):
         if move.to is None:
-            self._ahead[frame] = move.test, {name: frame.f_locals[name] for name in move.ahead}
-            _set_locals(frame, move.ahead)
+            self._ahead[frame] = move.test, set_counters(frame, move.ahead)
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            if move.beside is not None:
+                frame.f_lineno = move.beside
             frame.f_lineno = move.to
 
     def _come_back(self, frame, event):
         """Gives counters their values again, once a test's lines are left."""
-        test, values = self._ahead.get(frame, (None, None))
+        test, before = self._ahead.get(frame, (None, None))
         if test is None or (event == "line" and test.has(frame.f_lineno)) or event not in ("line", "return"):
             return
         del self._ahead[frame]
-        if event == "line":
-            _set_locals(frame, values)
+        if event == "line" or any("." in it for it in before):
+            set_counters(frame, before)
 
     def _moved(self, frame, event, argument):
         plan = self._plans.get(frame)
@@ -234,22 +235,6 @@ class LoopExit:
             self.entered[line] = linecache.getline(file, test.line).strip()[:120]
 
 
-def _set_locals(frame, values):
-    """Gives local variables of a function that runs other values."""
-    frame.f_locals.update(values)
-    if sys.version_info < (3, 13):
-        # Otherwise the next look at them would undo it.
-        ctypes.pythonapi.PyFrame_LocalsToFast(ctypes.py_object(frame), ctypes.c_int(0))
-
-
-class _Move:
-    """The line to go to, and the test whose branch is entered there. A branch on the line of its test is entered with
-    later values of counters."""
-
-    def __init__(self, to, test=None, ahead=None):
-        self.to, self.test, self.ahead = to, test, ahead
-
-
 class _Plan:
     """Loops and tests of a running function."""
 
@@ -260,9 +245,10 @@ class _Plan:
         self._loops = [_Loop(it) for it in loops]
         self._headers = {it.header: it for it in self._loops}
         self._bodies = {it.body: it for it in self._loops}
+        self._besides = {it.after: it.beside for it in self._loops}
         self.counters = counters_of(loops)
         # What is in a branch already needs no help.
-        self._tests = _tests(loops[0], self.counters, (line,))
+        self._tests = tests_of(loops[0], self.counters, (line,))
         # The line to go to from the next one.
         self._then = None
         # Tests that only one step passes, and that have been entered.
@@ -282,7 +268,7 @@ class _Plan:
         line = frame.f_lineno
         if self._then is not None:
             then, self._then = self._then, None
-            return _Move(then)
+            return Move(then)
         test = self._tests.get(line)
         move = test and test.move(frame)
         if move:
@@ -292,10 +278,10 @@ class _Plan:
             return move
         test = self._passed.get(line)
         if test is not None and test.is_now(frame):
-            return _Move(test.other)
+            return Move(test.other)
         loop = self._headers.get(line)
         to = loop and self._pass(loop, frame)
-        return _Move(to) if to is not None else None
+        return Move(to, beside=self._besides.get(to)) if to is not None else None
 
     def _pass(self, loop, frame):
         """Counts a pass of a loop; returns where to go if it was the last one."""
@@ -316,7 +302,7 @@ class _Plan:
         loop = self._bodies.get(frame.f_lineno)
         if loop is not None and loop.last is not None:
             value, loop.last = loop.last, None
-            _set_locals(frame, {loop.name: value})
+            set_counters(frame, {loop.name: value})
 
 
 class _Loop:
@@ -325,11 +311,13 @@ class _Loop:
     def __init__(self, loop):
         self.header = _header(loop)
         self.body = loop.body[0].lineno
-        self.after = _after(loop)
-        # A `with` has the line of its end too, which would take the iterator of a `for` for its context. So one goes to
-        # a statement that changes nothing first, where there is one.
+        self.after, following = _after(loop)
+        # A `with` and a `for` have the line of their ends too, which would take the iterator of this loop for their own. So
+        # one goes to a statement beside them first, where nothing is left of it, and does not run that.
+        self.beside = _beside(following) if isinstance(following, _ENDED) else None
+        # Where there is none, one may run that changes nothing.
         self.via, self._waits = None, 0
-        if isinstance(loop, ast.For) and _is_context(loop, self.after):
+        if isinstance(loop, ast.For) and self.beside is None and _is_context(loop, self.after):
             self.via = _harmless(loop)
             # Without one, the loop may come to its end by itself.
             self._waits = _WAITING if self.via is None else 0
@@ -368,160 +356,46 @@ class _Loop:
         return self.is_over
 
 
-def _tests(around, counters, lines):
-    """Returns the tests of counters inside of a loop or a function by line, but for branches with these lines."""
-    tests = {}
-    for it in inside(around):
-        if isinstance(it, ast.If):
-            test = _Test(it, counters)
-            if test.counts and not any(map(test.has, lines)) and (test.is_guard or not _is_plain(it.body)):
-                tests[it.lineno] = test
-    return tests
-
-
-class _Test:
-    """An `if` whose test depends on what a loop counts."""
-
-    def __init__(self, statement, counters):
-        self.line, self.body, self._last = statement.lineno, statement.body[0].lineno, statement.body[-1].end_lineno
-        test = statement.test
-        # Whether no line begins with the branch.
-        self._is_line = self.body <= test.end_lineno
-        parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        self._parts = [_Part(it, counters) for it in parts]
-        self.counts = any(it.counter is not None for it in self._parts)
-        # The line that follows if the test is false.
-        self.other = _other(statement)
-        # Whether it leaves what follows out, as `if step % 100: continue`.
-        leaves = isinstance(statement.body[-1], (ast.Continue, ast.Return)) and not statement.orelse
-        self.is_guard = leaves and len(parts) == 1 and self.other is not None
-        # Whether only one step passes it.
-        self.is_once = False
-
-    def has(self, line):
-        """Whether a line is in the branch."""
-        return self.body <= line <= self._last
-
-    def move(self, frame):
-        """Returns how to go on if the test is false now and true for later values of what it counts."""
-        if self.is_guard:
-            return _Move(self.other, self) if self._parts[0].is_false_later(frame) else None
-        all_ = [it.truth(frame) for it in self._parts]
-        if None in all_ or LATER not in all_:
-            return None
-        self.is_once = any(it.is_once for it in self._parts)
-        if not self._is_line:
-            return _Move(self.body, self)
-        parts = [it for it, truth in zip(self._parts, all_) if truth == LATER]
-        ahead = {it.counter: it.later for it in parts}
-        # Two tests of one counter have to agree on its value.
-        is_known = len(ahead) == len(parts) and all(it.isidentifier() for it in ahead)
-        return _Move(None, self, ahead) if is_known else None
-
-    def is_now(self, frame):
-        """Whether the test is true."""
-        return all(it.truth(frame) == NOW for it in self._parts)
-
-
-def _other(statement):
-    """Returns the line that runs if a test is false, of the statements beside it."""
-    if statement.orelse:
-        return statement.orelse[0].lineno
-    for name in ("body", "orelse", "finalbody"):
-        suite = getattr(statement.above, name, None)
-        if isinstance(suite, list) and statement in suite[:-1]:
-            return suite[suite.index(statement) + 1].lineno
-    return None
-
-
-NOW, LATER = "now", "later"
-
-
-class _Part:
-    """One operand of `and`."""
-
-    def __init__(self, test, counters):
-        found = [it for it in ast.walk(test) if isinstance(it, (ast.Name, ast.Attribute)) and text(it) in counters]
-        names = {text(it) for it in found}
-        self.counter = names.pop() if len(names) == 1 else None
-        self._values = counters.get(self.counter)
-        self._is_pure = not names and all(map(is_pure, ast.walk(test)))
-        # The first later value that passes it, and whether no other one does.
-        self.later, self.is_once = None, False
-        self._code = self._counted = None
-        if self._is_pure:
-            self._code = compile(ast.Expression(test), "<test>", "eval")
-            counted = _Counted(self.counter).visit(ast.parse(ast.unparse(test), mode="eval"))
-            self._counted = compile(ast.fix_missing_locations(counted), "<test>", "eval")
-
-    def truth(self, frame):
-        """`NOW`, `LATER`, or `None`: whether it is true."""
-        if not self._is_pure:
-            return None
-        scope = {**frame.f_globals, **frame.f_locals}
-        if self.counter is None:
-            value = eval(self._code, scope)
-            # A tensor's truth would have to be read.
-            return NOW if not hasattr(value, "is_cuda") and value else None
-        now = eval(self.counter, scope)
-        if type(now) is not int:
-            return None
-        if eval(self._code, scope):
-            return NOW
-        later = self._later(scope, now, True)
-        self.later = next(later, None)
-        if self.later is None:
-            return None
-        self.is_once = next(later, None) is None
-        return LATER
-
-    def is_false_later(self, frame):
-        """Whether it is true, and false for a later value."""
-        if self.truth(frame) != NOW or self.counter is None:
-            return False
-        scope = {**frame.f_globals, **frame.f_locals}
-        return next(self._later(scope, eval(self.counter, scope), False), None) is not None
-
-    def _later(self, scope, now, truth):
-        """Yields the later values for which it is so."""
-        for later in self._values(scope, now):
-            scope[_COUNTER] = later
-            if bool(eval(self._counted, scope)) == truth:
-                yield later
-
-
-class _Counted(ast.NodeTransformer):
-    """Puts a name of our own in the place of a counter."""
-
-    def __init__(self, counter):
-        self._counter = counter
-
-    def visit(self, node):
-        if isinstance(node, (ast.Name, ast.Attribute)) and text(node) == self._counter:
-            return ast.Name(_COUNTER, ast.Load())
-        return self.generic_visit(node)
-
-
 def _after(loop):
-    """Returns the line of the statement that follows a loop, or the loops that it ends; `None` where there is none."""
+    """Returns the line of the statement that follows a loop, or the loops that it ends, and the statement; nothing where
+    there is none."""
     node = loop
     while True:
         above = node.above
-        for name in ("body", "orelse", "finalbody"):
+        for name in SUITES:
             suite = getattr(above, name, None)
             if isinstance(suite, list) and node in suite:
                 rest = suite[suite.index(node) + 1 :]
                 if rest:
                     first = rest[0]
                     decorators = getattr(first, "decorator_list", [])
-                    return decorators[0].lineno if decorators else first.lineno
+                    return (decorators[0] if decorators else first).lineno, first
         # What is around must be left as it would be by itself.
         if not isinstance(above, (ast.If, ast.For, ast.While)):
-            return None
-        if isinstance(above, (ast.For, ast.While)) and (matters(above) is not None or _after(above) is None):
+            return None, None
+        if isinstance(above, (ast.For, ast.While)) and (matters(above) is not None or _after(above)[0] is None):
             # Another pass of it, although a `for` then begins anew.
-            return _header(above)
+            return _header(above), above
         node = above
+
+
+def _beside(statement):
+    """Returns the line of a plain statement that runs with nothing more around it than another one has, or of the function
+    whose body that is; `None` where there is none."""
+    while True:
+        above = statement.above
+        suites = (getattr(above, name, None) for name in SUITES)
+        for it in next(it for it in suites if isinstance(it, list) and statement in it):
+            is_empty = isinstance(getattr(it, "value", None), ast.Constant) and isinstance(it, ast.Expr)
+            if isinstance(it, _PLAIN) and it.lineno == it.end_lineno and not is_empty:
+                return it.lineno
+        if isinstance(above, ast.FunctionDef) and not above.decorator_list:
+            return above.lineno
+        # Since 3.11, the body of a `try` runs as what is around it.
+        is_tried = isinstance(above, ast.Try) and sys.version_info >= (3, 11) and statement not in above.finalbody
+        if not isinstance(above, (ast.If, ast.While)) and not is_tried:
+            return None
+        statement = above
 
 
 def _is_context(loop, line):
@@ -534,7 +408,7 @@ def _is_context(loop, line):
 
 def _harmless(loop):
     """Returns the line of a statement beside a loop and before it that may run once more; `None` where there is none."""
-    suites = (getattr(loop.above, name, None) for name in ("body", "orelse", "finalbody"))
+    suites = (getattr(loop.above, name, None) for name in SUITES)
     suite = next(it for it in suites if isinstance(it, list) and loop in it)
     for it in suite[: suite.index(loop)]:
         called = getattr(getattr(it, "value", None), "func", None)
@@ -548,20 +422,6 @@ def _header(loop):
     """Returns the line at which a loop begins a pass."""
     is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
     return loop.body[0].lineno if is_endless else loop.lineno
-
-
-def _is_plain(body):
-    """Whether a branch leaves, or does nothing but print what is there."""
-    return isinstance(body[-1], _LEAVES) or all(map(_prints, body))
-
-
-def _prints(statement):
-    """Whether a statement prints without a call of a function that is no builtin."""
-    call = getattr(statement, "value", None)
-    if not isinstance(statement, ast.Expr) or text(getattr(call, "func", None)) != "print":
-        return False
-    names = [it.func.id for it in ast.walk(call) if isinstance(it, ast.Call) and isinstance(it.func, ast.Name)]
-    return all(hasattr(builtins, it) for it in names)
 
 
 def _planned_steps(trainer):

@@ -4,6 +4,8 @@ import ast
 import linecache
 
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
+# The lists of statements in a statement.
+SUITES = "body", "orelse", "finalbody"
 # The most files whose statements are kept.
 _FILES = 200
 

@@ -1,9 +1,12 @@
 //! What comes after training: each later phase has its own peak, and a job is led there in seconds.
 
 use super::{Asked, bytes};
-use crate::helpers::{terminal::PROGRAM, torch};
+use crate::{
+    helpers::{terminal::PROGRAM, torch},
+    probe::holders::pythons,
+};
 use serde_json::Value;
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 const JOB: &str = include_str!("../python/phases.py");
 
@@ -142,7 +145,7 @@ fn recordings_of_simulated_jobs_are_kept_apart() {
     let asked = Asked::new(JOB);
     torch::stdout(&asked.fit(&["--gpu", "T4"], &["fails", "good"]));
     let listed = |folder: &[&Path]| -> Value {
-        let mut list = std::process::Command::new(PROGRAM);
+        let mut list = Command::new(PROGRAM);
         list.args(["recordings", "--json"]).args(folder).envs(asked.home.variables());
         serde_json::from_str(&torch::stdout(&list.output().unwrap())).unwrap()
     };
@@ -212,7 +215,7 @@ fn a_whole_run_sees_what_comes_by_itself() {
 }
 
 /// Branches on the lines of their tests, in a function, with counters that must not change for the job.
-const LINES: &str = "import torch
+const LINES: &str = "import sys, torch
 net = torch.nn.Linear(256, 256).cuda()
 optimizer = torch.optim.Adam(net.parameters())
 def make(mib):
@@ -238,22 +241,53 @@ def train(steps, best):
         if best > 8:
             torch.save(net.state_dict(), 'best.pt')
         make(700)
-train(2000, 0)
+class Trainer:
+    def __init__(self):
+        self.at, self.seen = 0, 0
+    def fit(self, epochs):
+        for epoch in range(epochs):
+            for _ in range(40):
+                net(torch.randn(64, 256, device='cuda')).sum().backward()
+                optimizer.step()
+                self.at += 1
+                if self.at % 1000 == 0: make(800)
+                self.seen += 1
+                assert self.at == self.seen, self.at
+if sys.argv[1] == 'plain':
+    train(2000, 0)
+else:
+    Trainer().fit(99)
 ";
 
 #[test]
 fn a_branch_on_the_line_of_its_test_is_entered_and_counters_stay() {
-    test_tiers::change!("a start of PyTorch");
-    let output = Asked::new(LINES).fit(&["--json", "--gpu", "2GiB"], &[]);
-    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let allocated = answer["peak"]["allocated"].as_u64().unwrap();
-    assert!((700 << 20..740 << 20).contains(&allocated), "{answer:#}");
-    let unknown = answer["unknown"].to_string();
-    for line in ["train.py:18: `if step % 500 == 499: make(300)`", "train.py:19: `if step == 700 and"] {
-        assert!(unknown.contains(line), "{unknown}");
+    test_tiers::change!("starts of PyTorch");
+    for (case, mib, lines) in [
+        ("plain", 700, &["train.py:18: `if step % 500 == 499: make(300)`", "train.py:19: `if step == 700 and"][..]),
+        ("trainer", 800, &["train.py:36: `if self.at % 1000 == 0: make(800)`"]),
+    ] {
+        let output = Asked::new(LINES).fit(&["--json", "--gpu", "2GiB"], &[case]);
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let allocated = answer["peak"]["allocated"].as_u64().unwrap();
+        assert!((mib << 20..(mib + 40) << 20).contains(&allocated), "{answer:#}");
+        let unknown = answer["unknown"].to_string();
+        assert!(lines.iter().all(|it| unknown.contains(it)), "{unknown}");
+        assert!(!unknown.contains("AssertionError"), "{unknown}");
+        // What a function that runs would do later is named by its own lines.
+        let missing = answer["phases"]["not_run"].to_string();
+        assert!(case != "plain" || ["train.py:23", "train.py:25"].iter().all(|it| missing.contains(it)), "{answer:#}");
     }
-    assert!(!unknown.contains("AssertionError"), "{unknown}");
-    // What a function that runs would do later is named by its own lines.
-    let missing = answer["phases"]["not_run"].to_string();
-    assert!(missing.contains("train.py:23") && missing.contains("train.py:25"), "{answer:#}");
+}
+
+/// Releases of Python differ in where a jump leads, and in what a frame keeps once it was looked at.
+#[test]
+fn loops_are_left_in_the_same_way_on_every_python() {
+    for python in pythons() {
+        let mut command = Command::new(&python);
+        command
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/python/loop_exit.py"))
+            .env("PYTHONDONTWRITEBYTECODE", "1");
+        command.env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+        assert_eq!(torch::stdout(&command.output().unwrap()), "loops are right\n", "{}", python.display());
+    }
 }

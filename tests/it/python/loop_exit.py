@@ -1,0 +1,131 @@
+"""Leads loops out of their training on any Python, without PyTorch: what runs then, and what is kept alive."""
+
+import sys
+import types
+import weakref
+
+optimizers = types.ModuleType("torch.optim")
+optimizers.__file__ = "/opt/torch/optim/__init__.py"
+sys.modules["torch.optim"] = optimizers
+
+from gpuwatch_probe._fit_loop_exit import LoopExit  # noqa: E402
+from gpuwatch_probe._fit_source import Trees  # noqa: E402
+
+
+class Unknowns:
+    def is_own(self, file):
+        return file == __file__
+
+
+class Batches:
+    round = 0
+
+    def lead(self):
+        pass
+
+
+class Over(Exception):
+    """Nothing leads on, and `gpuwatch fit` would end the job."""
+
+
+class Value:
+    """What a job holds in a variable."""
+
+
+ran, steps, lead, latest = [], [0], [None], [None]
+
+
+def train():
+    """A step, after which the job is led on."""
+    steps[0] += 1
+    ran.append("step")
+    if lead[0] is not None and steps[0] >= 3:
+        if not lead[0].step(steps[0], sys._getframe(1), False):
+            raise Over
+
+
+def nested():
+    for epoch in range(9):
+        length = 10 ** (epoch // 4)
+        for _ in range(50):
+            ran.append(length)
+            train()
+
+
+def followed():
+    for _ in range(9):
+        for _ in range(50):
+            train()
+    for _ in range(2):
+        ran.append("evaluation")
+
+
+def tried():
+    try:
+        for _ in range(9):
+            for _ in range(50):
+                train()
+        for _ in range(2):
+            ran.append("evaluation")
+    except ValueError:
+        pass
+
+
+def in_context():
+    with memoryview(b"x"):
+        for _ in range(9):
+            for _ in range(50):
+                train()
+        with memoryview(b"y"):
+            ran.append("evaluation")
+
+
+def on_one_line():
+    step = 0
+    while step < 5000:
+        train()
+        step += 1
+        if step % 1000 == 0: ran.append(step)  # noqa: E701
+        ran.append("at %d" % step)
+    ran.append("end")
+
+
+def keeps():
+    """What the step before made has gone once this one's took its place."""
+    for step in range(5000):
+        value = Value()
+        ran.append("kept" if latest[0] and latest[0]() else "gone")
+        latest[0] = weakref.ref(value)
+        train()
+        if step % 1000 == 999:
+            ran.append("evaluation")
+
+
+def run(function):
+    ran.clear()
+    steps[0], latest[0] = 0, None
+    lead[0] = LoopExit(Unknowns(), Trees(), Batches(), lambda: len(ran), lambda: (0, 0))
+    try:
+        function()
+    except Over:
+        pass
+    sys.settrace(None)
+    return [it for it in ran if it != "step"]
+
+
+found = run(nested)
+# The last epoch runs, too.
+assert 1 in found and 100 in found and len(found) < 20, found
+assert run(followed) == ["evaluation"] * 2, ran
+if sys.version_info >= (3, 11):
+    assert run(tried) == ["evaluation"] * 2, ran
+assert run(in_context) == ["evaluation"], ran
+found = run(on_one_line)
+counted = [it for it in found if str(it).startswith("at ")]
+assert 1000 in found and found[-1] == "end" and steps[0] < 20, found
+assert counted == ["at %d" % (at + 1) for at in range(len(counted))], found
+found = run(keeps)
+assert "evaluation" in found and steps[0] < 20, found
+if sys.version_info >= (3, 11):
+    assert "kept" not in found, found
+print("loops are right")
