@@ -310,6 +310,20 @@ fn unknown_facts_are_named_with_their_line_and_exit_code_2() {
     }
 }
 
+/// What runs on no device of this machine is in no live view of it.
+#[test]
+fn the_job_serves_no_live_view() {
+    let script = "import os, sys, torch\nnet = torch.nn.Linear(8, 8).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
+        own = os.environ['GPUWATCH_SOCKET_DIR']\nfor _ in range(9):\n    net(torch.ones(8, 8, device='cuda')).sum().backward()\n    \
+        o.step()\n    while not os.path.isdir(own) or not os.listdir(own):\n        pass\n    \
+        assert not os.path.isdir(sys.argv[1]) or not os.listdir(sys.argv[1])\n";
+    let asked = Asked::new(script);
+    let sockets = asked.home.0.path().join("sockets");
+    assert!(asked.home.variables().iter().any(|it| it.0 == "GPUWATCH_SOCKET_DIR" && it.1 == sockets.as_os_str()));
+    let output = asked.fit(&["--gpu", "T4"], &[sockets.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
 #[test]
 fn a_question_that_makes_no_sense_is_refused_with_what_there_is() {
     let asked = Asked::new("");
