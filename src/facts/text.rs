@@ -134,8 +134,7 @@ const COMPARED: usize = 64;
 
 /// Returns the name with the smallest edit distance to a text; the first of several.
 pub fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Option<N> {
-    let text: String = text.chars().take(COMPARED).collect();
-    names.into_iter().min_by_key(|it| strsim::levenshtein(&text, it.as_ref()))
+    nearest_three(text, names).into_iter().next()
 }
 
 /// Returns at most three names with the smallest edit distances to a text, the nearest first.

@@ -15,9 +15,9 @@ import sys
 import threading
 import warnings
 
+from ._fit_conditions import Move, set_counters, tests_of
 from ._fit_counters import counters_of, inside, last_value, length, matters
 from ._fit_source import SCOPES, SUITES
-from ._fit_tests import Move, set_counters, tests_of
 from ._frames import values
 from ._loops import loops_around
 
@@ -102,7 +102,7 @@ class LoopExit:
             else:
                 control.should_training_stop = True
             return True
-        trainer = it if hasattr(it, "val_check_batch") else getattr(it, "trainer", None)
+        trainer = _trainer_of(it)
         if hasattr(trainer, "val_check_batch") and hasattr(trainer, "should_stop"):
             if is_first and isinstance(trainer.val_check_batch, (int, float)):
                 trainer.val_check_batch = trainer.check_val_every_n_epoch = 1
@@ -424,12 +424,17 @@ def _header(loop):
     return loop.body[0].lineno if is_endless else loop.lineno
 
 
+def _trainer_of(it):
+    """Returns a trainer that validates by itself: this one, or that of one of its loops."""
+    return it if hasattr(it, "val_check_batch") else getattr(it, "trainer", None)
+
+
 def _planned_steps(trainer):
     """Returns how many steps a trainer makes at most; 0 where it does not say."""
     most = getattr(getattr(trainer, "state", None), "max_steps", 0)
     if isinstance(most, int) and most > 0 and hasattr(trainer, "control"):
         return most
-    trainer = trainer if hasattr(trainer, "val_check_batch") else getattr(trainer, "trainer", None)
+    trainer = _trainer_of(trainer)
     if not hasattr(trainer, "val_check_batch"):
         return 0
     if trainer.max_steps > 0:
