@@ -22,7 +22,7 @@ from ._advise import attach as attach_advise
 from ._fit_batches import Batches
 from ._fit_loop_exit import LoopExit
 from ._fit_makers import Makers
-from ._fit_not_run import not_run
+from ._fit_not_run import Positions, not_run
 from ._fit_phases import Phases, is_compiled
 from ._fit_unknowns import Unknowns
 from ._loops import Places
@@ -72,6 +72,8 @@ class Fit:
         self._advise = attach_advise(torch, self._unknowns)
         # The step after which the peak of training is known, and the one from which on the job is led.
         self._steady = self._led = None
+        # Where the job was when it was led on.
+        self._positions = None
         self._begun = time.monotonic()
         # Blocks by what the job keeps in them.
         self._kept = {}
@@ -278,6 +280,7 @@ class Fit:
             self._leave()
         if self._led is None:
             self._led = number
+            self._positions = Positions(self._unknowns, self._trees, frame)
             self._phases.step(number, True)
             if not self._is_whole:
                 threading.Thread(target=self._end_after, args=(_SECONDS_AFTER, "later"), daemon=True).start()
@@ -395,13 +398,18 @@ class Fit:
                 self._torch.cuda.memory._dump_snapshot(snapshot)
             except Exception:
                 snapshot = None
-        self._write(how, tensors=tensors, snapshot=snapshot, not_run=self._not_run() if how != "exit" else [])
+        self._write(how, tensors=tensors, snapshot=snapshot, not_run=self._not_run(how == "exit"))
 
-    def _not_run(self):
-        """Returns what the job's own lines would still do."""
+    def _not_run(self, is_end=False):
+        """Returns what the job's own lines would still do, or would have done."""
         try:
-            frame = sys._current_frames().get(threading.main_thread().ident)
-            return not_run(self._unknowns, self._trees, self._phases.lines, frame)
+            positions = self._positions
+            if not is_end:
+                frame = sys._current_frames().get(threading.main_thread().ident)
+                positions = Positions(self._unknowns, self._trees, frame)
+            # A job that was not led on decided by itself.
+            files = self._trees.own(self._unknowns) if positions is not None else []
+            return not_run(files, self._phases.lines, positions, self._loop_exit, is_end)
         except Exception:
             return []
 

@@ -6,75 +6,200 @@ import ctypes
 import inspect
 import sys
 
-from ._fit_counters import inside, is_pure, scope_of, text
+from ._fit_counters import inside, is_pure, place, scope_of, text, upwards
 from ._fit_source import SUITES
 from ._frames import values
 
 _LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
 # Stands for a counter.
 _COUNTER = "_counter"
+# How often no later value passes before none is looked for.
+_SEARCHES = 10
 
 
 class Move:
-    """The line to go to, by another one where that is necessary, and the test whose branch is entered there. A branch on
-    the line of its test is entered with later values of counters."""
+    """The line to go to, by another one where that is necessary, and the test whose branch is entered there, with its
+    lines. A branch on the line of its test, and a test that stands by itself, are passed with later values of counters.
+    `is_last` is whether no other branch of the test is left."""
 
-    def __init__(self, to, test=None, ahead=None, beside=None):
-        self.to, self.test, self.ahead, self.beside = to, test, ahead, beside
+    def __init__(self, to, test=None, lines=(), ahead=None, beside=None, is_last=True):
+        self.to, self.test, self.lines, self.ahead, self.beside, self.is_last = to, test, lines, ahead, beside, is_last
 
 
-def tests_of(around, counters, lines):
-    """Returns the tests of counters inside of a loop or a function by line, but for branches with these lines."""
-    tests = {}
-    for it in inside(around):
-        if isinstance(it, ast.If):
-            test = _Test(it, counters)
-            if test.counts and not any(map(test.has, lines)) and (test.is_guard or not _is_plain(it.body)):
-                tests[it.lineno] = test
-    return tests
+class Tests:
+    """The tests in a loop or a function, by line."""
+
+    def __init__(self, around, counters, counted, lines=()):
+        """`lines` are in branches that need no help."""
+        # Those whose branches do something.
+        self.by_line = {}
+        # All that may turn out never to be true, lines of branches where that is so, and lines where it once was not.
+        self._switches, self._never, self._entered = {}, set(), set()
+        nodes = list(inside(around))
+        names = _Names(around, nodes, counters, counted)
+        branches = [it for it in nodes if isinstance(it, ast.If)]
+        entered = {name for it in branches if not _is_plain(it.body) for name in _operands(it.test)}
+        for it in nodes:
+            if isinstance(it, ast.If):
+                test = _Test(it, it.test, it.body, names)
+                if not test.is_guard:
+                    self._switches[it.lineno] = test
+                is_of_use = test.is_guard or not _is_plain(it.body) or test.has_other
+            else:
+                test = _alone(it, entered, names)
+                is_of_use = test is not None
+            if is_of_use and not any(line in test.lines for line in lines):
+                self.by_line[it.lineno] = test
+        for test in self.by_line.values():
+            # That of `elif`.
+            test.following = self._switches.get(test.other) if test.has_other else None
+
+    def has_counters(self):
+        """Whether any is known to depend on what the job counts."""
+        return any(it.counts for it in self.by_line.values())
+
+    def waits(self):
+        """Whether any compares a number that has not risen yet."""
+        return any(it.waits() for it in self.by_line.values())
+
+    def note(self, frame):
+        """Learns from a line that is about to run."""
+        test = self._switches.get(frame.f_lineno)
+        if test is not None:
+            truth = test.truth(frame)
+            lines = self._never if truth == NEVER else self._entered if truth is not None else set()
+            lines.update(test.lines)
+
+    @property
+    def never(self):
+        """Lines of branches that settings leave out."""
+        return self._never - self._entered
+
+
+class _Names:
+    """What the names in the tests of a loop or a function are."""
+
+    def __init__(self, around, nodes, counters, counted):
+        self.counters, self.counted = counters, counted
+        self.stored = {text(it) for it in nodes if isinstance(getattr(it, "ctx", None), ast.Store)}
+        # What a call gives to a function is another value each time.
+        self.parameters = {it.arg for it in ast.walk(getattr(around, "args", ast.Pass())) if isinstance(it, ast.arg)}
+
+
+def _operands(test):
+    """Yields the names that are a test, or an operand of its `and`."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return (text(it) for it in parts if text(it))
+
+
+def _alone(it, entered, names):
+    """Returns a test that is kept for a branch, as `due = step % 100 == 0`, returned, or that of `a if test else b`; `None`
+    of anything else."""
+    value = getattr(it, "value", None)
+    if not isinstance(it, (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Expr, ast.Return)) or value is None:
+        return None
+    is_test = isinstance(value, (ast.Compare, ast.BoolOp)) or isinstance(getattr(value, "op", None), ast.Not)
+    if is_test and (isinstance(it, ast.Return) or _is_kept(it, entered)):
+        return _Test(it, value, [it], names)
+    choice = next((one for one in ast.walk(value) if isinstance(one, ast.IfExp)), None)
+    test = choice and _Test(it, choice.test, [it], names)
+    # With another value, the rest of the line has to do the same.
+    others = [text(one) for one in ast.walk(value)] if choice else []
+    in_test = [text(one) for one in ast.walk(choice.test)] if choice else []
+    return test if choice and all(others.count(name) == in_test.count(name) for name in set(in_test) - {None}) else None
+
+
+def _is_kept(it, entered):
+    return isinstance(it, ast.Assign) and len(it.targets) == 1 and text(it.targets[0]) in entered
 
 
 class _Test:
-    """An `if` whose test depends on what a loop counts."""
+    """A statement whose test depends on what a loop counts."""
 
-    def __init__(self, statement, counters):
-        self.line, self.body, self._last = statement.lineno, statement.body[0].lineno, statement.body[-1].end_lineno
-        test = statement.test
-        # Whether no line begins with the branch.
-        self._is_line = self.body <= test.end_lineno
+    def __init__(self, statement, test, body, names):
+        self.line, self.lines = statement.lineno, _lines(body)
+        # Whether no line begins with the branch, and whether that does nothing.
+        self._is_line, self._is_plain = self.lines[0] <= test.end_lineno, _is_plain(body)
+        # Whether its caller decides what follows, and whether it stands by itself.
+        self.is_returned = isinstance(statement, ast.Return) and test is statement.value
+        self.is_alone = not isinstance(statement, ast.If)
         parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-        self._parts = [_Part(it, counters) for it in parts]
-        self.counts = any(it.counter is not None for it in self._parts)
-        # The line that follows if the test is false.
-        self.other = _other(statement)
+        self._parts = [_Part(it, names) for it in parts]
+        # The line that follows if the test is false, whether that is an `else`, and the test of an `elif` there.
+        self.other, self.has_other, self.following = None, False, None
         # Whether it leaves what follows out, as `if step % 100: continue`.
-        leaves = isinstance(statement.body[-1], (ast.Continue, ast.Return)) and not statement.orelse
-        self.is_guard = leaves and len(parts) == 1 and self.other is not None
-        # Whether only one step passes it.
-        self.is_once = False
+        self.is_guard = False
+        if isinstance(statement, ast.If):
+            self.other = _other(statement)
+            leaves = isinstance(statement.body[-1], (ast.Continue, ast.Return)) and not statement.orelse
+            self.is_guard = leaves and len(parts) == 1 and self.other is not None
+            # An `else` on the line of what it does has no line to go to.
+            is_apart = bool(statement.orelse) and self.other > self.lines[-1]
+            self.has_other = is_apart and not _is_plain(statement.orelse)
+            self._others = _lines(statement.orelse)
+        # Whether only one step passes it, and whether the branch of an `elif` was entered.
+        self.is_once, self._is_passed = False, False
 
-    def has(self, line):
-        """Whether a line is in the branch."""
-        return self.body <= line <= self._last
+    @property
+    def counts(self):
+        """Whether it is known to depend on what the job counts."""
+        return any(it.counter is not None for it in self._parts)
+
+    def waits(self):
+        """Whether it is false, and compares a number that has not risen yet."""
+        return not self.counts and any(it.waits for it in self._parts)
 
     def move(self, frame):
-        """Returns how to go on if the test is false now and true for later values of what it counts."""
+        """Returns how to go on if the test is false now and true for later values of what it counts, or the other way round
+        where there is an `else`."""
         if self.is_guard:
-            return Move(self.other, self) if self._parts[0].is_false_later(frame) else None
-        all_ = [it.truth(frame) for it in self._parts]
-        if None in all_ or LATER not in all_:
-            return None
+            return Move(self.other, self) if self._parts[0].false_later(frame) else None
+        truths = []
+        for it in self._parts:
+            truths.append(it.truth(frame))
+            if truths[-1] not in (NOW, LATER):
+                return None
+        if LATER not in truths:
+            return self._move_to_other(frame)
         self.is_once = any(it.is_once for it in self._parts)
+        if self._is_plain and not self.is_alone:
+            return None
         if not self._is_line:
-            return Move(self.body, self)
-        parts = [it for it, truth in zip(self._parts, all_) if truth == LATER]
+            return Move(self.lines[0], self, self.lines)
+        parts = [it for it, truth in zip(self._parts, truths) if truth == LATER]
+        return self._ahead(parts)
+
+    def _move_to_other(self, frame):
+        """The same of a test that is true, and false for later values."""
+        if self.is_returned or not (self.has_other or self.is_alone):
+            return None
+        # What only the last pass does prepares no further one.
+        parts = [it for it in self._parts if it.false_later(frame) and not it.is_once]
+        if not parts or self.is_alone:
+            return self._ahead(parts[:1]) if parts else None
+        if self.following is None:
+            return Move(self.other, self, self._others)
+        inner = self.following.move(frame)
+        is_next = inner is None or (self.following.is_now(frame) and not self._is_passed)
+        self._is_passed |= is_next
+        return Move(self.other, self, self._others, is_last=inner is None) if is_next else inner
+
+    def _ahead(self, parts):
         ahead = {it.counter: it.later for it in parts}
         # Two tests of one counter have to agree on its value.
-        return Move(None, self, ahead) if len(ahead) == len(parts) else None
+        return Move(None, self, self.lines, ahead) if len(ahead) == len(parts) else None
 
     def is_now(self, frame):
         """Whether the test is true."""
         return all(it.truth(frame) == NOW for it in self._parts)
+
+    def truth(self, frame):
+        """`NEVER` if it is never true, whatever is counted, `LATER` if it is or may be; `None` where that is not known."""
+        for it in self._parts:
+            truth = it.truth(frame)
+            if truth not in (NOW, LATER):
+                return truth
+        return LATER
 
 
 def _other(statement):
@@ -88,60 +213,110 @@ def _other(statement):
     return None
 
 
-NOW, LATER = "now", "later"
+NOW, LATER, NEVER = "now", "later", "never"
 
 
 class _Part:
     """One operand of `and`."""
 
-    def __init__(self, test, counters):
-        found = [it for it in ast.walk(test) if isinstance(it, (ast.Name, ast.Attribute)) and text(it) in counters]
-        names = {text(it) for it in found}
-        self.counter = names.pop() if len(names) == 1 else None
-        self._values = counters.get(self.counter)
-        self._is_pure = not names and all(map(is_pure, ast.walk(test)))
-        # The first later value that passes it, and whether no other one does.
-        self.later, self.is_once = None, False
-        self._code = self._counted = None
-        if self._is_pure:
-            self._code = compile(ast.Expression(test), "<test>", "eval")
-            counted = _Counted(self.counter).visit(ast.parse(ast.unparse(test), mode="eval"))
-            self._counted = compile(ast.fix_missing_locations(counted), "<test>", "eval")
+    def __init__(self, test, names):
+        nodes = list(ast.walk(test))
+        owners = {text(it.value) for it in nodes if isinstance(it, (ast.Attribute, ast.Subscript))}
+        found = {text(it) for it in nodes if text(it)} - owners
+        counters = found & set(names.counters)
+        self._test, self._is_pure = test, all(map(is_pure, nodes)) and len(counters) < 2
+        self._code = compile(ast.Expression(test), "<test>", "eval") if self._is_pure else None
+        self._counted = names.counted
+        # What may turn out to be a counter, and its value in a step: {(name, object): (step, value, whether it rises)}.
+        self._candidates, self._seen = sorted(found - names.stored), {}
+        self.waits = False
+        # Whether nothing that runs here changes it.
+        is_set = any(place(it) in names.counted.set for it in nodes if isinstance(it, (ast.Attribute, ast.Subscript)))
+        self._is_fixed = not found & (names.stored | names.parameters) and not is_set
+        self._is_fixed &= not any(isinstance(it, ast.Call) for it in nodes)
+        # The first later value that passes it, and whether no other one does; how often there was none.
+        self.later, self.is_once, self._failed = None, False, 0
+        self.counter = self._values = self._ahead = None
+        for it in counters if self._is_pure else ():
+            self._count(it, names.counters[it])
+
+    def _count(self, counter, later):
+        """Makes a name the counter."""
+        self.counter, self._values = counter, later
+        node = _Counted(counter).visit(ast.parse(ast.unparse(self._test), mode="eval"))
+        self._ahead = compile(ast.fix_missing_locations(node), "<test>", "eval")
 
     def truth(self, frame):
-        """`NOW`, `LATER`, or `None`: whether it is true."""
+        """`NOW`, `LATER` or `NEVER`, or `None`: whether it is true."""
         if not self._is_pure:
             return None
         scope = scope_of(frame)
-        if self.counter is None:
-            value = eval(self._code, scope)
+        value = eval(self._code, scope)
+        if hasattr(value, "is_cuda"):
             # A tensor's truth would have to be read.
-            return NOW if not hasattr(value, "is_cuda") and value else None
+            return None
+        if value:
+            return NOW
+        is_known = self.counter is not None or self._watch(scope)
+        if self.counter is None:
+            return NEVER if self._is_fixed and is_known else None
         now = eval(self.counter, scope)
         if type(now) is not int:
             return None
-        if eval(self._code, scope):
-            return NOW
-        later = self._later(scope, now, True)
-        self.later = next(later, None)
-        if self.later is None:
+        return self._look_ahead(scope, now, True)
+
+    def _look_ahead(self, scope, now, truth):
+        """Finds a later value for which it is so."""
+        if self._failed >= _SEARCHES:
+            return NEVER
+        passing = self._later(scope, now, truth)
+        if passing is None:
             return None
-        self.is_once = next(later, None) is None
+        self.later = next(passing, None)
+        if self.later is None:
+            self._failed += 1
+            return NEVER
+        self.is_once = next(passing, None) is None
         return LATER
 
-    def is_false_later(self, frame):
+    def _watch(self, scope):
+        """Notes numbers at the first look in each step: the one that rises by one is a counter. Returns whether that is
+        known of all."""
+        rising, is_known, owner, step = [], True, id(scope.get("self")), self._counted.step
+        for name in self._candidates:
+            value = eval(name, scope)
+            if type(value) is not int:
+                continue
+            before = self._seen.get((name, owner))
+            if before is None or before[0] != step:
+                rises = None if before is None else value == before[1] + 1
+                before = self._seen[name, owner] = step, value, rises
+            is_known &= before[2] is not None
+            if before[2]:
+                rising.append(name)
+        if len(rising) == 1:
+            self._count(rising[0], upwards)
+        self.waits = bool(self._seen)
+        return is_known
+
+    def false_later(self, frame):
         """Whether it is true, and false for a later value."""
         if self.truth(frame) != NOW or self.counter is None:
             return False
         scope = scope_of(frame)
-        return next(self._later(scope, eval(self.counter, scope), False), None) is not None
+        now = eval(self.counter, scope)
+        return type(now) is int and self._look_ahead(scope, now, False) == LATER
 
     def _later(self, scope, now, truth):
-        """Yields the later values for which it is so."""
-        for later in self._values(scope, now):
-            scope[_COUNTER] = later
-            if bool(eval(self._counted, scope)) == truth:
-                yield later
+        """Returns what yields the later values for which it is so; `None` while nothing is known to count."""
+        later = self._values(scope, now)
+        return None if later is None else self._passing(scope, later, truth)
+
+    def _passing(self, scope, later, truth):
+        for one in later:
+            scope[_COUNTER] = one
+            if bool(eval(self._ahead, scope)) == truth:
+                yield one
 
 
 class _Counted(ast.NodeTransformer):
@@ -151,9 +326,13 @@ class _Counted(ast.NodeTransformer):
         self._counter = counter
 
     def visit(self, node):
-        if isinstance(node, (ast.Name, ast.Attribute)) and text(node) == self._counter:
+        if text(node) == self._counter:
             return ast.Name(_COUNTER, ast.Load())
         return self.generic_visit(node)
+
+
+def _lines(body):
+    return range(body[0].lineno, body[-1].end_lineno + 1) if body else range(0)
 
 
 def _is_plain(body):
@@ -170,20 +349,37 @@ def _prints(statement):
     return all(hasattr(builtins, it) for it in names)
 
 
+def enters(nodes, frame):
+    """Whether a function decides by a call that it makes now whether it enters a branch that does something."""
+    line = frame.f_lineno
+    tests = (it for it in nodes if isinstance(it, ast.If) and it.test.lineno <= line <= it.test.end_lineno)
+    return any(not _is_plain(it.body) and any(isinstance(one, ast.Call) for one in ast.walk(it.test)) for it in tests)
+
+
 def set_counters(frame, counters):
-    """Gives local variables and attributes other values, as a function that runs sees them; returns those before."""
-    held, places = dict(values(frame)) or frame.f_globals, {}
+    """Gives variables, attributes and entries other values, as a function that runs sees them; returns those before."""
+    held, places = dict(values(frame)), {}
+    scope = held or frame.f_globals
     for name in counters:
-        owner, _, attribute = name.rpartition(".")
+        node = ast.parse(name, mode="eval").body
+        if isinstance(node, ast.Name):
+            places[name] = (scope if name in scope else frame.f_globals), name
+            continue
+        owner = eval(ast.unparse(node.value), frame.f_globals, held)
         # What is no plain attribute is left alone.
-        places[name] = vars(eval(owner, frame.f_globals, held)) if owner else held, attribute
-    before = {name: of[attribute] for name, (of, attribute) in places.items()}
-    for name, (of, attribute) in places.items():
-        of[attribute] = counters[name]
-    own = {name: counters[name] for name in counters if "." not in name}
-    if own and held is not frame.f_globals:
+        places[name] = (vars(owner), node.attr) if isinstance(node, ast.Attribute) else (owner, node.slice.value)
+    before = {name: of[key] for name, (of, key) in places.items()}
+    for name, (of, key) in places.items():
+        of[key] = counters[name]
+    own = {name: counters[name] for name in counters if name in held}
+    if own:
         _set_variables(frame, own)
     return before
+
+
+def is_shared(frame, name):
+    """Whether others see the value of a counter once a function has ended."""
+    return name not in frame.f_code.co_varnames or name in frame.f_code.co_cellvars
 
 
 def _set_variables(frame, own):

@@ -1,8 +1,11 @@
-"""What a loop counts, which values come later, and whether more than tests depends on it."""
+"""What a job counts, which values come later, and whether more than tests depends on it.
+
+A counter is known by its text, as `step`, `self.step`, `state['step']` or `seen[0]`.
+"""
 
 import ast
 
-from ._fit_source import SCOPES
+from ._fit_source import FUNCTIONS, SCOPES, scope_around
 from ._frames import values
 
 # Later values of a counter that are tried.
@@ -36,37 +39,162 @@ def inside(loop):
             yield from inside(child)
 
 
-def counters_of(loops, function=None, names=()):
-    """Returns what loops count: {its text: function of scope and value that yields later values}.
+class Counted:
+    """What the job's functions count for each other: attributes, entries, and variables that they share."""
 
-    Of a function that a loop calls, these are the parameters and attributes with the names of what the loop counts.
-    """
+    def __init__(self, files, ran):
+        # {file: lines that ran in the training loop}. What only others count is no counter there.
+        self._ran = ran
+        # Where they are counted: {name: [(file, line)]}.
+        self._places, self._shared = {}, {}
+        # The step that ended last.
+        self.step = 0
+        # Attributes and entries that anything but an `__init__` sets, and `None` for entries that are not known.
+        self.set = set()
+        for file, nodes in files:
+            for it in nodes:
+                self._note(file, it)
+
+    def _note(self, file, node):
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
+            function = scope_around(node)
+            if isinstance(function, FUNCTIONS) and function.name != "__init__":
+                self.set.add(place(node))
+        for target in _increased(node):
+            if not isinstance(target, ast.Name):
+                if place(target):
+                    self._places.setdefault(place(target), []).append((file, node.lineno))
+            elif _is_shared(target.id, scope_around(node)):
+                self._shared.setdefault(target.id, []).append((file, node.lineno))
+
+    def later(self, node, own):
+        """Returns what yields the later values of an expression, if functions count it for each other; `own` are the
+        variables that the function around has for itself."""
+        if isinstance(node, ast.Name):
+            places = () if node.id in own else self._shared.get(node.id, ())
+        else:
+            places = self._places.get(place(node), ())
+        return (lambda scope, now: upwards(scope, now) if self._is_active(places) else None) if places else None
+
+    def _is_active(self, places):
+        return any(line in self._ran.get(file, ()) for file, line in places)
+
+
+def counters_of(loops, function, counted, given=()):
+    """Returns what loops, or a function that they call, count: {its text: function of scope and value that yields later
+    values}. Of a function, `given` are the names of parameters that get such values. What yields nothing but `None` is
+    not known to be a counter yet."""
     counters = {}
-
-    def upwards(scope, now):
-        return range(now + 1, now + _LATER)
-
+    around = loops or [function]
     for loop in loops:
         for it in inside(loop):
-            if isinstance(it, ast.AugAssign) and isinstance(it.op, ast.Add):
-                counters[text(it.target)] = upwards
-            elif isinstance(it, ast.Assign) and isinstance(it.value, ast.BinOp) and isinstance(it.value.op, ast.Add):
-                if text(it.targets[0]) == text(it.value.left):
-                    counters[text(it.targets[0])] = upwards
+            counters.update((text(target), upwards) for target in _increased(it))
+    for loop in loops:
+        name = _limited(loop)[0] if isinstance(loop, ast.While) else None
+        if name is not None:
+            counters[name] = _below_limit(loop)
     for loop in loops:
         target = getattr(loop, "target", None)
         if isinstance(target, ast.Tuple) and target.elts:
             target = target.elts[0]
         if isinstance(target, ast.Name):
             counters[target.id] = _values(loop.iter)
-    if function is not None:
-        parameters = {it.arg for it in ast.walk(function.args) if isinstance(it, ast.arg)}
-        for it in inside(function):
-            shown = text(it) if isinstance(it, (ast.Name, ast.Attribute)) else None
-            if shown in parameters and shown in names or shown and shown.rpartition(".")[2] in names and "." in shown:
-                counters[shown] = upwards
+    counters.update((it, upwards) for it in given)
+    own = _own_variables(function)
+    for one in around:
+        for it in inside(one):
+            shown = text(it)
+            if shown is not None and shown not in counters:
+                later = counted.later(it, own)
+                if later is not None:
+                    counters[shown] = later
+    for one in around:
+        _add_copies(one, counters)
     counters.pop(None, None)
     return counters
+
+
+def _add_copies(around, counters):
+    """Adds what is computed from nothing but a counter and what does not change."""
+    for it in inside(around):
+        target = text(it.targets[0]) if isinstance(it, ast.Assign) else None
+        if target is None or target in counters or isinstance(it.value, (ast.Compare, ast.BoolOp, ast.Constant)):
+            continue
+        found = {text(one) for one in ast.walk(it.value)} & set(counters)
+        if len(found) == 1 and all(map(is_pure, ast.walk(it.value))):
+            counters[target] = _later_of_copy(counters[found.pop()])
+
+
+def _later_of_copy(later):
+    return lambda scope, now: upwards(scope, now) if later(scope, now) is not None else None
+
+
+def given_to(call, counters):
+    """Returns the places and the names of the arguments of a call that are counters, or computed from one."""
+
+    def is_counted(node):
+        names = {text(it) for it in ast.walk(node)}
+        return bool(names & set(counters)) and all(map(is_pure, ast.walk(node))) and not isinstance(node, ast.Compare)
+
+    places = {at for at, it in enumerate(call.args) if is_counted(it)}
+    return places | {it.arg for it in call.keywords if it.arg and is_counted(it.value)}
+
+
+def _increased(node):
+    """Yields what a statement adds to, or takes from a counter of Python's."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
+        yield node.target
+    if not isinstance(node, ast.Assign):
+        return
+    pairs = [(node.targets[0], node.value)]
+    if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
+        pairs = zip(node.targets[0].elts, node.value.elts)
+    for target, value in pairs:
+        is_sum = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and text(target) == text(value.left)
+        is_next = isinstance(value, ast.Call) and text(value.func) == "next"
+        if text(target) and (is_sum or is_next):
+            yield target
+
+
+def _is_shared(name, function):
+    """Whether a variable that a function counts belongs to others, too."""
+    if not isinstance(function, FUNCTIONS):
+        return True
+    for it in ast.walk(function):
+        if isinstance(it, (ast.Global, ast.Nonlocal)) and name in it.names:
+            return True
+        if isinstance(it, FUNCTIONS) and it is not function and any(_names(it, name)):
+            return True
+    return False
+
+
+def _names(function, name):
+    return (it for it in ast.walk(function) if isinstance(it, ast.Name) and it.id == name)
+
+
+def _own_variables(function):
+    """Returns the variables that a function has for itself: parameters, and what it sets and shares with none."""
+    if not isinstance(function, FUNCTIONS):
+        return set()
+    parameters = {it.arg for it in ast.walk(function.args) if isinstance(it, ast.arg)}
+    stored = {it.id for it in inside(function) if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store)}
+    return parameters | {it for it in stored if not _is_shared(it, function)}
+
+
+def place(node):
+    """Returns what an attribute or an entry is called in any function: `step`, `['step']`, `seen[0]`."""
+    if isinstance(node, ast.Attribute):
+        return node.attr
+    shown = text(node) if isinstance(node, ast.Subscript) else None
+    if shown is None:
+        return None
+    key = node.slice.value
+    return "[%r]" % key if isinstance(key, str) else "%s[%r]" % (text(node.value).rpartition(".")[2], key)
+
+
+def upwards(scope, now):
+    """Returns the later values of what is added to."""
+    return range(now + 1, now + _LATER)
 
 
 def _values(iterated):
@@ -77,7 +205,7 @@ def _values(iterated):
         # As in `tqdm(range(9))`.
         while isinstance(at, ast.Call) and text(at.func) not in _COUNTS and at.args:
             at = at.args[0]
-        most = range(now + 1, now + _LATER)
+        most = upwards(scope, now)
         if not isinstance(at, ast.Call):
             return most
         try:
@@ -109,36 +237,79 @@ def is_pure(node):
 
 
 def text(node):
-    """Returns `step` or `self.step`; `None` of anything else."""
+    """Returns `step`, `self.step` or `state['step']`; `None` of anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
         inner = text(node.value)
         return inner and "%s.%s" % (inner, node.attr)
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        inner = text(node.value)
+        return inner and "%s[%r]" % (inner, node.slice.value)
     return None
 
 
 def matters(loop):
-    """Returns the name that a loop over `range` or `enumerate` counts with, if what a pass needs may depend on its
+    """Returns what a loop counts over `range` or `enumerate`, or up to a limit, if what a pass needs may depend on its
     value: it is computed with, given to a call, or decides between branches. `None` where it is an index, or only shown."""
-    target = getattr(loop, "target", None)
-    iterated = _counted(getattr(loop, "iter", None))
-    if isinstance(target, ast.Tuple) and target.elts and iterated is not None and text(iterated.func) == "enumerate":
-        target = target.elts[0]
-    if iterated is None or not isinstance(target, ast.Name):
+    counter, increments = _limited(loop) if isinstance(loop, ast.While) else _counter_of(loop)
+    if counter is None:
         return None
-    uses = [it for it in inside(loop) if isinstance(it, ast.Name) and it.id == target.id]
+    uses = [it for it in inside(loop) if text(it) == counter and not any(it in one for one in increments)]
+    # The loop's own test is no need.
+    uses = [it for it in uses if not any(it is one for one in ast.walk(getattr(loop, "test", ast.Pass())))]
     kinds = [_use(it) for it in uses if isinstance(it.ctx, ast.Load)]
     # A list that grows with the loop lacks later places; what is set in the loop is no counter.
-    if _INDEX in kinds or len(uses) - len(kinds) > 1:
+    if _INDEX in kinds or len(uses) - len(kinds) > isinstance(loop, ast.For):
         return None
-    return target.id if _NEEDS in kinds else None
+    return counter if _NEEDS in kinds else None
 
 
-def last_value(iterated, frame):
-    """Returns the last value that a loop over `range` or `enumerate` counts to; `None` where that is not known."""
+def _counter_of(loop):
+    """Returns what a `for` counts with over `range` or `enumerate`; `None` where it does not."""
+    target, iterated = getattr(loop, "target", None), _counted(getattr(loop, "iter", None))
+    if isinstance(target, ast.Tuple) and target.elts and iterated is not None and text(iterated.func) == "enumerate":
+        target = target.elts[0]
+    return (target.id if iterated is not None and isinstance(target, ast.Name) else None), []
+
+
+def _limited(loop):
+    """Returns what a `while` adds to as long as it is below a limit, and the nodes of these additions; `None` where there
+    is nothing of that kind."""
+    test = loop.test
+    is_limit = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Lt, ast.LtE))
+    counter = text(test.left) if is_limit else None
+    if counter is None or not all(map(is_pure, ast.walk(test.comparators[0]))):
+        return None, []
+    increments = [it for it in inside(loop) if counter in map(text, _increased(it))]
+    return (counter if increments else None), [list(ast.walk(it)) for it in increments]
+
+
+def _below_limit(loop):
+    """Returns the function that yields the values which a `while` comes to."""
+
+    def later(scope, now):
+        try:
+            return range(now + 1, min(_last(loop, scope) + 1, now + _LATER))
+        except Exception:
+            return upwards(scope, now)
+
+    return later
+
+
+def _last(loop, scope):
+    """Returns the last value of what a `while` adds to."""
+    return _pure_value(loop.test.comparators[0], scope) - isinstance(loop.test.ops[0], ast.Lt)
+
+
+def last_value(loop, frame):
+    """Returns the last value that a loop counts to; `None` where that is not known."""
     try:
-        at, scope = _counted(iterated), scope_of(frame)
+        scope = scope_of(frame)
+        if isinstance(loop, ast.While):
+            last = _last(loop, scope)
+            return last if type(last) is int and last > eval(text(loop.test.left), scope) else None
+        at = _counted(loop.iter)
         if text(at.func) == "range":
             return range(*(_pure_value(it, scope) for it in at.args))[-1]
         return len(_pure_value(at.args[0], scope)) - 1

@@ -15,24 +15,20 @@ import sys
 import threading
 import warnings
 
-from ._fit_conditions import Move, set_counters, tests_of
-from ._fit_counters import counters_of, inside, last_value, length, matters
-from ._fit_source import SCOPES, SUITES
+from ._fit_conditions import Move, Tests, enters, is_shared, set_counters
+from ._fit_counters import Counted, counters_of, given_to, length
+from ._fit_loops import PASSES, RISING, Loop
+from ._fit_not_run import calls_of
+from ._fit_source import FUNCTIONS, place_of, place_of_code
 from ._frames import values
 from ._loops import loops_around
 
-# Passes of a loop before it ends.
-_PASSES = 2
-# Passes of a loop in which memory rises, and passes of one that cannot be left, at most.
-_RISING, _WAITING = 50, 100
+# Steps before a trainer ends whose epochs the job's functions test, and more passes of a loop for chains of branches.
+_STEPS, _CHAINED = 5, 4
 # Most entries of a list.
 _LINES = 20
-# The most functions whose tests are kept.
-_FUNCTIONS = 2000
-
-# Statements whose first line is that of their end too, and plain ones.
-_ENDED = (ast.For, ast.AsyncFor, ast.With, ast.AsyncWith)
-_PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.Import, ast.ImportFrom, ast.Assert, ast.Return)
+# The most functions that are followed, and the most of their lines.
+_MOST, _EVENTS = 2000, 1_000_000
 
 
 class LoopExit:
@@ -47,15 +43,40 @@ class LoopExit:
         self._trees = trees
         self._batches = batches
         self._plans = {}
-        # Tests of functions that loops call, by code, and what is left of them in calls that run.
+        # What loops call, by code; `None` where it is not the job's.
         self._functions = {}
+        # {file: lines of the job that ran since the first step here}.
+        self.ran = {}
+        # Lines that ran, and whether they are too many to know of each.
+        self._events, self._is_full = 0, False
+        self._counted = None
+        # Whether functions are followed to the job's end.
+        self._is_watching = False
+        # Whether there is more in the job's functions than what the loops themselves show.
+        self._has_more = False
         self._first = None
         # The most passes that the loops around the step make; `None` where that is not known.
         self.passes = 1
         # Tests that were entered and allocated: {line: source}.
         self.entered = {}
+        # Tests of functions that were entered, and the calls in which that is now: {frame: (test, allocations before)}.
+        self._tried, self._within = set(), {}
+        # Those that did not allocate since the latest step, with the highest reserved bytes before: [(file, test, bytes)].
+        self._passed = []
+        # How often a loop was passed again.
+        self._chained = 0
         # Counters with later values, until a test's lines are left: {frame: (test, {name: value now})}.
         self._ahead = {}
+        # The tests of all that was followed: [(file, first line of the function, tests)].
+        self._followed = []
+
+    def known(self):
+        """Returns the functions of which all lines are known that ran since the first step here: (file, first line)."""
+        return set() if self._is_full else {(file, first) for file, first, _ in self._followed}
+
+    def left_out(self):
+        """Returns (file, line) of branches that the job's settings leave out."""
+        return {(file, line) for file, _, tests in self._followed for line in tests.never}
 
     def step(self, number, frame, uses_loader):
         """Leads on after a step; returns whether anything does."""
@@ -64,6 +85,12 @@ class LoopExit:
         if is_first:
             self._first = number
             self._batches.lead()
+            self._look()
+        self._counted.step = number
+        for file, test, before in self._passed:
+            if self._memory()[1] > before:
+                self._list(file, test)
+        self._passed.clear()
         if threading.current_thread() is not threading.main_thread():
             return leads
         at, is_inner = frame, True
@@ -76,7 +103,9 @@ class LoopExit:
                 is_own = self._unknowns.is_own(at.f_code.co_filename)
                 if is_first and not is_own and not at.f_code.co_filename.startswith(optimizers):
                     steps = _planned_steps(trainer) or (None if loops_around(at) else steps)
-                leads |= self._ask(trainer, is_first)
+                if self._ask(trainer, number - self._first):
+                    leads = True
+                    self._watch()
                 if is_own:
                     if is_first:
                         self._count(at, steps)
@@ -88,25 +117,44 @@ class LoopExit:
             at = at.f_back
         return leads
 
+    def _look(self):
+        """Reads the job's files."""
+        files = []
+        try:
+            files = self._trees.own(self._unknowns)
+        except Exception:
+            pass
+        counted = self._counted = Counted(files, self.ran)
+        functions = [it for _, nodes in files for it in nodes if isinstance(it, FUNCTIONS)]
+        has_tests = any(Tests(it, counters_of([], it, counted), counted).has_counters() for it in functions)
+        self._has_more = has_tests or any(phase is not None for _, phase in calls_of(files))
+
     # Trainers that hold the loop
 
-    def _ask(self, it, is_first):
-        """Asks a trainer to evaluate and to save, and later to stop; returns whether it is one."""
+    def _watch(self):
+        """Follows the job's functions that a trainer calls."""
+        if sys.gettrace() is None:
+            self._is_watching = True
+            sys.settrace(self._called)
+
+    def _ask(self, it, steps):
+        """Asks a trainer to evaluate and to save, and after some steps to stop; returns whether it is one."""
         if it is None:
             return False
         control, arguments = getattr(it, "control", None), getattr(it, "args", None)
+        waits = any(it.tests.waits() for it in self._functions.values() if it is not None)
+        is_over = steps >= (_STEPS if waits else PASSES)
         if hasattr(control, "should_training_stop") and hasattr(control, "should_evaluate"):
-            if is_first:
+            if not steps:
                 control.should_evaluate = _is_set(arguments, "eval_strategy", "evaluation_strategy")
                 control.should_save = _is_set(arguments, "save_strategy")
-            else:
-                control.should_training_stop = True
+            control.should_training_stop |= is_over
             return True
         trainer = _trainer_of(it)
         if hasattr(trainer, "val_check_batch") and hasattr(trainer, "should_stop"):
-            if is_first and isinstance(trainer.val_check_batch, (int, float)):
+            if not steps and isinstance(trainer.val_check_batch, (int, float)):
                 trainer.val_check_batch = trainer.check_val_every_n_epoch = 1
-            trainer.should_stop |= not is_first
+            trainer.should_stop |= is_over
             return True
         return False
 
@@ -129,57 +177,107 @@ class LoopExit:
         loops = self._trees.around(frame, (ast.For, ast.While))
         if not loops:
             return False
-        plan = _Plan(loops, frame.f_lineno, self._memory)
+        function = self._node(frame.f_code)
+        plan = _Plan(loops, function, self._counted, frame.f_lineno, self._memory, self._has_more)
         if is_inner:
             # What each step keeps is a growth, which is known by now.
             plan.ignore_rises()
         if not plan.leads():
             return False
         self._plans[frame] = plan
+        self._followed.append((frame.f_code.co_filename, place_of_code(frame.f_code), plan.tests))
         frame.f_trace = self._moved
         sys.settrace(self._called)
         return True
 
+    def _node(self, code):
+        """Returns the function of a code; `None` where it has none."""
+        for it in self._trees.of(code.co_filename):
+            if isinstance(it, FUNCTIONS) and it.name == code.co_name and place_of(it) == code.co_firstlineno:
+                return it
+        return None
+
     def _called(self, frame, event, argument):
-        """Follows a function that a loop calls, if it has tests of what the loop counts."""
+        """Follows a function of the job that a loop calls."""
         code = frame.f_code
         try:
-            if code not in self._functions and len(self._functions) < _FUNCTIONS:
-                is_own = self._unknowns.is_own(code.co_filename)
-                self._functions[code] = self._tests_of(code) if is_own else None
-            return self._moved_in_call if self._functions.get(code) else None
+            if code not in self._functions and len(self._functions) < _MOST:
+                self._functions[code] = self._follow(code)
+            function = self._functions.get(code)
+            if function is None:
+                return None
+            function.give(self._given(frame))
+            self._note_line(frame)
+            return self._moved_in_call
         except Exception:
             return None
 
-    def _tests_of(self, code):
-        """Returns the tests of a function by line."""
-        names = {it.rpartition(".")[2] for plan in self._plans.values() for it in plan.counters}
-        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-        for it in self._trees.of(code.co_filename):
-            # The first line of code is that of a decorator.
-            first = min([one.lineno for one in getattr(it, "decorator_list", [])] + [getattr(it, "lineno", 0)])
-            if isinstance(it, functions) and it.name == code.co_name and first == code.co_firstlineno:
-                return tests_of(it, counters_of([], it, names), ())
-        return None
+    def _follow(self, code):
+        node = self._node(code) if self._unknowns.is_own(code.co_filename) else None
+        if node is None:
+            return None
+        function = _Function(node, self._counted)
+        self._followed.append((code.co_filename, code.co_firstlineno, function))
+        return function
+
+    def _given(self, frame):
+        """Returns the parameters of a function that its caller gives what it counts."""
+        caller, code = frame.f_back, frame.f_code
+        of = self._plans.get(caller) or self._functions.get(caller.f_code)
+        if of is None or not code.co_argcount + code.co_kwonlyargcount:
+            return set()
+        line, key = caller.f_lineno, (code.co_name, caller.f_lineno)
+        if key not in of.given:
+            calls = [it for it in self._trees.of(caller.f_code.co_filename) if isinstance(it, ast.Call)]
+            calls = [it for it in calls if it.lineno <= line <= it.end_lineno]
+            # Where none has its name, a variable has the function.
+            named = [it for it in calls if getattr(it.func, "attr", getattr(it.func, "id", None)) == code.co_name]
+            of.given[key] = {at for it in named or calls for at in given_to(it, of.counters)}
+        names = code.co_varnames[: code.co_argcount]
+        own = names[1:] if names[:1] in (("self",), ("cls",)) else names
+        return {own[it] if isinstance(it, int) else it for it in of.given[key] if not isinstance(it, int) or it < len(own)}
+
+    def _note_line(self, frame):
+        self._events += 1
+        self._is_full |= self._events > _EVENTS
+        if not self._is_full:
+            self.ran.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
 
     def _moved_in_call(self, frame, event, argument):
         self._come_back(frame, event)
+        self._note(frame, event)
         if event == "line":
             try:
-                tests = self._functions[frame.f_code]
-                test = tests.get(frame.f_lineno)
-                move = test and test.move(frame)
+                self._note_line(frame)
+                tests = self._functions[frame.f_code].tests
+                tests.note(frame)
+                test = tests.by_line.get(frame.f_lineno)
+                # Objects of one class have counters of their own.
+                key = test and (frame.f_code, frame.f_lineno, id(dict(values(frame)).get("self")))
+                move = test and key not in self._tried and self._may_pass(frame, test) and test.move(frame)
                 if move:
-                    del tests[frame.f_lineno]
+                    if move.is_last:
+                        self._tried.add(key)
                     self._go(frame, move)
-                    self._note_entered(frame, test)
+                    self._note_line(frame)
+                    tests.note(frame)
             except Exception:
                 pass
         return self._moved_in_call
 
+    def _may_pass(self, frame, test):
+        """Whether nothing is against a test that is true: a caller may leave if it is."""
+        caller = frame.f_back
+        return not test.is_returned or (caller is not None and enters(self._trees.of(caller.f_code.co_filename), caller))
+
     def _go(self, frame, move):
+        if not move.is_last and self._chained < _CHAINED and self._plans:
+            self._chained += 1
+            next(iter(self._plans.values())).pass_again()
+        if move.test is not None:
+            self._within[frame] = move, self._allocations()
         if move.to is None:
-            self._ahead[frame] = move.test, set_counters(frame, move.ahead)
+            self._ahead[frame] = move, set_counters(frame, move.ahead)
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -189,66 +287,102 @@ class LoopExit:
 
     def _come_back(self, frame, event):
         """Gives counters their values again, once a test's lines are left."""
-        test, before = self._ahead.get(frame, (None, None))
-        if test is None or (event == "line" and test.has(frame.f_lineno)) or event not in ("line", "return"):
+        move, before = self._ahead.get(frame, (None, None))
+        if move is None or (event == "line" and frame.f_lineno in move.lines) or event not in ("line", "return"):
             return
         del self._ahead[frame]
-        if event == "line" or any("." in it for it in before):
-            set_counters(frame, before)
+        try:
+            set_counters(frame, {it: was for it, was in before.items() if event == "line" or is_shared(frame, it)})
+        except Exception:
+            pass
 
     def _moved(self, frame, event, argument):
         plan = self._plans.get(frame)
         if plan is None:
             return None
         self._come_back(frame, event)
+        self._note(frame, event)
         if event == "return":
             del self._plans[frame]
-            if not self._plans:
+            if not self._plans and not self._is_watching:
                 sys.settrace(None)
             return None
         if event == "line":
             try:
-                self._note(plan, frame)
+                self._note_line(frame)
+                plan.tests.note(frame)
                 move = plan.next(frame)
                 if move is not None:
                     self._go(frame, move)
-                    plan.within = move.test and (move.test, self._allocations())
+                    # It is not met again.
+                    self._note_line(frame)
+                    plan.tests.note(frame)
                 else:
                     plan.count(frame)
             except Exception:
                 pass
         return self._moved
 
-    def _note(self, plan, frame):
-        """Lists a test whose branch has been left, if it allocated."""
-        if plan.within is None or plan.within[0].has(frame.f_lineno):
+    def _note(self, frame, event):
+        """Lists a test whose branch has been left, if it allocated; otherwise the next step shows whether it needs more."""
+        move, before = self._within.get(frame, (None, None))
+        if move is None or event not in ("line", "return") or (event == "line" and frame.f_lineno in move.lines):
             return
-        test, before = plan.within
-        plan.within = None
+        del self._within[frame]
+        file = frame.f_code.co_filename
         if self._allocations() > before:
-            self._note_entered(frame, test)
+            self._list(file, move.test)
+        elif len(self._passed) < _LINES:
+            self._passed.append((file, move.test, self._memory()[1]))
 
-    def _note_entered(self, frame, test):
+    def _list(self, file, test):
         if len(self.entered) < _LINES:
-            file = frame.f_code.co_filename
             line = "%s:%d" % (os.path.basename(file), test.line)
             self.entered[line] = linecache.getline(file, test.line).strip()[:120]
+
+
+class _Function:
+    """A function of the job that a loop calls."""
+
+    def __init__(self, node, counted):
+        self._node, self._counted = node, counted
+        self._parameters = set()
+        # The arguments of its own calls that are counters: {(function, line): places and names}.
+        self.given = {}
+        self._read()
+
+    def give(self, parameters):
+        """Learns that callers give these parameters what they count."""
+        if not parameters <= self._parameters:
+            self._parameters |= parameters
+            self.given = {}
+            self._read()
+
+    def _read(self):
+        self.counters = counters_of([], self._node, self._counted, self._parameters)
+        self.tests = Tests(self._node, self.counters, self._counted)
+
+    @property
+    def never(self):
+        return self.tests.never
 
 
 class _Plan:
     """Loops and tests of a running function."""
 
-    def __init__(self, loops, line, memory):
-        # The test that was entered, and the allocations before.
-        self.within = None
-        self._memory = memory
-        self._loops = [_Loop(it) for it in loops]
+    def __init__(self, loops, function, counted, line, memory, has_more):
+        self._memory, self._has_more = memory, has_more
+        self._loops = [Loop(it) for it in loops]
         self._headers = {it.header: it for it in self._loops}
         self._bodies = {it.body: it for it in self._loops}
         self._besides = {it.after: it.beside for it in self._loops}
-        self.counters = counters_of(loops)
+        self.counters = counters_of(loops, function, counted)
+        # As of a function that is called.
+        self.given = {}
         # What is in a branch already needs no help.
-        self._tests = tests_of(loops[0], self.counters, (line,))
+        self.tests = Tests(loops[0], self.counters, counted, (line,))
+        # Passes of the innermost loop.
+        self._passes = 0
         # The line to go to from the next one.
         self._then = None
         # Tests that only one step passes, and that have been entered.
@@ -256,12 +390,17 @@ class _Plan:
 
     def ignore_rises(self):
         """Leaves the innermost loop also while memory rises."""
-        self._loops[-1].rises = _RISING
+        self._loops[-1].rises = RISING
+
+    def pass_again(self):
+        """Gives the innermost loop one more pass."""
+        self._loops[-1].passes -= 1
+        self._passes -= 1
 
     def leads(self):
         """Whether there is anything to enter or to leave yet."""
-        has_tests = bool(self._tests) and self._loops[-1].passes < _PASSES
-        return has_tests or any(it.leads() for it in self._loops if it.after not in self._headers)
+        has_more = self._passes < PASSES and (self._has_more or self.tests.has_counters())
+        return has_more or any(it.leads() for it in self._loops if it.after not in self._headers)
 
     def next(self, frame):
         """Returns where to go from here; `None` to go on."""
@@ -269,10 +408,11 @@ class _Plan:
         if self._then is not None:
             then, self._then = self._then, None
             return Move(then)
-        test = self._tests.get(line)
-        move = test and test.move(frame)
+        test = self.tests.by_line.get(line)
+        move = test and not test.is_returned and test.move(frame)
         if move:
-            del self._tests[line]
+            if move.is_last:
+                del self.tests.by_line[line]
             if test.is_once and test.other is not None:
                 self._passed[line] = test
             return move
@@ -285,6 +425,7 @@ class _Plan:
 
     def _pass(self, loop, frame):
         """Counts a pass of a loop; returns where to go if it was the last one."""
+        self._passes += loop is self._loops[-1]
         for inner in self._loops[self._loops.index(loop) + 1 :]:
             inner.passes = 0
         if not loop.ends(self._memory(), frame):
@@ -303,125 +444,6 @@ class _Plan:
         if loop is not None and loop.last is not None:
             value, loop.last = loop.last, None
             set_counters(frame, {loop.name: value})
-
-
-class _Loop:
-    """Where a loop begins again, what follows it, and how often it was passed."""
-
-    def __init__(self, loop):
-        self.header = _header(loop)
-        self.body = loop.body[0].lineno
-        self.after, following = _after(loop)
-        # A `with` and a `for` have the line of their ends too, which would take the iterator of this loop for their own. So
-        # one goes to a statement beside them first, where nothing is left of it, and does not run that.
-        self.beside = _beside(following) if isinstance(following, _ENDED) else None
-        # Where there is none, one may run that changes nothing.
-        self.via, self._waits = None, 0
-        if isinstance(loop, ast.For) and self.beside is None and _is_context(loop, self.after):
-            self.via = _harmless(loop)
-            # Without one, the loop may come to its end by itself.
-            self._waits = _WAITING if self.via is None else 0
-            self.after = self.after if self.via is not None else None
-        self.passes = 0
-        self.is_over = False
-        # What it counts, if the last value may need more than the first ones; then that value, for one pass.
-        self.counter = self.name = matters(loop)
-        self.last = None
-        self._iterated = getattr(loop, "iter", None)
-        # The most memory at its header, in how many passes that rose, and whether it did in the latest.
-        self._memory, self.rises, self._is_rising = None, 0, False
-
-    def leads(self):
-        """Whether it is still to be left."""
-        if self.counter is not None or self.last is not None or self._waits > 0:
-            return True
-        return self.after is not None and (self.passes <= _PASSES or self._is_rising)
-
-    def ends(self, memory, frame):
-        """Counts a pass at the loop's header; returns whether it was the last one."""
-        self.passes += 1
-        self._waits -= 1
-        before = self._memory
-        self._is_rising = before is not None and any(a > b for a, b in zip(memory, before)) and self.rises < _RISING
-        # Other ranks have other figures, and must make as many passes.
-        self._is_rising &= int(os.environ.get("WORLD_SIZE") or 1) == 1
-        self.rises += self._is_rising
-        self._memory = memory if before is None else tuple(max(a, b) for a, b in zip(memory, before))
-        if self.passes < _PASSES or self._is_rising:
-            return False
-        counter, self.counter = self.counter, None
-        if counter is not None:
-            self.last, self.name = last_value(self._iterated, frame), counter
-        self.is_over = self.last is None
-        return self.is_over
-
-
-def _after(loop):
-    """Returns the line of the statement that follows a loop, or the loops that it ends, and the statement; nothing where
-    there is none."""
-    node = loop
-    while True:
-        above = node.above
-        for name in SUITES:
-            suite = getattr(above, name, None)
-            if isinstance(suite, list) and node in suite:
-                rest = suite[suite.index(node) + 1 :]
-                if rest:
-                    first = rest[0]
-                    decorators = getattr(first, "decorator_list", [])
-                    return (decorators[0] if decorators else first).lineno, first
-        # What is around must be left as it would be by itself.
-        if not isinstance(above, (ast.If, ast.For, ast.While)):
-            return None, None
-        if isinstance(above, (ast.For, ast.While)) and (matters(above) is not None or _after(above)[0] is None):
-            # Another pass of it, although a `for` then begins anew.
-            return _header(above), above
-        node = above
-
-
-def _beside(statement):
-    """Returns the line of a plain statement that runs with nothing more around it than another one has, or of the function
-    whose body that is; `None` where there is none."""
-    while True:
-        above = statement.above
-        suites = (getattr(above, name, None) for name in SUITES)
-        for it in next(it for it in suites if isinstance(it, list) and statement in it):
-            is_empty = isinstance(getattr(it, "value", None), ast.Constant) and isinstance(it, ast.Expr)
-            if isinstance(it, _PLAIN) and it.lineno == it.end_lineno and not is_empty:
-                return it.lineno
-        if isinstance(above, ast.FunctionDef) and not above.decorator_list:
-            return above.lineno
-        # Since 3.11, the body of a `try` runs as what is around it.
-        is_tried = isinstance(above, ast.Try) and sys.version_info >= (3, 11) and statement not in above.finalbody
-        if not isinstance(above, (ast.If, ast.While)) and not is_tried:
-            return None
-        statement = above
-
-
-def _is_context(loop, line):
-    """Whether the statement of a line after a loop is a `with`."""
-    function = loop
-    while not isinstance(function, SCOPES):
-        function = function.above
-    return any(isinstance(it, (ast.With, ast.AsyncWith)) and it.lineno == line for it in inside(function))
-
-
-def _harmless(loop):
-    """Returns the line of a statement beside a loop and before it that may run once more; `None` where there is none."""
-    suites = (getattr(loop.above, name, None) for name in SUITES)
-    suite = next(it for it in suites if isinstance(it, list) and loop in it)
-    for it in suite[: suite.index(loop)]:
-        called = getattr(getattr(it, "value", None), "func", None)
-        trains = isinstance(it, ast.Expr) and getattr(called, "attr", None) == "train" and not it.value.args
-        if trains or isinstance(it, (ast.Import, ast.ImportFrom)):
-            return it.lineno
-    return None
-
-
-def _header(loop):
-    """Returns the line at which a loop begins a pass."""
-    is_endless = isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant)
-    return loop.body[0].lineno if is_endless else loop.lineno
 
 
 def _trainer_of(it):

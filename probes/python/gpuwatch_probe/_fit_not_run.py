@@ -3,9 +3,9 @@ save, and did not run."""
 
 import ast
 import os
-import sys
 
 from ._fit_phases import EVALUATION, GENERATION, SAVING
+from ._fit_source import FUNCTIONS, place_of, place_of_code
 
 # Methods and functions by what they do.
 _CALLS = {
@@ -26,42 +26,64 @@ _CONTEXTS = ("no_grad", "inference_mode")
 _OF = {"save": ("torch", "accelerator", "self.accelerator", "fabric", "self.fabric")}
 # How far calls of the job's own functions are followed, and the most lines that are named.
 _DEPTH, _LINES = 5, 5
-# Files of a job that are read at most.
-_FILES = 100
 
 
-def not_run(unknowns, trees, seen, frame):
-    """Returns [phase, line] of what did not run; `seen` are lines that did, and the job is at `frame`."""
-    seen, now, others = set(seen), {}, set()
-    while frame is not None:
-        if unknowns.is_own(frame.f_code.co_filename):
-            loops = trees.around(frame, (ast.For, ast.While))
-            name = frame.f_code.co_name
-            here = now[frame.f_code.co_filename, None if name == "<module>" else name] = frame.f_lineno
-            now[frame.f_code.co_filename, here] = loops[0].lineno if loops else here
-            for it in trees.around(frame, ast.If):
-                # The other branch of what the job is in.
-                branch = it.orelse if here < (it.orelse[0].lineno if it.orelse else here + 1) else it.body
-                others.update((frame.f_code.co_filename, line) for one in branch for line in _lines(one))
-            seen.add("%s:%d" % (os.path.basename(frame.f_code.co_filename), here))
-        frame = frame.f_back
-    files = [it for it in _files() if unknowns.is_own(it)][:_FILES]
-    nodes = [(file, it) for file in files for it in trees.of(file)]
-    calls = [_Call(file, it) for file, it in nodes if isinstance(it, ast.Call)]
-    functions = {it.name for _, it in nodes if isinstance(it, ast.FunctionDef)}
+def calls_of(files):
+    """Returns (call, phase) for all calls in (file, nodes); the phase is `None` if it does not evaluate, generate or
+    save."""
+    functions = {it.name for _, nodes in files for it in nodes if isinstance(it, ast.FunctionDef)}
+    calls = [_Call(file, it) for file, nodes in files for it in nodes if isinstance(it, ast.Call)]
+    return [(it, it.phase(functions)) for it in calls]
 
-    def is_past(call):
-        here = now.get((call.file, call.function))
-        if (call.file, call.number) in others:
+
+class Positions:
+    """Where the functions of a job are, from which it goes on."""
+
+    def __init__(self, unknowns, trees, frame):
+        # Lines that run.
+        self.lines = set()
+        # The line from which each function has more to do: {(file, first line of the function): line}.
+        self.functions = {}
+        # (file, line) in the other branches of tests.
+        self.others = set()
+        while frame is not None:
+            file = frame.f_code.co_filename
+            if unknowns.is_own(file):
+                loops, here = trees.around(frame, (ast.For, ast.While)), frame.f_lineno
+                self.functions[file, place_of_code(frame.f_code)] = loops[0].lineno if loops else here
+                for it in trees.around(frame, ast.If):
+                    branch = it.orelse if here < (it.orelse[0].lineno if it.orelse else here + 1) else it.body
+                    self.others.update((file, line) for one in branch for line in _lines(one))
+                self.lines.add("%s:%d" % (os.path.basename(file), here))
+            frame = frame.f_back
+
+
+def not_run(files, seen, positions, followed, is_end):
+    """Returns [phase, line] of what did not run of the job's (file, nodes).
+
+    `seen` are lines that began phases, `followed` knows which ones ran in the loop that the job was led out of. At the end
+    of a job (`is_end`), only what was followed counts: all else was the job's own decision.
+    """
+    phases = calls_of(files)
+    calls = [it for it, _ in phases]
+    known = followed.known()
+    left_out, stops = followed.left_out(), known | set(positions.functions)
+    seen = seen | positions.lines
+
+    def did_run(call):
+        here = positions.functions.get(call.place)
+        is_past = (here is not None and call.number < here) or (call.file, call.number) in positions.others
+        if is_past or call.line in seen or (call.file, call.number) in left_out:
             return True
-        return here is not None and call.number < now[call.file, here]
+        if call.place in known:
+            return any(it in followed.ran.get(call.file, ()) for it in call.lines)
+        return is_end
 
     found = {}
-    for call in calls:
-        phase = call.phase(functions)
+    for call, phase in phases:
         if phase is not None and call.line not in seen:
-            for outer in _outermost(call, calls, now, _DEPTH):
-                if outer.line not in seen and not is_past(outer):
+            for outer in _outermost(call, calls, stops, _DEPTH):
+                if not did_run(outer):
                     found.setdefault((outer.file, outer.number), (phase, outer.line))
     return [list(found[it]) for it in sorted(found)[:_LINES]]
 
@@ -70,18 +92,13 @@ def _lines(node):
     return range(node.lineno, node.end_lineno + 1)
 
 
-def _files():
-    names = {getattr(it, "__file__", None) for it in list(sys.modules.values())}
-    return sorted(it for it in names if isinstance(it, str) and it.endswith(".py"))
-
-
-def _outermost(call, calls, running, depth):
+def _outermost(call, calls, stops, depth):
     """Returns the calls of the function that a call is in, and so on; the call itself at the top of a file, and in a
-    function that runs."""
-    if call.function is None or not depth or (call.file, call.function) in running:
+    function that runs or did."""
+    if call.function is None or not depth or call.place in stops:
         return [call]
     callers = [it for it in calls if it.name == call.function and it is not call and it.function != call.function]
-    return [outer for it in callers for outer in _outermost(it, calls, running, depth - 1)]
+    return [outer for it in callers for outer in _outermost(it, calls, stops, depth - 1)]
 
 
 class _Call:
@@ -97,11 +114,19 @@ class _Call:
         self._arguments = len(node.args) + len(node.keywords)
         at = getattr(node, "above", None)
         # A decorated function is called elsewhere.
-        is_decorator = isinstance(at, (ast.FunctionDef, ast.AsyncFunctionDef)) and node in at.decorator_list
+        is_decorator = isinstance(at, FUNCTIONS) and node in at.decorator_list
         self._is_entered = isinstance(at, ast.withitem) or is_decorator
-        while at is not None and not isinstance(at, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        statement = node
+        while not isinstance(statement, ast.stmt):
+            statement = statement.above
+        # Those that run if it does: of the statement, without statements in it. There are none on the line of a test.
+        body = getattr(statement, "body", None)
+        self.lines = range(statement.lineno, body[0].lineno) if body else _lines(statement)
+        if getattr(statement.above, "lineno", None) == statement.lineno:
+            self.lines = ()
+        while at is not None and not isinstance(at, FUNCTIONS):
             at = getattr(at, "above", None)
-        self.function = at and at.name
+        self.function, self.place = at and at.name, (file, place_of(at))
 
     def phase(self, functions):
         """Returns what it does; `None` of a call of the job's own functions, which have lines of their own."""

@@ -2,12 +2,14 @@
 
 import ast
 import linecache
+import sys
 
-SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef, ast.Module)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.Module)
 # The lists of statements in a statement.
 SUITES = "body", "orelse", "finalbody"
-# The most files whose statements are kept.
-_FILES = 200
+# The most files whose statements are kept, and the most files of the job that are read.
+_FILES, _OWN_FILES = 200, 100
 
 
 class Trees:
@@ -15,6 +17,7 @@ class Trees:
 
     def __init__(self):
         self._files = {}
+        self._own = set()
 
     def of(self, file):
         """Returns all nodes of a file."""
@@ -38,13 +41,32 @@ class Trees:
         line, nodes = frame.f_lineno, self.of(frame.f_code.co_filename)
         around = [it for it in nodes if hasattr(it, "lineno") and it.lineno <= line <= it.end_lineno]
         scope = max((it for it in around if isinstance(it, SCOPES)), key=lambda it: it.lineno, default=None)
-        own = [it for it in around if isinstance(it, kinds) and _scope(it) is scope]
+        own = [it for it in around if isinstance(it, kinds) and scope_around(it) is scope]
         return sorted(own, key=lambda it: it.lineno)
 
+    def own(self, unknowns):
+        """Returns (file, all its nodes) of the job's own modules."""
+        names = {getattr(it, "__file__", None) for it in list(sys.modules.values())}
+        # At its end, a script has no `__file__` any more.
+        self._own.update(it for it in names if isinstance(it, str) and it.endswith(".py") and unknowns.is_own(it))
+        return [(it, self.of(it)) for it in sorted(self._own)[:_OWN_FILES]]
 
-def _scope(node):
+
+def scope_around(node):
     """Returns the function around a statement; `None` at the top of a file."""
     node = getattr(node, "above", None)
     while node is not None and not isinstance(node, SCOPES):
         node = getattr(node, "above", None)
     return None if isinstance(node, ast.Module) else node
+
+
+def place_of(function):
+    """Returns the first line of a function's code, which is that of a decorator; `None` of a file's top."""
+    if function is None:
+        return None
+    return min([it.lineno for it in function.decorator_list] + [function.lineno])
+
+
+def place_of_code(code):
+    """Returns the same of a function that runs."""
+    return None if code.co_name == "<module>" else code.co_firstlineno

@@ -162,3 +162,28 @@ fn generation_ends_at_its_length() {
     let output = Asked::new(script).launched(&python, &[], &["--gpu", "RTX 4090"], &[]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
+
+/// What a trainer counts is learnt from what rises: the job's callbacks and steps test numbers of a library's.
+#[test]
+fn evaluations_after_steps_that_a_trainer_counts_are_predicted() {
+    const TRAINERS: &str = include_str!("../python/trainers.py");
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let line = TRAINERS.lines().position(|it| it.ends_with("# evaluate")).unwrap() + 1;
+    for (library, place) in [
+        ("lightning", "batch"),
+        ("lightning", "step"),
+        ("lightning", "epoch"),
+        ("lightning", "callback"),
+        ("transformers", "step"),
+        ("transformers", "callback"),
+    ] {
+        for (twin, fits) in [("bad", "no"), ("good", "yes")] {
+            let output =
+                Asked::new(TRAINERS).fit_with(&python, &["--json", "--gpu", "600MiB"], &[library, place, twin]);
+            let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(answer["fits"], fits, "{library} {place} {twin}: {answer:#}");
+            assert_eq!(answer["peak"]["line"], format!("train.py:{line}"), "{library} {place} {twin}: {answer:#}");
+        }
+    }
+}

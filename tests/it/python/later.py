@@ -358,6 +358,84 @@ def callbacks():
     Loop(mlp(24_000), [Histograms()]).run(50)
 
 
+def warms_up():
+    """A small batch for the first thousand steps, then the whole one, in a loop that counts by itself."""
+    net = mlp().to(DEVICE)
+    optimizer, step = torch.optim.Adam(net.parameters()), 0
+    while step < 20_000:
+        if step < 1000:
+            x = torch.randn(64, 256, device=DEVICE)
+        else:
+            x = torch.randn(100_000 if IS_BAD else 64, 256, device=DEVICE)
+        train(net, optimizer, x)
+        step += 1
+
+
+def train(net, optimizer, x):
+    optimizer.zero_grad()
+    net(x).square().mean().backward()
+    optimizer.step()
+
+
+class Stages:
+    """A batch size that a method chooses by what it counts."""
+
+    def __init__(self):
+        self.seen = 0
+
+    def rows(self):
+        self.seen += 1
+        if self.seen < 100:
+            count = 64
+        elif self.seen < 1000:
+            count = 128
+        else:
+            count = 100_000 if IS_BAD else 256
+        return count
+
+
+def stages():
+    net, of = mlp().to(DEVICE), Stages()
+    optimizer = torch.optim.Adam(net.parameters())
+    for _ in range(20_000):
+        train(net, optimizer, torch.randn(of.rows(), 256, device=DEVICE))
+
+
+def chooses():
+    """A size that is chosen on one line."""
+    net, most = mlp().to(DEVICE), 100_000 if IS_BAD else 256
+    optimizer, state = torch.optim.Adam(net.parameters()), {"step": 0}
+    for _ in range(20_000):
+        count = 64 if state["step"] < 1000 else most
+        train(net, optimizer, torch.randn(count, 256, device=DEVICE))
+        state["step"] += 1
+
+
+def rises():
+    """A size that grows with a counter of the loop's own."""
+    net, step = mlp().to(DEVICE), 0
+    optimizer = torch.optim.Adam(net.parameters())
+    while step < 20_000:
+        count = min(64 + step * (10 if IS_BAD else 0), 100_000)
+        train(net, optimizer, torch.randn(count, 256, device=DEVICE))
+        step += 1
+
+
+def prefetches():
+    """What the last pass alone does prepares no further one."""
+    net = mlp().to(DEVICE)
+    optimizer, at, batch = torch.optim.Adam(net.parameters()), 0, torch.randn(64, 256)
+    while at < 10_000:
+        if at + 1 < 10_000:
+            following = torch.randn(64, 256)
+        else:
+            following = None
+        train(net, optimizer, batch.to(DEVICE))
+        if IS_BAD and at > 5000:
+            train(net, optimizer, torch.randn(100_000, 256, device=DEVICE))
+        batch, at = following, at + 1
+
+
 ALL = [averages, clips, adversaries, unfreezes, samples, metrics, best, merges, views, whole_pictures, folds]
-ALL += [curriculum, validates_with_gradients, beams, callbacks]
+ALL += [curriculum, validates_with_gradients, beams, callbacks, warms_up, stages, chooses, rises, prefetches]
 {it.__name__: it for it in ALL}[CASE]()

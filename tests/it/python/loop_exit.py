@@ -101,6 +101,85 @@ def keeps():
             ran.append("evaluation")
 
 
+class Stages:
+    def __init__(self):
+        self.seen = 0
+
+    def after(self):
+        if self.seen < 100:
+            stage = "first"
+        elif self.seen < 1000:
+            ran.append("second")
+            stage = "second"
+        else:
+            ran.append("third")
+            stage = "third"
+        if self.seen + 1 < 5000:
+            ran.append("more")
+        else:
+            ran.append("nothing")
+        size = 8 if self.seen < 2000 else 64
+        ran.append("size %d %s" % (size, stage))
+        self.seen += 1
+
+
+def later_branches():
+    """What follows the first steps, also in a chain of branches; not what the last pass alone does."""
+    stages = Stages()
+    for step in range(5000):
+        train()
+        stages.after()
+        if step + 1 < 5000:
+            ran.append("next")
+        else:
+            ran.append("none")
+
+
+counted = 0
+
+
+def count():
+    global counted
+    counted += 1
+
+
+class Every:
+    def __init__(self, steps):
+        self.steps, self.calls = steps, {"all": 0}
+
+    def is_due(self):
+        return self.calls["all"] % self.steps == 0
+
+    def after(self):
+        self.calls["all"] += 1
+        if self.is_due():
+            ran.append("every %d" % self.steps)
+
+
+def counts_elsewhere():
+    """Each way to count gets a later value for one line, and has its own again after it."""
+    number, state, callbacks = 0, {"step": 0}, [Every(1000), Every(10**9), Every(700)]
+
+    def after(at):
+        nonlocal number
+        number += 1
+        if number == 1000: ran.append("closure")  # noqa: E701
+        if at % 1000 == 998: ran.append("given")  # noqa: E701
+        if counted % 1000 == 999: ran.append("global")  # noqa: E701
+
+    for step in range(5000):
+        train()
+        state["step"] += 1
+        count()
+        for it in callbacks:
+            it.after()
+        after(step + 1)
+        is_due = state["step"] % 1000 == 0
+        if is_due:
+            ran.append("mapping")
+        ran.append("at %d %d %d %d" % (state["step"], number, counted, callbacks[0].calls["all"]))
+
+
 def run(function):
     ran.clear()
     steps[0], latest[0] = 0, None
@@ -121,11 +200,22 @@ if sys.version_info >= (3, 11):
     assert run(tried) == ["evaluation"] * 2, ran
 assert run(in_context) == ["evaluation"], ran
 found = run(on_one_line)
-counted = [it for it in found if str(it).startswith("at ")]
+numbers = [it for it in found if str(it).startswith("at ")]
 assert 1000 in found and found[-1] == "end" and steps[0] < 20, found
-assert counted == ["at %d" % (at + 1) for at in range(len(counted))], found
+# But for the last pass, which has the last value.
+assert numbers == ["at %d" % (at + 1) for at in range(len(numbers) - 1)] + ["at 5000"], found
 found = run(keeps)
 assert "evaluation" in found and steps[0] < 20, found
 if sys.version_info >= (3, 11):
     assert "kept" not in found, found
+found = run(later_branches)
+assert {"second", "third", "next", "more"} <= set(found) and any("size 64" in it for it in found), found
+assert "none" not in found and len(found) < 100, found
+counted = 0
+found = run(counts_elsewhere)
+once = "every 1000", "every 700", "closure", "given", "global", "mapping"
+assert all(found.count(it) == 1 for it in once) and "every %d" % 10**9 not in found, found
+# The first steps were before.
+assert "at 3 3 3 3" in found and steps[0] < 20, found
+assert all(len(set(it.split()[1:])) == 1 for it in found if it.startswith("at ")), found
 print("loops are right")
