@@ -201,7 +201,14 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
         if (packed.len() as u64) < length {
             break;
         }
-        let Reading { trace, .. } = pickle::read(packed.as_slice())?;
+        let trace = match whole(pickle::read(packed.as_slice())) {
+            Ok(trace) => trace,
+            Err(why) if snapshots.is_empty() => return Err(why.into()),
+            Err(why) => {
+                ended = Some(format!("a piece of it is damaged: {why}"));
+                break;
+            }
+        };
         cut = cut.or_else(|| (it.lean && !join.continues_with(&trace)).then_some(it.unix_us));
         if cut.is_some() {
             continue;
@@ -226,6 +233,12 @@ pub fn read(path: &Path) -> Result<Traced, Trouble> {
         it.allocations = allocations.last().map_or(0, |last| last.saturating_sub(first));
     }
     Ok(Traced { pid: header.pid, python: header.python, trace, gaps, ended, cpu_us, window, kept })
+}
+
+/// Returns the contents of a piece that has its end.
+fn whole(piece: Result<Reading, Fault>) -> Result<Trace, Fault> {
+    let Reading { trace, ended, .. } = piece?;
+    ended.map_or(Ok(trace), Err)
 }
 
 /// Returns the next line; `None` at the end, and if the rest is not a line.
@@ -298,4 +311,37 @@ pub fn window_state(path: &Path) -> io::Result<Option<WindowState>> {
     }
     let allocations = last.unwrap_or(0).saturating_sub(first.unwrap_or(0));
     Ok(Some(WindowState::Tracing(allocations)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A snapshot without segments, of one device without events.
+    const SNAPSHOT: &[u8] = b"\x80\x02}(X\x08\x00\x00\x00segments]X\x0d\x00\x00\x00device_traces]]au.";
+
+    /// As where a disk lost a part of what it had accepted.
+    #[test]
+    fn a_trace_is_read_up_to_a_damaged_piece() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("7_1.trace");
+        let write = |pieces: &[&[u8]]| {
+            let header = "{\"gpuwatch_trace\":1,\"pid\":7,\"python\":\"/p\",\"ring\":9,\"reserved\":0}\n";
+            let mut bytes = header.as_bytes().to_vec();
+            for it in pieces {
+                bytes.extend(format!("{{\"bytes\":{},\"cpu_us\":5}}\n", it.len()).as_bytes());
+                bytes.extend(*it);
+            }
+            bytes.extend(b"{\"end\":\"exit\"}\n");
+            fs::write(&path, bytes).unwrap();
+            read(&path)
+        };
+        assert_eq!(write(&[SNAPSHOT, SNAPSHOT]).unwrap().ended, None);
+        for damaged in [&[0; 70][..], &SNAPSHOT[..20]] {
+            let it = write(&[SNAPSHOT, damaged, SNAPSHOT]).unwrap();
+            assert!(it.ended.unwrap().starts_with("a piece of it is damaged: "), "{damaged:?}");
+            assert_eq!(it.cpu_us, 10, "nothing after it is read");
+        }
+        assert!(write(&[&[0; 70]]).is_err());
+    }
 }

@@ -4,6 +4,7 @@ pub(crate) mod clocks;
 pub(crate) mod damaged;
 pub(crate) mod ended_processes;
 pub(crate) mod export;
+pub(crate) mod failing_disk;
 pub(crate) mod formats;
 pub(crate) mod full_disk;
 pub(crate) mod killed;

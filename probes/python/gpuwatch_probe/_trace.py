@@ -9,6 +9,7 @@ A trace has no call stacks: stacks of Python can be written only with the GIL he
 
 import _thread
 import ctypes
+import errno
 import json
 import os
 import pickle
@@ -86,6 +87,10 @@ class Trace:
         self._file, self._left = None, 0
         # The end of the latest whole piece, and the first line until it is written.
         self._whole, self._owed = 0, b""
+        # Whether a part of a piece lies behind that.
+        self._is_torn = False
+        # What the file is known by, should it have to be opened again.
+        self._name, self._first = "", b""
         self._is_full, self._pace = False, _PACE
         self._pieces, self._last, self._at = 0, 0, 0.0
         self._is_on = self._is_ending = self._is_over = self._is_urgent = False
@@ -112,7 +117,8 @@ class Trace:
     def _make(self, name, limit):
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file, self._left = os.open(name, flags, 0o600), limit
-        self._owed = self._line(
+        self._name = name
+        self._owed = self._first = self._line(
             {
                 "gpuwatch_trace": 1,
                 "pid": self._pid,
@@ -311,17 +317,35 @@ class Trace:
 
     def _append(self, data):
         data = self._owed + data
-        rest = memoryview(data)
         try:
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
-        except OSError:
-            # A part of a piece would hide all that follow.
-            os.ftruncate(self._file, self._whole)
-            raise
+            self._put(data)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+            self._open_again()
+            self._put(data)
         self._whole += len(data)
         self._left -= len(data)
         self._owed = b""
+
+    def _put(self, data):
+        if self._is_torn:
+            # A part of a piece would hide all that follow.
+            os.ftruncate(self._file, self._whole)
+        self._is_torn = True
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+        self._is_torn = False
+
+    def _open_again(self):
+        """A file system was mounted again: the descriptor is of the one before."""
+        file = os.open(self._name, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
+        if os.fstat(file).st_size < self._whole or os.pread(file, len(self._first), 0) != self._first:
+            os.close(file)
+            raise OSError(errno.ESTALE, "another file has the place of the trace")
+        os.close(self._file)
+        self._file = file
 
     def _events(self):
         """Allocations and frees since the job began: the events are as many, or a few more."""

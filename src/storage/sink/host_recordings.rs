@@ -4,7 +4,7 @@
 //! While it is full, each recording counts what it lacks.
 
 use super::{
-    disk::Syncer,
+    disk::{Disk, Syncer, last_sync},
     journal::{Journal, State},
     probe_numbers::Rejoin,
     store,
@@ -21,13 +21,12 @@ use crate::{
         host_index::{Head, INDEX, Line},
         output::open_new,
         recording::{ENDING, Header, encode_header},
-        sink::disk::Disk,
     },
 };
 use anyhow::{Context, Result, bail};
 use std::{
     collections::BTreeSet,
-    fs::{DirBuilder, File},
+    fs::DirBuilder,
     io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
@@ -131,13 +130,13 @@ impl Nodes {
 
     /// Closes all recordings and the index. Returns whether all was written.
     pub fn finish(mut self, at: Stamp) -> (bool, Vec<String>) {
-        let mut files = Vec::new();
+        let mut disks = Vec::new();
         for node in 0..self.lanes.len() {
-            files.extend(self.end(node));
+            disks.extend(self.end(node));
         }
         let (index, closed) = self.index.end(&Line::Closed { at_us: at });
-        files.extend(index);
-        let synced = closed.and(self.syncer.finish(files));
+        disks.push(index);
+        let synced = closed.and(last_sync(disks));
         let is_whole = self.is_whole && synced.is_ok();
         if let Err(why) = synced {
             self.words.push(format!("the recording may be incomplete: {why}"));
@@ -238,14 +237,13 @@ impl Nodes {
         self.index.flush();
         if now >= self.sync_at {
             self.sync_at = now + SYNC_EVERY;
-            let files = self.lanes.iter().filter_map(|it| it.journal.as_ref()?.file());
-            // Without a free descriptor the disk has the files a little later.
-            let _ = self.syncer.ask(files.chain(self.index.file()));
+            let syncs = self.lanes.iter_mut().filter_map(|it| it.journal.as_mut()?.sync());
+            self.syncer.ask(syncs.chain(self.index.disk.sync()));
         }
     }
 
     /// Closes the current recording of a machine.
-    fn end(&mut self, node: usize) -> Option<File> {
+    fn end(&mut self, node: usize) -> Option<Disk> {
         let lane = self.lanes.get_mut(node)?;
         let mut journal = lane.journal.take()?;
         journal.end(Instant::now());
@@ -257,7 +255,7 @@ impl Nodes {
             let (lost, why) = (counted(state.lost, "event"), state.why.unwrap_or_default());
             self.words.push(format!("the recording of {} lacks {lost}: {why}", lane.host));
         }
-        journal.into_file()
+        Some(journal.into_disk())
     }
 }
 
@@ -297,11 +295,6 @@ impl Index {
         Ok(index)
     }
 
-    /// Returns the file.
-    fn file(&self) -> Option<&File> {
-        self.disk.file()
-    }
-
     /// Adds a line at once, or as soon as there is room.
     fn add(&mut self, line: &Line) {
         // Without its line a recording would not be found: it has room beyond the limit.
@@ -319,10 +312,11 @@ impl Index {
     }
 
     /// Adds the last line. Returns the file, and whether everything is in it.
-    fn end(mut self, last: &Line) -> (Option<File>, io::Result<()>) {
+    fn end(mut self, last: &Line) -> (Disk, io::Result<()>) {
         self.add(last);
         let written = self.disk.append_last(&self.waiting);
-        (self.disk.into_file(), written)
+        self.disk.release();
+        (self.disk, written)
     }
 
     fn write(&mut self) -> io::Result<()> {

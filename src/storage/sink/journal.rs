@@ -1,6 +1,9 @@
 //! A recording that continues after its disk was full or its file was gone, with a description of what it lacks.
 
-use super::writing::Writing;
+use super::{
+    disk::{Disk, Sync},
+    writing::Writing,
+};
 use crate::{
     facts::{
         event::{DeviceId, Event, Fact, Gap, Line, ProbeId, Steps},
@@ -10,7 +13,7 @@ use crate::{
     },
     storage::recording::{Closed, encode, encode_closed},
 };
-use std::{collections::BTreeMap, fs::File, io, mem, time::Instant};
+use std::{collections::BTreeMap, io, mem, time::Instant};
 
 /// The reason for losses that no error explains.
 pub(super) const TOO_SLOW: &str = "the disk is too slow";
@@ -138,14 +141,14 @@ impl Journal {
         State { lost, why, trouble: self.trouble.clone() }
     }
 
-    /// Returns the file, if it was made already.
-    pub(super) fn file(&self) -> Option<&File> {
-        self.writing.file()
+    /// Returns a request to sync what is written, if one is due.
+    pub(super) fn sync(&mut self) -> Option<Sync> {
+        self.writing.sync()
     }
 
-    /// Returns the file, if it was made.
-    pub(super) fn into_file(self) -> Option<File> {
-        self.writing.into_file()
+    /// Returns the file.
+    pub(super) fn into_disk(self) -> Disk {
+        self.writing.into_disk()
     }
 
     /// Whether events are missed, and not written.

@@ -8,7 +8,7 @@ use crate::{
     storage::{
         recording::{Header, encode_header},
         sink::{
-            disk::Syncer,
+            disk::{Syncer, last_sync},
             journal::{Journal, Missed, State, TOO_SLOW},
             writing::Writing,
         },
@@ -117,7 +117,7 @@ impl Recorder {
         let of_thread = Arc::clone(&shared);
         thread::Builder::new().name("record".into()).spawn(move || {
             let _end = end;
-            record(journal, &items, &of_thread, syncer);
+            record(journal, &items, &of_thread, &syncer);
         })?;
         Ok(Self { queue: Some(queue), ended, shared })
     }
@@ -186,7 +186,7 @@ impl Item {
 }
 
 /// Writes until the queue ends.
-fn record(mut journal: Journal, items: &Receiver<Item>, shared: &Shared, syncer: Syncer) {
+fn record(mut journal: Journal, items: &Receiver<Item>, shared: &Shared, syncer: &Syncer) {
     let mut flush_at = Instant::now() + FLUSH_EVERY;
     let mut sync_at = Instant::now() + SYNC_EVERY;
     loop {
@@ -210,8 +210,7 @@ fn record(mut journal: Journal, items: &Receiver<Item>, shared: &Shared, syncer:
         *locked(&shared.state) = journal.state();
         flush_at = now + FLUSH_EVERY;
         if now >= sync_at {
-            // Without a free descriptor the disk has the file a little later.
-            let _ = syncer.ask(journal.file());
+            syncer.ask(journal.sync());
             sync_at = now + SYNC_EVERY;
         }
     }
@@ -220,7 +219,7 @@ fn record(mut journal: Journal, items: &Receiver<Item>, shared: &Shared, syncer:
     let mut state = journal.state();
     *locked(&shared.state) = state.clone();
     shared.is_closed.store(true, Ordering::Release);
-    let last_sync = journal.into_file().map_or(Ok(()), |it| syncer.finish(vec![it]));
+    let last_sync = last_sync(vec![journal.into_disk()]);
     state.trouble = state.trouble.or_else(|| Some(last_sync.err()?.to_string()));
     *locked(&shared.state) = state;
 }

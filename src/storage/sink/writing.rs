@@ -3,7 +3,7 @@
 //! A flush writes everything since the last one or nothing. If the disk takes it no more, the current frame ends with
 //! the last flush ([`Writing::cut`]), so that what is written stays readable and further frames can follow.
 
-use super::disk::Disk;
+use super::disk::{Disk, Sync};
 use crate::{
     facts::{event::Event, text::escape_json},
     storage::recording::encode,
@@ -110,9 +110,9 @@ impl Writing {
         Self { slow_lines: most.min(SLOW_LINES_MAX), ..self }
     }
 
-    /// Returns the file, if it was made already.
-    pub fn file(&self) -> Option<&File> {
-        self.disk.file()
+    /// Returns a request to sync what is written, if one is due.
+    pub(super) fn sync(&mut self) -> Option<Sync> {
+        self.disk.sync()
     }
 
     /// Returns how often the disk took everything before.
@@ -253,13 +253,14 @@ impl Writing {
     /// As [`Self::end`].
     pub fn finish(mut self) -> io::Result<()> {
         let ended = self.end();
-        drop(self.into_file());
+        drop(self.into_disk());
         ended
     }
 
-    /// Returns the file, if it was made.
-    pub fn into_file(self) -> Option<File> {
-        self.disk.into_file()
+    /// Returns the file, without the room that it kept.
+    pub(super) fn into_disk(mut self) -> Disk {
+        self.disk.release();
+        self.disk
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) fn record(path: &Path, events: &[Event]) -> Vec<(usize, usize)> {
         while event.at.since(from) >= (second + 1) * 1_000_000 {
             second += 1;
             writing.flush(begun + Duration::from_secs(second)).unwrap();
-            flushed.push((usize::try_from(writing.file().unwrap().metadata().unwrap().len()).unwrap(), place + 1));
+            flushed.push((usize::try_from(fs::metadata(path).unwrap().len()).unwrap(), place + 1));
         }
         writing.event(event).unwrap();
     }

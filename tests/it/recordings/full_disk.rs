@@ -118,7 +118,7 @@ impl Drop for OnSmallDisk {
 }
 
 /// The lines of a step in all counters.
-fn push(probe: &Probe, step: &mut u64) {
+pub(crate) fn push(probe: &Probe, step: &mut u64) {
     *step += 1;
     let mut reading = Reading { edge: Edge::Step, steps: *step, ..Reading::default() };
     (0..16).for_each(|it| reading.put(it, step.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> it));
@@ -136,18 +136,18 @@ macro_rules! needs_mount {
     };
 }
 
-fn gaps(entries: &[Entry]) -> Vec<&Gap> {
+pub(crate) fn gaps(entries: &[Entry]) -> Vec<&Gap> {
     fn gap(it: &Entry) -> Option<&Gap> {
         if let Entry::Event(Event { fact: Fact::Gap(gap), .. }) = it { Some(gap) } else { None }
     }
     entries.iter().filter_map(gap).collect()
 }
 
-fn gpuwatch(arguments: &[&str], path: &Path) -> Output {
+pub(crate) fn gpuwatch(arguments: &[&str], path: &Path) -> Output {
     Command::new(PROGRAM).args(arguments).arg(path).env("GPUWATCH_NO_NVML", "1").output().unwrap()
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
