@@ -17,6 +17,9 @@ const RATIO: u64 = 250;
 /// Bytes that may be decompressed in any case.
 const UNPACKED: u64 = 8 << 20;
 
+/// How many bytes of the file a byte of the snapshot may take: blocks can be empty, without end.
+const EMPTY_RATIO: u64 = 4;
+
 /// A window over the bytes.
 pub(super) struct Input<'a> {
     from: Box<dyn Read + 'a>,
@@ -145,37 +148,55 @@ fn unpacked<'a, R: Read + 'a>(
     from: impl Read + 'a,
     with: impl FnOnce(Counted<Box<dyn Read + 'a>>) -> io::Result<R>,
 ) -> io::Result<Box<dyn Read + 'a>> {
-    let taken = Rc::new(Cell::new(0));
-    let from = with(Counted { from: Box::new(from), bytes: Rc::clone(&taken) })?;
-    Ok(Box::new(Proportionate { from, given: 0, taken }))
+    let [taken, given] = [0, 0].map(|none| Rc::new(Cell::new(none)));
+    let from = with(Counted { from: Box::new(from), taken: Rc::clone(&taken), given: Rc::clone(&given) })?;
+    Ok(Box::new(Proportionate { from, given, taken }))
 }
 
 struct Counted<R> {
     from: R,
-    bytes: Rc<Cell<u64>>,
+    taken: Rc<Cell<u64>>,
+    given: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(buf)?;
-        self.bytes.set(self.bytes.get() + count as u64);
+        self.taken.set(self.taken.get() + count as u64);
+        if self.taken.get() > UNPACKED + self.given.get().saturating_mul(EMPTY_RATIO) {
+            return Err(io::Error::other("it is far smaller than the file"));
+        }
         Ok(count)
     }
 }
 
 struct Proportionate<R> {
     from: R,
-    given: u64,
+    given: Rc<Cell<u64>>,
     taken: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Proportionate<R> {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let count = self.from.read(buf)?;
-        self.given += count as u64;
-        if self.given > UNPACKED && self.given / RATIO > self.taken.get() {
+        let given = self.given.get() + count as u64;
+        self.given.set(given);
+        if given > UNPACKED && given / RATIO > self.taken.get() {
             return Err(io::Error::other(format!("it is more than {RATIO} times as large as the file")));
         }
         Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in a file of which only the first bytes take room on a disk.
+    #[test]
+    fn empty_blocks_without_end_are_read_no_further() {
+        let head: [u8; 6] = [0x28, 0xb5, 0x2f, 0xfd, 0, 0];
+        let refused = Input::new(head.chain(io::repeat(0))).err().unwrap();
+        assert!(refused.to_string().contains("far smaller than the file"), "{refused}");
     }
 }

@@ -17,6 +17,10 @@ const RATIO: u64 = 250;
 /// Bytes that may be decompressed in any case.
 const UNPACKED: u64 = 8 << 20;
 
+/// Bytes that may hold no text, and how many a byte of text may take: text takes less in a frame than by itself.
+const EMPTY: u64 = 1 << 20;
+const EMPTY_RATIO: u64 = 4;
+
 /// The text of a recording is far longer than a recording's can be.
 #[derive(Debug, Error)]
 #[error("it unpacks to more than {RATIO} times its size")]
@@ -198,6 +202,11 @@ impl<R: Read> Text<R> {
             if self.unpacked > UNPACKED + self.read.saturating_mul(RATIO) {
                 output.end = 0;
                 return Err(io::Error::other(Bomb));
+            }
+            // Blocks can be empty, and a file that takes no room on its disk can have them without end.
+            if self.read > EMPTY + self.unpacked.saturating_mul(EMPTY_RATIO) {
+                output.end = 0;
+                return Err(io::ErrorKind::InvalidData.into());
             }
             self.full = written == CHUNK && hint != 0;
             (self.output_at, self.output_skip) = (self.frame, self.given);

@@ -228,6 +228,19 @@ fn a_file_that_unpacks_to_far_more_than_a_recording_is_read_no_further() {
     assert!(read(plain.as_bytes()).1.is_none());
 }
 
+/// As in a file of which only the first bytes take room on a disk: an open frame, and one to be skipped.
+#[test]
+fn blocks_and_frames_without_text_are_read_no_further() {
+    let first = zstd::encode_all(encode_header(&header()).as_bytes(), 1).unwrap();
+    for empty in [&[0x28_u8, 0xb5, 0x2f, 0xfd, 0, 0][..], &[0x50, 0x2a, 0x4d, 0x18, 0xff, 0xff, 0xff, 0xff]] {
+        let file = first.chain(empty).chain(io::repeat(0));
+        let mut entries = Reader::new(file).unwrap();
+        assert!(matches!(entries.next(), Some(Ok(Entry::Header(_)))));
+        assert!(matches!(entries.next(), Some(Err(Fault::Damaged { lines: 1 }))));
+        assert!(entries.next().is_none());
+    }
+}
+
 #[test]
 fn every_fact_comes_back_as_it_was() {
     let text = lines();
