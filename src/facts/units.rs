@@ -80,15 +80,20 @@ pub fn separated(count: u64) -> String {
     groups.join(",")
 }
 
-/// Formats a duration in µs: `7 s`, `3 min`, `5 h`, `9 d`.
+/// Formats a duration in µs: `7 s`, `3 min`, `5 h`, `9 d`, `over 100 years`.
 pub fn duration(us: u64) -> String {
     match us / 1_000_000 {
         s @ 0..120 => format!("{s} s"),
         s @ 120..7200 => format!("{} min", s / 60),
         s @ 7200..172_800 => format!("{} h", s / 3600),
-        s => format!("{} d", s / 86_400),
+        s @ 172_800..CENTURY_S => format!("{} d", s / 86_400),
+        // A forecast, or stamps of a clock that jumps.
+        CENTURY_S.. => "over 100 years".to_owned(),
     }
 }
+
+/// 36,500 days.
+const CENTURY_S: u64 = 36_500 * 86_400;
 
 /// Formats a ratio: `1.4 ×`. Every screen rounds it alike.
 pub fn times(ratio: f64) -> String {
@@ -173,6 +178,7 @@ mod tests {
         for (s, text) in cases {
             assert_eq!(duration(s * 1_000_000), text);
         }
+        assert_eq!([CENTURY_S * 1_000_000 - 1, u64::MAX].map(duration), ["36499 d", "over 100 years"]);
     }
 
     #[test]

@@ -387,22 +387,23 @@ impl OnDevice {
             self.trail.push(step, at, &sample.counters);
         }
         self.trail.follow(&self.growth);
-        if at < self.at {
+        // A clock may be set back: a later step is news also then, and time stands still meanwhile.
+        if at < self.at && boundary.is_none_or(|step| self.step.is_none_or(|known| step <= known)) {
             return;
         }
+        let at = at.max(self.at);
         self.take_parts(sample, at);
         self.step = sample.step.or(self.step);
         self.merge(&sample.counters, at);
         self.remember(sample, at, settings);
         if let Some(step) = place {
-            let mut growing = self.growth.episodes().filter(|it| it.resource == Resource::Allocated);
             let seen = strain::StrainReading {
                 step,
                 at,
                 counters: self.counters,
                 total: settings.total,
                 expandable: settings.expandable,
-                grows: growing.any(|it| it.resolved.is_none()),
+                grows: self.growth.episodes().any(|it| it.resource == Resource::Allocated && it.resolved.is_none()),
                 others: peers.want,
             };
             self.strain = strain::step(std::mem::take(&mut self.strain), &seen);

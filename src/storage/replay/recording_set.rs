@@ -93,15 +93,18 @@ impl RecordingSet {
     /// Combines the files of one run, on the clock of the one that began first.
     pub fn new(mut tracks: Vec<Track>) -> Self {
         tracks.sort_by_key(|it| it.header.as_ref().map(|header| header.started_unix_us));
-        let first = tracks.iter().find_map(|it| Some((it.epoch()?, it.header.clone()?.host)));
+        let first = tracks.iter().find_map(|it| Some((it.epoch()?, it.header.clone()?)));
         for track in &mut tracks {
-            let Some(((zero, host), (epoch, header))) = first.as_ref().zip(track.epoch().zip(track.header.as_ref()))
+            let Some(((zero, first), (epoch, header))) = first.as_ref().zip(track.epoch().zip(track.header.as_ref()))
             else {
                 continue;
             };
             let shift = epoch.saturating_sub(*zero);
-            let same_clock = header.host == *host && shift.unsigned_abs() < SAME_BOOT_US;
-            track.shift_us = if same_clock { 0 } else { shift };
+            // A wall clock may have been set between them.
+            let boots = first.writer.as_ref().zip(header.writer.as_ref());
+            let is_same_boot =
+                boots.map_or(shift.unsigned_abs() < SAME_BOOT_US, |(one, other)| one.boot_id == other.boot_id);
+            track.shift_us = if header.host == first.host && is_same_boot { 0 } else { shift };
         }
         Self { tracks }
     }

@@ -128,7 +128,9 @@ fn recordings(directory: &Path) -> Vec<Recording> {
 /// running if the file changed within a day.
 pub fn may_be_written(path: &Path, about: &fs::Metadata, host: &str) -> bool {
     let Ok(modified) = about.modified() else { return false };
-    let is_recent = modified.elapsed().unwrap_or_default() < Duration::from_secs(24 * 3600);
+    // A file may seem to be of the future: its host's clock was ahead, or this one's was set back.
+    let age = modified.elapsed().unwrap_or_else(|ahead| ahead.duration());
+    let is_recent = age < Duration::from_secs(24 * 3600);
     let (of, pid) = match header(path) {
         Some(Header { host: of, writer: Some(writer), .. }) if of.raw() == host => match system::runs(&writer) {
             Some(runs) => return runs,
@@ -303,6 +305,13 @@ mod tests {
         assert!(!is_written("t_my-host_4194305_r.jsonl.zst", 0, &by("my_host", None)), "it ended");
         assert!(!is_written(&format!("t_my-host_{pid}_r.jsonl.zst"), long_ago, ""), "its number was reused");
         assert!(is_written("t_other_4194305_r.jsonl.zst", 60, ""));
+        // The clock of one of the hosts was wrong.
+        let path = home.path().join("t_other_4194305_r.jsonl.zst");
+        let file = fs::File::options().write(true).open(&path).unwrap();
+        for (ahead_s, expected) in [(3600, true), (long_ago, false)] {
+            file.set_modified(SystemTime::now() + Duration::from_secs(ahead_s)).unwrap();
+            assert_eq!(may_be_written(&path, &fs::metadata(&path).unwrap(), "my_host"), expected, "{ahead_s} s ahead");
+        }
     }
 
     #[test]

@@ -1,14 +1,21 @@
-//! Clocks that jump ahead, as after a machine slept, and holes of days in a recording.
+//! Clocks that jump ahead, as after a machine slept, or are set back; and holes of days in a recording.
 
-use crate::commands::check::{HEALTHY, SCALARS, judged, lines_of, write};
+use crate::{
+    commands::check::{ACTIVATIONS, HEALTHY, SCALARS, judged, lines_of, write},
+    helpers::terminal::PROGRAM,
+};
 use gpuwatch::{
     facts::{
-        event::{Event, Fact, Gap, Line, Steps},
+        event::{Event, Fact, Gap, Line, Steps, WritingProcess},
         units::Stamp,
     },
-    storage::recording::encode,
+    storage::{
+        recording::{FORMAT, Header, encode, encode_header},
+        replay::find::find,
+    },
 };
-use std::path::Path;
+use serde_json::Value;
+use std::{path::Path, process::Command};
 
 const DAY_US: i64 = 24 * 3600 * 1_000_000;
 
@@ -38,6 +45,104 @@ fn a_clock_that_jumps_ahead_changes_no_verdict() {
         let plain = verdict(&path, &lines_of(trace, |_| ()));
         for by_us in [3600 * 1_000_000, 3 * DAY_US, 3650 * DAY_US] {
             assert_eq!(verdict(&path, &lines_of(trace, |line| moved(line, by_us))), plain, "{trace} by {by_us} µs");
+        }
+    }
+}
+
+/// Moves what comes up to the middle of a run, so that the clock is set back there.
+fn ahead(line: &mut Line, by_us: u64) {
+    let is_later = matches!(line, Line::Sample(it) if it.step > Some(MIDDLE));
+    if !is_later && !matches!(line, Line::Bye(_)) {
+        line.stamps_mut().for_each(|it| *it = it.saturating_add(by_us));
+    }
+}
+
+#[test]
+fn a_clock_that_is_set_back_hides_no_step_and_no_peak() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl.zst");
+    let seen = |trace: &str, by_us: u64| {
+        write(&path, &lines_of(trace, |line| ahead(line, by_us)));
+        let (code, json) = judged(&path, &[]);
+        let findings: Vec<Value> = json["findings"].as_array().unwrap().iter().map(|it| it["kind"].clone()).collect();
+        (code, json["steps"].clone(), findings, json["devices"][0]["peak"].clone(), json["doubts"].clone())
+    };
+    for trace in [HEALTHY, SCALARS, ACTIVATIONS] {
+        let plain = seen(trace, 0);
+        for by_us in [2_000_000, 3600 * 1_000_000, u64::MAX] {
+            assert_eq!(seen(trace, by_us), plain, "{trace} by {by_us} µs");
+        }
+    }
+}
+
+/// A header of this wall clock, and a boot of the machine.
+fn header(started_unix_us: u64, monotonic_us: u64, boot: &str) -> String {
+    let writer = Some(WritingProcess { boot_id: boot.to_owned(), pid_namespace: 1, pid: 7, start_ticks: 1 });
+    let gpuwatch = "0".to_owned();
+    encode_header(&Header {
+        format: FORMAT,
+        gpuwatch,
+        host: "h".into(),
+        started_unix_us,
+        monotonic_us,
+        name: None,
+        writer,
+    })
+}
+
+#[test]
+fn a_wall_clock_that_is_set_between_two_recorders_of_a_boot_moves_no_event() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, other] = ["a.jsonl.zst", "b.jsonl.zst"].map(|it| dir.path().join(it));
+    let hour: i64 = 3600 * 1_000_000;
+    let wall: u64 = 1_795_214_453_000_000;
+    let mut lines = lines_of(HEALTHY, |_| ());
+    let ends = |lines: &[String], boot: &str, set_by: i64| {
+        for (path, wall, boot) in [(&one, wall, "1"), (&other, wall.saturating_add_signed(set_by), boot)] {
+            let first = header(wall, 0, boot);
+            write(path, &[&[first], &lines[1..]].concat());
+        }
+        let mut cursor = find(&[one.clone(), other.clone()]).unwrap().recordings.play();
+        let mut last = Stamp(0);
+        while let Some((at, _)) = cursor.next_by(Stamp(u64::MAX)) {
+            last = last.max(at);
+        }
+        last.0
+    };
+    lines.pop();
+    let plain = ends(&lines, "1", 0);
+    assert_eq!([-hour, hour].map(|it| ends(&lines, "1", it)), [plain; 2]);
+    assert_eq!(ends(&lines, "2", hour), plain + 3600 * 1_000_000, "clocks of two boots are unrelated");
+}
+
+#[test]
+fn no_command_trusts_a_clock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl.zst");
+    let file = path.to_str().unwrap();
+    let lines = lines_of(SCALARS, |line| ahead(line, 3600 * 1_000_000));
+    let directory = dir.path().to_str().unwrap();
+    let cases = test_tiers::vary!(
+        [(u64::MAX, u64::MAX), (0, 0), (u64::MAX, 0), (1, u64::MAX), (253_402_300_800_000_000, 0)],
+        "other clocks"
+    );
+    for (wall, monotonic) in cases {
+        write(&path, &[&[header(wall, monotonic, "1")], &lines[1..]].concat());
+        for arguments in [
+            &["check", file][..],
+            &["check", file, "--json"],
+            &["export", file],
+            &["report", file, "-o", "-"],
+            &["report", file, "--json", "-o", "-"],
+            &["diff", file, file],
+            &["recordings", directory],
+            &["recordings", directory, "--json"],
+            &["replay", file, "--screenshot", "-"],
+            &["replay", file, "--screenshot", "-", "--screen", "timeline"],
+            &["replay", file, "--screenshot", "-", "--screen", "process"],
+        ] {
+            let output = Command::new(PROGRAM).args(arguments).env("GPUWATCH_CONFIG", "/dev/null").output().unwrap();
+            assert!(output.status.success(), "{arguments:?} with {wall} and {monotonic}: {output:?}");
         }
     }
 }
