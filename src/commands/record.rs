@@ -30,7 +30,7 @@ use std::{
     thread,
     time::Duration,
 };
-use tokio::{pin, select};
+use tokio::{pin, select, sync::Notify};
 
 /// How long a disk may take for the end of a recording when a signal asks for it.
 const END_WITHIN: Duration = Duration::from_millis(500);
@@ -95,12 +95,16 @@ fn record(
     output::message(format_args!("recording to {} until Ctrl-C", Foreign::new(name)));
     let stopped = stopped(signals);
     gpuwatch_probe::socket::prepare();
-    let mut is_stopped = false;
+    let (mut is_stopped, mut is_unread) = (false, false);
     runtime()?.block_on(async {
         let mut sources =
             Sources::start(sources::Options { no_arguments: bounds.no_arguments, ..watching.sources().recorded() });
+        let unread = Notify::new();
         let stop = async {
-            stopped.await;
+            select! {
+                () = stopped => {}
+                () = unread.notified() => {}
+            }
             Vec::new()
         };
         let asks = (asking.sites == CaptureWhen::Auto).then(|| sources.asks.clone());
@@ -112,7 +116,9 @@ fn record(
             }
             if event.fact == Fact::Second {
                 let trouble = recorder.outcome().trouble;
+                is_unread = trouble.is_some() && output::is_stdout(&path) && output::is_unread();
                 match &trouble {
+                    _ if is_unread => unread.notify_one(),
                     Some(trouble) if !is_stopped => output::message(format_args!("{trouble}")),
                     None if is_stopped => output::message(format_args!("the recording continues")),
                     _ => {}
@@ -124,6 +130,9 @@ fn record(
         Ok::<_, io::Error>(())
     })?;
     let fault = recorder.finish_within(END_WITHIN).fault();
+    if is_unread {
+        return Err(io::Error::from(io::ErrorKind::BrokenPipe).into());
+    }
     if let Some(fault) = fault.as_ref().filter(|_| !is_stopped) {
         output::message(format_args!("{fault}"));
     }

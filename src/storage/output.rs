@@ -1,5 +1,6 @@
 //! What a command writes for its user: standard output, and new files.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     ffi::OsString,
     fmt,
@@ -39,6 +40,13 @@ pub fn write<T>(how: impl FnOnce(&mut io::StdoutLock) -> io::Result<T>) -> io::R
 /// Returns whether a path stands for standard output.
 pub fn is_stdout(path: &Path) -> bool {
     path.as_os_str() == STDOUT
+}
+
+/// Returns whether standard output is a pipe whose reader is gone.
+pub fn is_unread() -> bool {
+    let stdout = io::stdout();
+    let mut asked = [PollFd::new(&stdout, PollFlags::empty())];
+    poll(&mut asked, Some(&Timespec::default())).is_ok_and(|_| asked[0].revents().contains(PollFlags::ERR))
 }
 
 /// Opens an output: `-` is standard output, everything else a new file.

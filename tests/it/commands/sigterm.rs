@@ -1,4 +1,4 @@
-//! SIGTERM ends every command, whatever it waits for, and leaves no child behind.
+//! Signals and a reader that is gone end every command, whatever it waits for, and leave no child behind.
 
 use crate::{
     commands::check::{HEALTHY, lines_of, write},
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     collections::BTreeSet,
     fs,
-    io::{BufRead, BufReader},
+    io::{BufRead, BufReader, Read},
     os::unix::{fs::PermissionsExt, process::ExitStatusExt},
     path::Path,
     process::{Child, Command, Stdio},
@@ -45,7 +45,7 @@ use Waits::{AfterLine, AfterMessage, ForAChild, ForInput, ForItsReader, OnTermin
 /// A signal ended it.
 const KILLED: i32 = -15;
 
-/// Every command in a state that lasts, and how it ends. Words in capitals stand for what a [`Place`] has.
+/// Every command in a state that lasts, and how SIGTERM ends it. Words in capitals stand for what a [`Place`] has.
 const LONG: &[(&[&str], Waits, i32)] = &[
     (&[], OnTerminal("gpuwatch"), 143),
     (&["--hosts", "a,b", "--transport", "SLEEPS", "--theme", "mono"], OnTerminal("connecting"), 143),
@@ -171,7 +171,19 @@ fn is_in(pid: u32, calls: &[&str]) -> bool {
 const WRITES: [&str; 6] = ["1 0x1 ", "1 0x2 ", "1 0x3 ", "1 0x4 ", "20 0x1 ", "20 0x2 "];
 const READS: [&str; 5] = ["0 0x0 ", "0 0x3 ", "0 0x4 ", "7 0x", "275 0x0 "];
 
-fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i32) -> Result<(), String> {
+/// How a command ends on a signal that ends it with a code on SIGTERM.
+fn end_of(signal: Signal, waits: Waits, of_term: i32) -> End {
+    let code = match (of_term, waits) {
+        (0, _) => 0,
+        (143, OnTerminal(_)) => 128 + signal.as_raw(),
+        (code, _) if signal == Signal::TERM => code,
+        _ => -signal.as_raw(),
+    };
+    End { signal, code }
+}
+
+fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, end: End) -> Result<(), String> {
+    let End { signal, code } = end;
     let words: Vec<String> = arguments.iter().map(|it| place.word(it, number)).collect();
     let mark = number.to_string();
     let variables = place.home.variables().map(|(name, path)| (name, path.to_str().unwrap().to_owned()));
@@ -181,7 +193,7 @@ fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i3
             variables.iter().map(|it| (it.0, it.1.as_str())).chain([(MARK, mark.as_str())]).collect();
         let mut terminal = Terminal::start(&words, &own);
         terminal.shows(phrase);
-        terminal.signal(Signal::TERM);
+        terminal.signal(signal);
         let ended = i32::try_from(terminal.ends(PATIENCE)).unwrap();
         let _ = until(PATIENCE, || left(&mark).is_empty());
         return verdict(arguments, (ended, code), &mark);
@@ -227,7 +239,7 @@ fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i3
             String::from_utf8_lossy(&output.stderr)
         ));
     }
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    kill_process(Pid::from_child(&child), signal).unwrap();
     let has_ended = until(PATIENCE, || child.try_wait().unwrap().is_some());
     if !has_ended {
         let _ = child.kill();
@@ -236,7 +248,7 @@ fn ends(place: &Place, number: usize, arguments: &[&str], waits: Waits, code: i3
     drop(reader);
     let _ = until(PATIENCE, || left(&mark).is_empty());
     if !has_ended {
-        return Err(format!("{arguments:?} does not end on SIGTERM"));
+        return Err(format!("{arguments:?} does not end on {signal:?}"));
     }
     verdict(arguments, (status.code().unwrap_or_else(|| -status.signal().unwrap()), code), &mark)
 }
@@ -249,15 +261,47 @@ fn verdict(arguments: &[&str], (ended, code): (i32, i32), mark: &str) -> Result<
     if ended == code { Ok(()) } else { Err(format!("{arguments:?} ends with {ended} and not {code}")) }
 }
 
+/// A signal, and the code of a command that it ends.
+#[derive(Clone, Copy)]
+struct End {
+    signal: Signal,
+    code: i32,
+}
+
 #[test]
-fn sigterm_ends_every_command_and_its_children() {
+fn signals_end_every_command_and_its_children() {
     let place = Place::new();
     let tested: BTreeSet<String> = LONG.iter().filter_map(|it| it.0.first()).map(|it| (*it).to_owned()).collect();
     let missing: Vec<_> = commands().into_iter().filter(|it| !tested.contains(it)).collect();
     assert!(missing.is_empty(), "a command needs a state that lasts: {missing:?}");
-    let all = LONG.iter().enumerate();
-    let faults: Vec<String> = all
-        .filter_map(|(number, (arguments, waits, code))| ends(&place, number, arguments, *waits, *code).err())
+    // A hangup comes when the connection to a terminal ends.
+    let signals = test_tiers::vary!([Signal::TERM, Signal::HUP, Signal::INT], "other signals");
+    let cases = signals.flat_map(|signal| LONG.iter().map(move |it| (signal, it))).enumerate();
+    let faults: Vec<String> = cases
+        .filter_map(|(number, (signal, (arguments, waits, of_term)))| {
+            let ended = ends(&place, number, arguments, *waits, end_of(signal, *waits, *of_term));
+            ended.err().map(|why| format!("{signal:?}: {why}"))
+        })
         .collect();
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
+}
+
+/// As `| head -1`: what writes for as long as it is left alone ends with its reader.
+#[test]
+fn a_reader_that_is_gone_ends_what_writes_without_end() {
+    let place = Place::new();
+    for (number, arguments) in [&["stream"][..], &["record", "--no-nvml", "-o", "-"]].into_iter().enumerate() {
+        let mark = format!("reader-{number}");
+        let variables = place.home.variables();
+        let mut command = Command::new(PROGRAM);
+        command.args(arguments).envs(variables).env("GPUWATCH_SOCKET_DIR", place.home.0.path().join("sockets"));
+        command.env("GPUWATCH_NO_NVML", "1").env(MARK, &mark).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::null()).spawn().unwrap();
+        let mut first = [0];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let has_ended = until(PATIENCE, || child.try_wait().unwrap().is_some());
+        let _ = child.kill();
+        child.wait().unwrap();
+        assert!(has_ended && until(PATIENCE, || left(&mark).is_empty()), "{arguments:?} writes to nobody");
+    }
 }
