@@ -34,6 +34,8 @@ def young(most):
     """Returns the latest `most` of the collector's containers, the oldest of them first; `None` where only
     `gc.get_objects` lists them."""
     is_known = (3, 9) <= sys.version_info < (3, 14) and sys.implementation.name == "cpython" and sys.maxsize > 1 << 32
+    # A build that can do without the lock keeps no such lists, also while it has the lock.
+    is_known = is_known and "t" not in sys.abiflags
     if not is_known or not has_lock() or hasattr(sys, "gettotalrefcount") or not _loaded:
         return None
     return next(iter(_loaded.values())).young(most)[::-1]
