@@ -118,7 +118,8 @@ fn moved(old: &mut Vec<&PeakLine>, new: &mut Vec<&PeakLine>) {
         let sums = |lines: &[&PeakLine]| {
             let mut sums: BTreeMap<String, u64> = BTreeMap::new();
             for (part, bytes) in lines.iter().filter(|it| is_meant(it)).flat_map(|it| &it.parts) {
-                *sums.entry(part.clone()).or_default() += bytes;
+                let sum = sums.entry(part.clone()).or_default();
+                *sum = sum.saturating_add(*bytes);
             }
             sums
         };
@@ -185,6 +186,14 @@ mod tests {
             .collect();
         all.sort();
         all
+    }
+
+    #[test]
+    fn sums_beyond_any_memory_are_as_high_as_a_number_can_be() {
+        let most = ["x", "y"].map(|text| line("a.py:3", "f", text, u64::MAX));
+        let few = ["z", "w"].map(|text| line("b.py:3", "g", text, 1));
+        assert_eq!(pairs(&most, &few).len(), 4);
+        assert_eq!(pairs(&few, &most).len(), 4);
     }
 
     #[test]

@@ -254,6 +254,46 @@ fn processes_of_the_driver_alone_are_counted() {
     assert_eq!(others, None, "one unknown part makes the sum unknown");
 }
 
+/// Eight jobs for a day, of which one leaks and one marks what it does, with a step and a reading each second.
+#[test]
+fn a_day_of_eight_jobs_takes_no_more_memory_than_its_first_hours() {
+    let hours: u64 = if test_tiers::is_quick() { 4 } else { 24 };
+    let mut story = Story::default();
+    for it in 0..8 {
+        story.device(it, 70 * GIB, &[(4000 + it, 60 * GIB)]).probe(it, 4000 + it, it, None);
+    }
+    let (mut session, theme, ui) = (story.session(), Theme::builtin("dusk").unwrap(), Ui::default());
+    // What is kept, written out: the most of each hour, because intervals are merged when they run out.
+    let mut kept = Vec::new();
+    for second in 1..=hours * 3600 {
+        story.events.clear();
+        story.wait(1_000_000).add(Fact::Second);
+        for it in 0..8 {
+            let leaked = if it == 0 { second << 16 } else { (second * u64::from(it) % 17) << 20 };
+            story.sample(it, second, counters(30 * GIB + leaked, GIB));
+        }
+        if second % 10 == 0 {
+            for it in 0..8 {
+                story.device(it, 70 * GIB, &[(4000 + it, 60 * GIB)]);
+            }
+            let at_us = story.now;
+            story.line(1, Line::Mark(Mark { at_us, name: format!("epoch {second}"), ..Mark::default() }));
+        }
+        story.events.iter().for_each(|it| session.apply(it));
+        if second % 600 == 0 {
+            let hour = usize::try_from((second - 1) / 3600).unwrap();
+            kept.resize(hour + 1, 0);
+            kept[hour] = kept[hour].max(format!("{session:?}").len());
+            picture(&session, &ui, &theme, 80, 24);
+        }
+    }
+    let (first, later) = kept.split_at(3);
+    let (early, late) = (first.iter().max().unwrap(), later.iter().max().unwrap());
+    assert!(late * 4 < early * 5, "{kept:?}");
+    let found = findings(&session);
+    assert!(found.growing(ProbeId(0), 0).is_some() && found.growing(ProbeId(2), 0).is_none());
+}
+
 /// `GPUWATCH_BENCHMARK=full cargo test --release --test it benchmark_eight -- --nocapture`: what a second of a run
 /// takes does not grow with the run.
 #[test]
