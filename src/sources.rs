@@ -160,21 +160,26 @@ impl Sources {
         let needs = figures::Needs { pids: pids.clone(), probed, focus: focused.clone(), recorded };
         tasks.push(tokio::spawn(figures::run(begun, needs, sender.clone())));
         let hurry = Arc::new(Notify::new());
-        // Before the first look of any other source, so that a single report waits for these devices.
-        let kernel = options.drm.map(|drm| {
-            let look = drm::look(&drm);
-            look.facts.iter().for_each(|fact| sender.try_send(fact.clone()));
-            (drm, look)
-        });
-        let interval = options.nvml.as_ref().map(|it| it.interval);
-        let interval = interval.or_else(|| kernel.as_ref().filter(|it| !it.1.facts.is_empty()).map(|it| it.0.interval));
+        let interval = options.nvml.as_ref().map(|it| it.interval).or(options.drm.as_ref().map(|it| it.interval));
         let (set, paced) = watch::channel(interval.unwrap_or_default());
-        let pace = interval.map(|_| set);
-        if let Some((drm, look)) = kernel {
+        let mut is_read = options.nvml.is_some();
+        if let Some(options) = options.drm {
             let wanted = drm::Wanted { pace: paced.clone(), focus: focused.clone(), recorded };
-            let pids = Arc::clone(&listed);
-            tasks.push(tokio::spawn(drm::run(drm, begun, wanted, look, pids, sender.clone(), Arc::clone(&hurry))));
+            let kernel = drm::Source::start(drm::Poll {
+                options,
+                begun: begun.into_std(),
+                wanted,
+                pids: Arc::clone(&listed),
+                sender: sender.clone(),
+                hurry: Arc::clone(&hurry),
+                calls: Arc::default(),
+                reading: Arc::default(),
+            });
+            // Before the first look of any other source, so that a single report waits for these devices.
+            is_read |= kernel.has_devices();
+            tasks.push(tokio::spawn(kernel.run()));
         }
+        let pace = is_read.then_some(set);
         if let Some(nvml) = options.nvml {
             let wanted = nvml::Wanted { pace: paced, focus: focused, recorded };
             tasks.push(tokio::spawn(nvml::run(nvml, begun, wanted, listed, sender.clone(), Arc::clone(&hurry))));

@@ -16,10 +16,10 @@ use tokio::{
 };
 
 /// A call that takes longer has stalled.
-const DEADLINE_US: u64 = 750_000;
+pub(super) const DEADLINE: Duration = Duration::from_millis(750);
 
 /// The limit for opening a library, which wakes unused devices one after the other.
-const OPENING_US: u64 = 8_000_000;
+const OPENING: Duration = Duration::from_secs(8);
 
 /// Longest time between two checks whether a call is running.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -63,6 +63,12 @@ impl Calls {
         self.stalled.swap(false, SeqCst)
     }
 
+    /// Returns when a call that has stalled began; each stall once.
+    pub(super) fn overdue(&self) -> Option<Stamp> {
+        let is_new = self.left_us() == Some(0) && !self.stalled.swap(true, SeqCst);
+        is_new.then(|| Stamp(self.since.load(SeqCst)))
+    }
+
     /// Sleeps on the thread until a moment, or until the thread must end.
     pub(super) fn nap_until(&self, until: std::time::Instant) {
         while !self.must_end() {
@@ -78,7 +84,8 @@ impl Calls {
     /// Returns how many µs the running call has left: 0 when it is overdue, `None` without a call.
     fn left_us(&self) -> Option<u64> {
         let since = Some(Stamp(self.since.load(SeqCst))).filter(|it| it.0 != 0)?;
-        let deadline = if self.opening.load(SeqCst) { OPENING_US } else { DEADLINE_US };
+        let deadline = if self.opening.load(SeqCst) { OPENING } else { DEADLINE };
+        let deadline = u64::try_from(deadline.as_micros()).unwrap_or(u64::MAX);
         Some(deadline.saturating_sub(now().since(since)))
     }
 }
@@ -104,8 +111,10 @@ pub(super) async fn stall(begun: Instant, pace: &Receiver<Duration>, calls: &Cal
         if let Some(left_us @ 1..) = left_us {
             sleep(Duration::from_micros(left_us).min(CHECK_EVERY)).await;
         }
-        if left_us.is_some() && calls.left_us() == Some(0) && !calls.stalled.swap(true, SeqCst) {
-            return Stamp(calls.since.load(SeqCst));
+        if left_us.is_some()
+            && let Some(since) = calls.overdue()
+        {
+            return since;
         }
     }
 }

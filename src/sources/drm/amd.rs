@@ -2,8 +2,8 @@
 
 use super::{
     card::{Amount, Card, KernelDriver, OnBus, Read},
-    link,
     sysfs::{bounded, hexadecimal, number, text, value},
+    throttle,
 };
 use crate::facts::{
     event::{DeviceId, DeviceMemory, ReadError},
@@ -25,6 +25,7 @@ pub(super) const AMDGPU: KernelDriver = KernelDriver {
     module: "amdgpu",
     memory: Some(memory),
     reads: READS,
+    has_bridge: HAS_BRIDGE,
     regions: &["vram"],
     shared_regions: &["vram", "gtt"],
     system_regions: &["gtt"],
@@ -93,17 +94,10 @@ const READS: &[Read] = &[
     Read { metric: Metric::ShutdownCelsius, file: "tempN_emergency", value: |it| celsius(it, &CHIP, "emergency") },
     Read { metric: Metric::MemoryCelsius, file: "tempN_input (mem)", value: |it| celsius(it, &["mem"], "input") },
     Read { metric: Metric::FanPercent, file: "pwm1", value: fan },
-    Read {
-        metric: Metric::PcieGeneration,
-        file: "current_link_speed",
-        value: |it| link::generation(it, "current", OWN),
-    },
-    Read { metric: Metric::PcieGenerationMax, file: "max_link_speed", value: |it| link::generation(it, "max", OWN) },
-    Read { metric: Metric::PcieWidth, file: "current_link_width", value: |it| link::width(it, "current", OWN) },
-    Read { metric: Metric::PcieWidthMax, file: "max_link_width", value: |it| link::width(it, "max", OWN) },
     Read { metric: Metric::PcieReplays, file: "pcie_replay_count", value: |it| own(it, "pcie_replay_count") },
     Read { metric: Metric::EccErrors, file: "ras/umc_err_count (ue)", value: |it| errors(it, "ue") },
     Read { metric: Metric::EccCorrected, file: "ras/umc_err_count (ce)", value: |it| errors(it, "ce") },
+    Read { metric: Metric::ThrottleReasons, file: "gpu_metrics", value: throttle::amd },
     Read { metric: Metric::GttUsed, file: "mem_info_gtt_used", value: |it| own(it, "mem_info_gtt_used") },
     Read { metric: Metric::GttTotal, file: "mem_info_gtt_total", value: |it| own(it, "mem_info_gtt_total") },
 ];
@@ -112,7 +106,7 @@ const READS: &[Read] = &[
 const CHIP: [&str; 2] = ["edge", "junction"];
 
 /// The bridges of a card, between the slot and the chip: AMD's processors have another number as maker.
-const OWN: fn(u64, u64) -> bool = |vendor, _| vendor == 0x1002;
+const HAS_BRIDGE: fn(u64, u64) -> bool = |vendor, _| vendor == 0x1002;
 
 fn own(card: &Card, name: &str) -> Option<Amount> {
     number(&card.device.join(name)).ok().map(Amount::Now)

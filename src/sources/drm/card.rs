@@ -16,8 +16,10 @@ pub(super) struct KernelDriver {
     pub(super) module: &'static str,
     /// Reads a device's memory; `None` if no file has its total and use.
     pub(super) memory: Option<MemoryOf>,
-    /// Its metrics.
+    /// Its metrics, without those of its link.
     pub(super) reads: &'static [Read],
+    /// Returns whether a bridge is on the card, by its maker's number and its own.
+    pub(super) has_bridge: fn(u64, u64) -> bool,
     /// The regions that hold the memory of a client of a device with memory of its own.
     pub(super) regions: &'static [&'static str],
     /// The same for a device that shares the system's memory.
@@ -65,8 +67,8 @@ pub(super) struct Card {
     pub(super) is_integrated: bool,
     /// Its names in `/dev/dri`.
     pub(super) nodes: Vec<String>,
-    /// The number by which the compute driver names its files.
-    pub(super) gpu_id: Option<u64>,
+    /// The numbers by which the compute driver names its files: one, or one for each partition of the card.
+    pub(super) gpu_ids: Vec<u64>,
     /// Its address on the bus, `0000:03:00.0`.
     pub(super) address: String,
 }

@@ -64,7 +64,7 @@ struct Known {
 
 /// What one turn found.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct Clients {
     /// The clients: the place of the device, the pid of its process, and the client.
     pub(super) clients: Vec<(usize, u32, Client)>,
     /// The processes that have the compute driver open.
@@ -84,11 +84,11 @@ impl Scanner {
 
     /// Looks for clients of devices by their names in `/dev/dri`. Of one that sleeps nothing is read, because that
     /// might wake it.
-    pub(super) fn turn(&mut self, nodes: &BTreeMap<&str, usize>, is_awake: impl Fn(usize) -> bool) -> Found {
+    pub(super) fn turn(&mut self, nodes: &BTreeMap<&str, usize>, is_awake: impl Fn(usize) -> bool) -> Clients {
         self.turn += 1;
         let pids: BTreeSet<u32> = names(&self.proc).iter().filter_map(|it| numbered(it, "")).collect();
         self.known.retain(|pid, _| pids.contains(pid));
-        let mut found = Found::default();
+        let mut found = Clients::default();
         for pid in pids {
             let known = self.known.entry(pid).or_default();
             let folder = self.proc.join(pid.to_string());
@@ -238,7 +238,7 @@ mod tests {
         }
     }
 
-    fn clients(found: &Found) -> Vec<(usize, u32, u64)> {
+    fn clients(found: &Clients) -> Vec<(usize, u32, u64)> {
         found.clients.iter().map(|(place, pid, it)| (*place, *pid, it.id.unwrap())).collect()
     }
 

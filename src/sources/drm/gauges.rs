@@ -1,6 +1,9 @@
 //! A device's metrics: which are due, and what has changed since they were last sent.
 
-use super::card::{Amount, Card};
+use super::{
+    card::{Amount, Card, KernelDriver, Read},
+    link,
+};
 use crate::facts::metrics::{Changes, Every, Metric, Metrics};
 use std::{collections::BTreeMap, time::Duration};
 
@@ -9,6 +12,11 @@ const RATE_OVER: Duration = Duration::from_secs(10);
 
 /// Seconds between two facts with all metrics.
 const WHOLE_EVERY: u64 = 60;
+
+/// Returns everything that is read of a driver's devices.
+pub(super) fn reads(driver: &KernelDriver) -> impl Iterator<Item = &'static Read> {
+    driver.reads.iter().chain(link::READS)
+}
 
 /// A device's metrics, as last read and as last sent.
 #[derive(Default)]
@@ -22,7 +30,7 @@ pub(super) struct Gauges {
 impl Gauges {
     /// Reads what is due in the device's so many-eth second. `now` is the time since any fixed moment.
     pub(super) fn read(&mut self, card: &Card, second: u64, now: Duration) {
-        for read in card.driver.reads {
+        for read in reads(card.driver) {
             let every = read.metric.row().every;
             // None of the files is so slow that it is read only for the screen.
             let seconds = if every == Every::Watched { Every::TwoSeconds.seconds() } else { every.seconds() };

@@ -4,10 +4,11 @@
 
 use super::{
     card::{Amount, Card, KernelDriver, OnBus, Read},
-    link,
     sysfs::{bounded, names, number, numbered},
+    throttle,
 };
 use crate::facts::{maker::Maker, metrics::Metric};
+use std::path::{Path, PathBuf};
 
 /// Most bytes read of the table of names.
 const NAMES_MAX: u64 = 4 << 20;
@@ -21,6 +22,7 @@ pub(super) const XE: KernelDriver = KernelDriver {
     module: "xe",
     memory: None,
     reads: XE_READS,
+    has_bridge: HAS_BRIDGE,
     regions: &["vram"],
     shared_regions: &["gtt"],
     system_regions: &["gtt"],
@@ -35,6 +37,7 @@ pub(super) const I915: KernelDriver = KernelDriver {
     module: "i915",
     memory: None,
     reads: I915_READS,
+    has_bridge: HAS_BRIDGE,
     regions: &["local"],
     shared_regions: &["system"],
     system_regions: &["system"],
@@ -51,13 +54,10 @@ const XE_READS: &[Read] = &[
     Read { metric: Metric::CelsiusNow, file: "temp2_input", value: |it| it.sensor("temp2_input", 1000) },
     Read { metric: Metric::MemoryCelsius, file: "temp3_input", value: |it| it.sensor("temp3_input", 1000) },
     Read {
-        metric: Metric::PcieGeneration,
-        file: "current_link_speed",
-        value: |it| link::generation(it, "current", OWN),
+        metric: Metric::ThrottleReasons,
+        file: "tileN/gtN/freq0/throttle/reason_*",
+        value: |it| throttle::intel(&xe_parts(it, "freq0/throttle"), "reason_", "status"),
     },
-    Read { metric: Metric::PcieGenerationMax, file: "max_link_speed", value: |it| link::generation(it, "max", OWN) },
-    Read { metric: Metric::PcieWidth, file: "current_link_width", value: |it| link::width(it, "current", OWN) },
-    Read { metric: Metric::PcieWidthMax, file: "max_link_width", value: |it| link::width(it, "max", OWN) },
 ];
 
 const I915_READS: &[Read] = &[
@@ -67,17 +67,14 @@ const I915_READS: &[Read] = &[
     Read { metric: Metric::PowerLimitMw, file: "power1_max, power1_rated_max", value: limit },
     Read { metric: Metric::CelsiusNow, file: "temp1_input", value: |it| it.sensor("temp1_input", 1000) },
     Read {
-        metric: Metric::PcieGeneration,
-        file: "current_link_speed",
-        value: |it| link::generation(it, "current", OWN),
+        metric: Metric::ThrottleReasons,
+        file: "gt/gtN/throttle_reason_*",
+        value: |it| throttle::intel(&i915_parts(it), "throttle_reason_", "throttle_reason_status"),
     },
-    Read { metric: Metric::PcieGenerationMax, file: "max_link_speed", value: |it| link::generation(it, "max", OWN) },
-    Read { metric: Metric::PcieWidth, file: "current_link_width", value: |it| link::width(it, "current", OWN) },
-    Read { metric: Metric::PcieWidthMax, file: "max_link_width", value: |it| link::width(it, "max", OWN) },
 ];
 
 /// The bridges on Arc's cards, by their numbers: Intel makes those of mainboards, too.
-const OWN: fn(u64, u64) -> bool =
+const HAS_BRIDGE: fn(u64, u64) -> bool =
     |vendor, device| vendor == 0x8086 && [0x4FA0, 0x4FA1, 0x4FA4, 0xE2FF, 0xE2F0, 0xE2F1].contains(&device);
 
 /// Returns a device's name: from the table of names of the bus, or its number.
@@ -115,15 +112,25 @@ fn limit(card: &Card) -> Option<Amount> {
     card.sensor("power1_max", 1000).filter(is_limit).or_else(own)
 }
 
+/// Returns a folder of each part of each of xe's tiles.
+fn xe_parts(card: &Card, name: &str) -> Vec<PathBuf> {
+    let tiles = numbered_in(&card.device, "tile").into_iter();
+    tiles.flat_map(|it| numbered_in(&it, "gt")).map(|it| it.join(name)).collect()
+}
+
+/// Returns the folders of i915's parts.
+fn i915_parts(card: &Card) -> Vec<PathBuf> {
+    numbered_in(&card.folder.join("gt"), "gt")
+}
+
+/// Returns the folders whose names are a prefix and a number.
+fn numbered_in(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+    names(folder).into_iter().filter(|it| numbered(it, prefix).is_some()).map(|it| folder.join(it)).collect()
+}
+
 /// Returns the highest of a clock of xe's tiles, in MHz.
 fn xe_clock(card: &Card, name: &str) -> Option<Amount> {
-    let mut clocks = Vec::new();
-    for tile in names(&card.device).iter().filter(|it| numbered(it, "tile").is_some()) {
-        let tile = card.device.join(tile);
-        let parts = names(&tile).into_iter().filter(|it| numbered(it, "gt").is_some());
-        clocks.extend(parts.filter_map(|it| number(&tile.join(it).join("freq0").join(name)).ok()));
-    }
-    clocks.into_iter().max().map(Amount::Now)
+    xe_parts(card, "freq0").iter().filter_map(|it| number(&it.join(name)).ok()).max().map(Amount::Now)
 }
 
 /// Returns a clock of i915, in MHz.

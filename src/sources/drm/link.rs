@@ -2,10 +2,19 @@
 //! link of the chip shows nothing of the slot.
 
 use super::{
-    card::{Amount, Card},
+    card::{Amount, Card, Read},
     sysfs::{hexadecimal, number, text},
 };
+use crate::facts::metrics::Metric;
 use std::path::Path;
+
+/// The metrics of a link, which the bus has for every driver.
+pub(super) const READS: &[Read] = &[
+    Read { metric: Metric::PcieGeneration, file: "current_link_speed", value: |it| generation(it, "current") },
+    Read { metric: Metric::PcieGenerationMax, file: "max_link_speed", value: |it| generation(it, "max") },
+    Read { metric: Metric::PcieWidth, file: "current_link_width", value: |it| width(it, "current") },
+    Read { metric: Metric::PcieWidthMax, file: "max_link_width", value: |it| width(it, "max") },
+];
 
 /// The class of bridges, in the first two of three bytes.
 const BRIDGE: u64 = 0x0604;
@@ -16,26 +25,25 @@ const BRIDGES_MAX: usize = 4;
 /// Speeds in tenths of GT/s, by generation from the first.
 const SPEEDS: [u64; 6] = [25, 50, 80, 160, 320, 640];
 
-/// Returns the folder of the outermost bridge that is the card's own, by the numbers of its maker and its kind; without
-/// one, the device's.
-fn slot(device: &Path, is_own: fn(u64, u64) -> bool) -> &Path {
+/// Returns the folder of the outermost bridge that is the card's own; without one, the device's.
+fn slot(card: &Card) -> &Path {
     let is_bridge = |folder: &&Path| {
         let read = |name: &str| hexadecimal(&folder.join(name));
         let class = read("class").is_some_and(|it| it >> 8 == BRIDGE);
-        class && read("vendor").zip(read("device")).is_some_and(|it| is_own(it.0, it.1))
+        class && read("vendor").zip(read("device")).is_some_and(|it| (card.driver.has_bridge)(it.0, it.1))
     };
-    device.ancestors().skip(1).take(BRIDGES_MAX).take_while(is_bridge).last().unwrap_or(device)
+    card.device.ancestors().skip(1).take(BRIDGES_MAX).take_while(is_bridge).last().unwrap_or(&card.device)
 }
 
 /// Returns the generation of a link, `current` or `max`.
-pub(super) fn generation(card: &Card, which: &str, is_own: fn(u64, u64) -> bool) -> Option<Amount> {
-    let speed = text(&slot(&card.device, is_own).join(format!("{which}_link_speed"))).ok()?;
+fn generation(card: &Card, which: &str) -> Option<Amount> {
+    let speed = text(&slot(card).join(format!("{which}_link_speed"))).ok()?;
     of_speed(&speed).map(Amount::Now)
 }
 
 /// Returns the lanes of a link, `current` or `max`.
-pub(super) fn width(card: &Card, which: &str, is_own: fn(u64, u64) -> bool) -> Option<Amount> {
-    let lanes = number(&slot(&card.device, is_own).join(format!("{which}_link_width"))).ok()?;
+fn width(card: &Card, which: &str) -> Option<Amount> {
+    let lanes = number(&slot(card).join(format!("{which}_link_width"))).ok()?;
     // The kernel has 0 or 255 for a link of which it knows nothing.
     Some(Amount::Now(lanes)).filter(|_| (1..=32).contains(&lanes))
 }

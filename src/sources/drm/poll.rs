@@ -3,8 +3,8 @@
 use super::{
     Options, Wanted,
     card::Card,
-    cards::{DRIVERS, cards, listed, version},
-    clients::{Found, Scanner},
+    clients::{Clients, Scanner},
+    discovery::{DRIVERS, Found, find, listed, version},
     gauges::Gauges,
     kfd,
     uses::{Rates, Uses},
@@ -26,7 +26,7 @@ use crate::{
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, mpsc::SyncSender},
     time::{Duration, Instant},
 };
 use tokio::sync::Notify;
@@ -44,18 +44,38 @@ const LEAD: u32 = 10;
 const WHOLE_EVERY: u64 = 60;
 
 /// What the thread needs.
-pub(super) struct Poll {
-    pub(super) options: Options,
+#[derive(Clone)]
+pub(crate) struct Poll {
+    pub(crate) options: Options,
     /// Readings are shown at whole intervals after this moment.
-    pub(super) begun: Instant,
-    pub(super) wanted: Wanted,
-    pub(super) calls: std::sync::Arc<Calls>,
-    pub(super) pids: std::sync::Arc<Listed>,
-    pub(super) sender: EventSender,
+    pub(crate) begun: Instant,
+    pub(crate) wanted: Wanted,
+    pub(crate) pids: Arc<Listed>,
+    pub(crate) sender: EventSender,
     /// Notified of facts that should not wait for the next frame.
-    pub(super) hurry: std::sync::Arc<Notify>,
+    pub(crate) hurry: Arc<Notify>,
+    pub(crate) calls: Arc<Calls>,
     /// Whose files are being read.
-    pub(super) reading: std::sync::Arc<Mutex<Maker>>,
+    pub(crate) reading: Arc<Reading>,
+}
+
+/// The maker whose files are being read; the first one until that is known.
+pub(crate) struct Reading(Mutex<Maker>);
+
+impl Default for Reading {
+    fn default() -> Self {
+        Self(Mutex::new(DRIVERS[0].maker))
+    }
+}
+
+impl Reading {
+    fn set(&self, maker: Maker) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = maker;
+    }
+
+    fn get(&self) -> Maker {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A device from one reading to the next.
@@ -70,7 +90,7 @@ struct State {
 
 /// The devices and what is known of their processes.
 struct Devices {
-    cards: Vec<Card>,
+    found: Found,
     states: BTreeMap<DeviceId, State>,
     places: Vec<(String, PathBuf)>,
     scanner: Scanner,
@@ -80,7 +100,7 @@ struct Devices {
 }
 
 /// Returns the facts that introduce devices: their drivers, then each of them.
-pub(super) fn introduction(root: &Path, cards: &[Card]) -> Vec<Fact> {
+fn introduction(root: &Path, cards: &[Card]) -> Vec<Fact> {
     let modules: BTreeMap<Maker, &str> = cards.iter().map(|it| (it.driver.maker, it.driver.module)).collect();
     let up =
         |(maker, module)| Fact::KernelDriver { maker, state: DriverState::Up { version: Some(version(root, module)) } };
@@ -88,17 +108,27 @@ pub(super) fn introduction(root: &Path, cards: &[Card]) -> Vec<Fact> {
 }
 
 impl Poll {
-    /// Reads until it is stopped or nothing receives the facts. The devices have been introduced.
-    pub(super) fn run(self, cards: Vec<Card>) {
+    /// Looks for devices, and sends whether there are any. Reads them until it is stopped or nothing receives the
+    /// facts; ends at once without any.
+    pub(super) fn run(self, looked: &SyncSender<bool>) {
         let root = &self.options.root;
-        let mut devices = Devices {
-            cards,
-            states: BTreeMap::new(),
-            places: listed(root),
-            scanner: Scanner::new(root),
-            rates: Rates::default(),
-            second: 0,
-        };
+        let (places, found) = self.watched(|| (listed(root), find(root, |maker| self.reading.set(maker))));
+        for fact in introduction(root, &found.shown) {
+            self.sender.send_blocking(fact);
+        }
+        let is_empty = found.shown.is_empty();
+        // Nothing waits for it after a stall.
+        let _ = looked.try_send(!is_empty);
+        if is_empty {
+            return;
+        }
+        self.hurry.notify_one();
+        let (scanner, rates) = (Scanner::new(root), Rates::default());
+        self.read(&mut Devices { found, states: BTreeMap::new(), places, scanner, rates, second: 0 });
+    }
+
+    /// Reads devices until it is stopped or nothing receives the facts.
+    fn read(&self, devices: &mut Devices) {
         let (mut list_at, mut slow_at) = (Instant::now() + LIST_EVERY, Instant::now());
         let mut read_at: Option<Instant> = None;
         while !self.calls.must_end() && !self.sender.is_closed() {
@@ -108,19 +138,19 @@ impl Poll {
             let soon = now + pass / 2;
             if soon >= list_at {
                 list_at = now + LIST_EVERY;
-                self.list(&mut devices);
+                self.list(devices);
             }
-            if devices.cards.is_empty() {
+            if devices.found.shown.is_empty() {
                 self.calls.nap_until(now + LOOK_EVERY);
                 continue;
             }
             if read_at.is_none_or(|it| soon >= it + self.interval()) {
                 read_at = Some(now);
-                self.memory(&mut devices);
+                self.memory(devices);
             }
             if soon >= slow_at {
                 slow_at = now + SLOW_EVERY;
-                self.slow(&mut devices);
+                self.slow(devices);
             }
             // Shortly before the next frame, so that it shows these figures.
             let ahead = now + pass / LEAD;
@@ -136,35 +166,37 @@ impl Poll {
     /// Compares the devices with those of the last look.
     fn list(&self, devices: &mut Devices) {
         let root = &self.options.root;
-        let places = listed(root);
-        if places == devices.places {
-            return;
-        }
+        let look = || {
+            let places = listed(root);
+            let has_changed = places != devices.places || devices.found.is_outdated(root);
+            has_changed.then(|| (places, find(root, |maker| self.reading.set(maker))))
+        };
+        let Some((places, found)) = self.watched(look) else { return };
         let before: BTreeMap<DeviceId, DeviceInfo> =
-            devices.cards.iter().map(|it| (it.info.id.clone(), it.info.clone())).collect();
+            devices.found.shown.iter().map(|it| (it.info.id.clone(), it.info.clone())).collect();
         devices.places = places;
-        devices.cards = cards(root);
+        devices.found = found;
         devices.scanner.forget();
         devices.rates = Rates::default();
-        let now: BTreeSet<&DeviceId> = devices.cards.iter().map(|it| &it.info.id).collect();
+        let now: BTreeSet<&DeviceId> = devices.found.shown.iter().map(|it| &it.info.id).collect();
         for device in before.keys().filter(|it| !now.contains(it)) {
             self.sender.send_blocking(Fact::DeviceGone { device: device.clone() });
         }
-        for fact in introduction(root, &devices.cards) {
+        for fact in introduction(root, &devices.found.shown) {
             let is_known = matches!(&fact, Fact::Device(it) if before.get(&it.id) == Some(it));
             if !is_known {
                 self.sender.send_blocking(fact);
             }
         }
         devices.states.retain(|id, _| now.contains(id));
-        if devices.cards.is_empty() {
+        if devices.found.shown.is_empty() {
             self.pids.set(Lister::Kernel, Vec::new());
         }
         self.hurry.notify_one();
     }
 
     fn memory(&self, devices: &mut Devices) {
-        for card in &devices.cards {
+        for card in &devices.found.shown {
             let state = devices.states.entry(card.info.id.clone()).or_default();
             let reading = self.call(card.driver.maker, || {
                 state.is_suspended = card.is_suspended();
@@ -184,7 +216,7 @@ impl Poll {
         devices.second += 1;
         let uses = self.uses(devices);
         let mut pids = BTreeSet::new();
-        for (place, card) in devices.cards.iter().enumerate() {
+        for (place, card) in devices.found.shown.iter().enumerate() {
             let Some(state) = devices.states.get_mut(&card.info.id) else { continue };
             let device = card.info.id.clone();
             let list = uses.list(place);
@@ -216,7 +248,8 @@ impl Poll {
 
     /// Reads what processes use of the devices.
     fn uses(&self, devices: &mut Devices) -> Uses {
-        let Devices { cards, states, scanner, rates, .. } = devices;
+        let Devices { found, states, scanner, rates, .. } = devices;
+        let cards = &found.shown;
         let is_awake = |place: usize| {
             let state = cards.get(place).and_then(|it| states.get(&it.info.id));
             state.is_some_and(|it| !it.is_suspended)
@@ -228,26 +261,37 @@ impl Poll {
             let names =
                 cards.iter().enumerate().flat_map(|(at, card)| card.nodes.iter().map(move |it| (it.as_str(), at)));
             let nodes = names.collect();
-            let found = if are_awake { scanner.turn(&nodes, is_awake) } else { Found::default() };
-            let has_kfd = are_awake && cards.iter().any(|it| it.gpu_id.is_some());
+            let clients = if are_awake { scanner.turn(&nodes, is_awake) } else { Clients::default() };
+            let has_kfd = are_awake && cards.iter().any(|it| !it.gpu_ids.is_empty());
             // The compute driver numbers processes as the host does.
             let computing = if has_kfd && !is_contained(root) { kfd::processes(root) } else { Vec::new() };
-            Uses::new(cards, &found, &computing, rates, self.begun.elapsed())
+            Uses::new(cards, &clients, &computing, rates, self.begun.elapsed())
         })
     }
 
     /// Makes a call about a maker's devices; the first that returns after a stall reports that the driver answers
     /// again.
     fn call<T>(&self, maker: Maker, call: impl FnOnce() -> T) -> T {
-        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) = maker;
+        self.reading.set(maker);
+        self.watched(call)
+    }
+
+    /// The same for one that finds out itself whose files it reads.
+    fn watched<T>(&self, call: impl FnOnce() -> T) -> T {
         let answer = self.calls.call(call);
         if self.calls.ends_stall() {
+            let maker = self.reading.get();
             let module = DRIVERS.iter().find(|it| it.maker == maker).map_or("", |it| it.module);
             let state = DriverState::Up { version: Some(version(&self.options.root, module)) };
-            self.sender.send_blocking(Fact::KernelDriver { maker, state });
+            self.sender.send_blocking(self.state(state));
             self.hurry.notify_one();
         }
         answer
+    }
+
+    /// Returns the fact of a state of the driver whose files are being read.
+    pub(super) fn state(&self, state: DriverState) -> Fact {
+        Fact::KernelDriver { maker: self.reading.get(), state }
     }
 }
 

@@ -27,9 +27,17 @@ pub(super) fn text(path: &Path) -> Result<String, ReadError> {
 /// # Errors
 /// Fails if the file cannot be read.
 pub(super) fn bounded(path: &Path, most: u64) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&beginning(path, most)?).into_owned())
+}
+
+/// Reads the first bytes of a file, at most so many.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub(super) fn beginning(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 /// Reads a file with one number that is not negative.

@@ -2,7 +2,7 @@
 
 use super::{
     card::{Card, KernelDriver},
-    clients::Found,
+    clients::Clients,
     fdinfo::{Client, Work},
     kfd,
 };
@@ -46,7 +46,7 @@ impl Uses {
     /// since any fixed moment.
     pub(super) fn new(
         cards: &[Card],
-        found: &Found,
+        found: &Clients,
         computing: &[(u32, PathBuf)],
         rates: &mut Rates,
         now: Duration,
@@ -77,7 +77,7 @@ impl Uses {
         }
         for (pid, folder) in computing {
             for (card, all) in cards.iter().zip(&mut by_card) {
-                let bytes = card.gpu_id.and_then(|it| kfd::memory(folder, it));
+                let bytes = kfd::memory(folder, &card.gpu_ids);
                 // The compute driver lists each of its processes under each device.
                 if bytes.is_some_and(|it| it > 0) || all.contains_key(pid) {
                     all.entry(*pid).or_default().compute = bytes;

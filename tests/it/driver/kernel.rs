@@ -1,15 +1,21 @@
-//! AMD's and Intel's devices, as the kernel's drivers show them: six machines as trees of files, each with the figures
-//! that are expected of it, and what happens to such a machine.
+//! AMD's and Intel's devices, as the kernel's drivers show them: seven machines as trees of files, each with the
+//! figures that are expected of it, and what happens to such a machine.
 //!
 //! A tree is a text: `[folder]`, then `name: content` and `name -> target` below it; `= pointer: value` is a figure of
 //! `gpuwatch once --json`.
+
+mod peers;
+mod trouble;
 
 use crate::{
     driver::nvml::{Bench, events},
     helpers::terminal::{PATIENCE, PROGRAM, Terminal, until},
     house::{schemas, tidy::root},
 };
-use gpuwatch::facts::event::{DeviceId, DriverState, Event, Fact, ReadError};
+use gpuwatch::facts::{
+    event::{DeviceId, Event, Fact, ReadError},
+    metrics::Reason,
+};
 use serde_json::Value;
 use std::{
     ffi::OsString,
@@ -20,7 +26,7 @@ use std::{
 };
 use tempfile::TempDir;
 
-const MACHINES: [&str; 6] = ["mi300x", "mi210", "rx7900", "strix-halo", "arc", "xe"];
+const MACHINES: [&str; 7] = ["mi300x", "mi300x-cpx", "mi210", "rx7900", "strix-halo", "arc", "xe"];
 
 /// A machine whose files lie in a folder.
 struct Machine {
@@ -274,6 +280,87 @@ fn a_machine_with_two_makers_has_the_devices_of_both() {
         fs::write(bus.join(name), content).unwrap();
     }
     assert_eq!(integrated.once()["devices"], serde_json::json!([]));
+    // The compute driver knows it, and a process that has nothing there.
+    for (name, content) in [
+        ("topology/nodes/1/gpu_id", "7777\n"),
+        ("topology/nodes/1/properties", "location_id 50432\ndomain 0\ndrm_render_minor 128\n"),
+        ("proc/4000401/vram_7777", "0\n"),
+    ] {
+        fs::write(made(&integrated.root().join("sys/class/kfd/kfd").join(name)), content).unwrap();
+    }
+    assert_eq!(integrated.once()["devices"], serde_json::json!([]));
+    fs::write(integrated.root().join("sys/class/kfd/kfd/proc/4000401/vram_7777"), "25333596160\n").unwrap();
+    let devices = &integrated.once()["devices"];
+    assert_eq!(devices[0]["memory"]["total"], 133_680_857_088_u64, "a process computes there: {devices:#}");
+    assert_eq!((&devices[0]["processes"][0]["used"], &devices[1]), (&25_338_839_040_u64.into(), &Value::Null));
+}
+
+/// Beside a card, the graphics of the processor are shown from the moment on at which a process computes there.
+#[test]
+fn integrated_graphics_beside_a_card_is_shown_once_a_process_computes_there() {
+    let machine = Machine::new("rx7900");
+    let kfd = machine.root().join("sys/class/kfd/kfd");
+    for (place, gpu_id, minor) in [(1, 11, 128), (2, 12, 129)] {
+        let node = kfd.join(format!("topology/nodes/{place}"));
+        fs::write(made(&node.join("gpu_id")), format!("{gpu_id}\n")).unwrap();
+        fs::write(node.join("properties"), format!("drm_render_minor {minor}\n")).unwrap();
+    }
+    let is_integrated = |it: &Event| matches!(&it.fact, Fact::Device(it) if it.id.0 == "PCI-0000:0c:00.0");
+    let computes = || fs::write(made(&kfd.join("proc/4000302/vram_12")), "1073741824\n").unwrap();
+    let all = recorded(&machine, computes, |all| all.iter().any(is_integrated));
+    let first = all.iter().position(is_integrated).unwrap();
+    let before = all[..first].iter().filter(|it| matches!(it.fact, Fact::Device(_))).count();
+    assert_eq!(before, 1, "until then, the card alone is there: {all:#?}");
+    assert!(!all.iter().any(|it| matches!(it.fact, Fact::DeviceGone { .. })));
+    assert_eq!(machine.once()["devices"].as_array().unwrap().len(), 2);
+}
+
+/// Reasons for lower clocks have the names that those of NVIDIA's driver have, whatever a maker calls them.
+#[test]
+fn the_reasons_for_lower_clocks_of_every_driver_have_the_same_names() {
+    let reasons = |machine: &Machine| {
+        let bits = machine.once()["devices"][0]["metrics"]["throttle_reasons"].as_u64();
+        bits.map(|it| Reason::of(it).map(|reason| reason.words).collect::<Vec<_>>())
+    };
+    let amd = Machine::new("rx7900");
+    assert_eq!(reasons(&amd), None, "without a table, nothing is known");
+    let mut table = [0_u8; 120];
+    table[..4].copy_from_slice(&[120, 0, 1, 3]);
+    for (status, words) in [
+        (0_u64, vec![]),
+        (1 << 2, vec!["power cap"]),
+        (1 << 36 | 1 << 22, vec!["thermal slowdown", "power cap"]),
+        (1 << 47, vec!["hardware thermal slowdown"]),
+        (1 << 57, vec![]),
+    ] {
+        table[112..].copy_from_slice(&status.to_le_bytes());
+        fs::write(amd.device("card0").join("gpu_metrics"), table).unwrap();
+        assert_eq!(reasons(&amd), Some(words), "{status:#x}");
+    }
+    for (name, folder, begin, overall) in [
+        ("xe", "tile0/gt0/freq0/throttle", "reason_", "status"),
+        ("arc", "drm/card1/gt/gt0", "throttle_reason_", "throttle_reason_status"),
+    ] {
+        let machine = Machine::new(name);
+        assert_eq!(reasons(&machine), None, "{name}");
+        let card = if name == "xe" { "card0" } else { "card1" };
+        let set = |file: &str, value: u8| {
+            let path = machine.device(card).join(folder).join(file);
+            fs::write(made(&path), format!("{value}\n")).unwrap();
+        };
+        let reason = |file: &str, value| set(&format!("{begin}{file}"), value);
+        set(overall, 0);
+        reason("pl1", 1);
+        assert_eq!(reasons(&machine), Some(vec![]), "{name}: the status says that nothing limits it");
+        set(overall, 1);
+        assert_eq!(reasons(&machine), Some(vec!["power cap"]), "{name}");
+        reason("thermal", 1);
+        reason("pl1", 0);
+        reason("prochot", 0);
+        assert_eq!(reasons(&machine), Some(vec!["thermal slowdown"]), "{name}");
+        reason("prochot", 1);
+        assert_eq!(reasons(&machine), Some(vec!["hardware thermal slowdown", "thermal slowdown"]), "{name}");
+    }
 }
 
 #[test]
@@ -291,35 +378,4 @@ fn recordings_of_nvidia_alone_have_no_word_of_makers() {
         line
     });
     assert!(!lines.collect::<String>().contains("maker"));
-}
-
-#[test]
-fn a_driver_of_the_kernel_that_stalls_says_so_and_recovers() {
-    let machine = Machine::new("xe");
-    // A reader of a FIFO waits until something opens it for writing, as one of a device waits for its driver.
-    let path = machine.device("card0").join("power/runtime_status");
-    fs::create_dir_all(path.parent().unwrap()).unwrap();
-    let stalls = || {
-        let made = Command::new("mkfifo").arg(&path).status().unwrap();
-        assert!(made.success());
-    };
-    let states = |all: &[Event]| {
-        let state =
-            |it: &Event| if let Fact::KernelDriver { state, .. } = &it.fact { Some(state.clone()) } else { None };
-        all.iter().filter_map(state).collect::<Vec<_>>()
-    };
-    let file = machine.home.path().join("stall.jsonl.zst");
-    let mut recorder = machine.command(&["record", "-o", file.to_str().unwrap()]).spawn().unwrap();
-    let began = until(PATIENCE, || !events(&file).is_empty());
-    stalls();
-    let stalled = until(PATIENCE, || matches!(states(&events(&file))[..], [.., DriverState::Stalled { .. }]));
-    // Whoever opens it for reading and writing lets the reader go on; the file is a usual one for the next.
-    let pipe = fs::File::options().read(true).write(true).open(&path).unwrap();
-    fs::remove_file(&path).unwrap();
-    drop(pipe);
-    let last = |all: &[DriverState]| matches!(all, [.., DriverState::Stalled { .. }, DriverState::Up { .. }]);
-    let up = until(PATIENCE, || last(&states(&events(&file))));
-    recorder.kill().unwrap();
-    recorder.wait().unwrap();
-    assert!(began && stalled && up, "{:?}", states(&events(&file)));
 }

@@ -1,4 +1,4 @@
-//! The drivers of the kernel that are read from files, and their devices.
+//! The drivers of the kernel that are read from files, and finding their devices.
 
 use super::{
     amd,
@@ -15,6 +15,7 @@ use crate::{
     sources::surroundings,
 };
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -22,8 +23,9 @@ use std::{
 /// Every driver.
 pub(super) const DRIVERS: [&KernelDriver; 3] = [&amd::AMDGPU, &intel::XE, &intel::I915];
 
-/// Reads one of `/sys/class/drm`; `None` if none of the drivers has it.
-fn read(root: &Path, name: &str) -> Option<Card> {
+/// Reads one of `/sys/class/drm`; `None` if none of the drivers has it. `begins` is called with the maker before any of
+/// its driver's own files is read.
+fn read(root: &Path, name: &str, begins: impl Fn(Maker)) -> Option<Card> {
     let folder = root.join("sys/class/drm").join(name);
     let device = fs::canonicalize(folder.join("device")).ok()?;
     let about = text(&device.join("uevent")).ok()?;
@@ -34,6 +36,7 @@ fn read(root: &Path, name: &str) -> Option<Card> {
     if hex(vendor)? != driver.maker.row().vendor {
         return None;
     }
+    begins(driver.maker);
     let address = value(&about, "PCI_SLOT_NAME", '=')?.to_owned();
     let revision = hexadecimal(&device.join("revision")).and_then(|it| it.try_into().ok()).unwrap_or(0);
     let bus = OnBus { root, device: &device, number: hex(number)?, revision };
@@ -45,7 +48,7 @@ fn read(root: &Path, name: &str) -> Option<Card> {
     let id = id.unwrap_or_else(|| DeviceId(format!("PCI-{address}")));
     let info = DeviceInfo { id, index: 0, name: Foreign::new(name_of), parent: None, maker: driver.maker };
     let nodes = names(&device.join("drm")).into_iter().chain([name.to_owned()]).collect();
-    Some(Card { driver, info, folder, device, sensors, is_integrated, nodes, gpu_id: None, address })
+    Some(Card { driver, info, folder, device, sensors, is_integrated, nodes, gpu_ids: Vec::new(), address })
 }
 
 /// Returns the names of all cards in `/sys/class/drm`, each with its device's place on the bus. Devices have not
@@ -56,25 +59,47 @@ pub(super) fn listed(root: &Path) -> Vec<(String, PathBuf)> {
     cards.filter_map(|it| Some((it.clone(), fs::canonicalize(folder.join(it).join("device")).ok()?))).collect()
 }
 
-/// Returns the devices, by maker and number. Integrated graphics counts where there is no other GPU: beside one, it
-/// draws the desktop.
-pub(super) fn cards(root: &Path) -> Vec<Card> {
-    let mut cards: Vec<Card> = listed(root).iter().filter_map(|(name, _)| read(root, name)).collect();
-    let is_alone = cards.iter().all(|it| it.is_integrated)
-        && cards.iter().any(|it| it.is_integrated)
-        && surroundings::nvidia_gpus(root).unwrap_or(0) == 0;
-    cards.retain(|it| is_alone || !it.is_integrated);
+/// The devices of a machine.
+#[derive(Default)]
+pub(super) struct Found {
+    /// Those that are shown, by maker and number.
+    pub(super) shown: Vec<Card>,
+    /// Integrated graphics beside another GPU, which draws the desktop.
+    pub(super) left_out: Vec<Card>,
+}
+
+impl Found {
+    /// Returns whether a process has begun to compute on a device that is left out.
+    pub(super) fn is_outdated(&self, root: &Path) -> bool {
+        self.left_out.iter().any(|it| kfd::is_used(root, &it.gpu_ids))
+    }
+}
+
+/// Finds the devices. Integrated graphics counts where there is no other GPU, and where a process computes on it.
+/// `begins` is called with each device's maker before its files are read.
+pub(super) fn find(root: &Path, begins: impl Fn(Maker)) -> Found {
+    let mut cards: Vec<Card> = listed(root).iter().filter_map(|(name, _)| read(root, name, &begins)).collect();
     let nodes = if cards.iter().any(|it| it.driver.maker == Maker::Amd) { kfd::nodes(root) } else { Vec::new() };
-    let minor = |card: &Card| card.nodes.iter().find_map(|it| numbered(it, "renderD"));
-    let node = |card: &Card| nodes.iter().position(|it| minor(card) == Some(it.render_minor));
-    cards.sort_by_key(|it| (it.driver.maker, node(it).unwrap_or(usize::MAX), it.address.clone()));
+    let mut places = BTreeMap::new();
+    for card in cards.iter_mut().filter(|it| it.driver.maker == Maker::Amd) {
+        for (place, node) in nodes.iter().enumerate().filter(|it| it.1.is_of(&card.address, &card.nodes)) {
+            places.entry(card.address.clone()).or_insert(place);
+            card.gpu_ids.push(node.gpu_id);
+        }
+        // Those of partitions are not among the card's own.
+        card.nodes.extend(nodes.iter().filter(|it| card.gpu_ids.contains(&it.gpu_id)).map(kfd::Node::render_node));
+    }
+    let place = |address: &String| places.get(address).copied().unwrap_or(usize::MAX);
+    cards.sort_by_key(|it| (it.driver.maker, place(&it.address), it.address.clone()));
+    let is_alone = cards.iter().all(|it| it.is_integrated) && surroundings::nvidia_gpus(root).unwrap_or(0) == 0;
+    let is_shown = |it: &Card| is_alone || !it.is_integrated || kfd::is_used(root, &it.gpu_ids);
+    let (mut shown, left_out): (Vec<Card>, Vec<Card>) = cards.into_iter().partition(is_shown);
     let (mut maker, mut index) = (None, 0);
-    for card in &mut cards {
+    for card in &mut shown {
         index = if maker.replace(card.driver.maker) == Some(card.driver.maker) { index + 1 } else { 0 };
         card.info.index = index;
-        card.gpu_id = node(card).and_then(|it| nodes.get(it)).map(|it| it.gpu_id);
     }
-    cards
+    Found { shown, left_out }
 }
 
 /// Returns a driver's version: its own, or that of the kernel that it came with.
