@@ -88,7 +88,7 @@ int32_t gpuwatch_device(uint32_t ordinal, const char *uuid, const char *name, ui
 /* Binds the socket and starts the one thread, in which all signals are blocked. */
 int32_t gpuwatch_start(void);
 
-/* The counters that a backend of PyTorch ("native", "cudaMallocAsync") fills, as bits of gpuwatch_sample.present. */
+/* The counters that a backend of PyTorch ("native", "cudaMallocAsync", "xpu", another accelerator) fills, as bits of gpuwatch_sample.present. */
 uint64_t gpuwatch_torch_counters(const char *backend);
 
 /* Hands over the counters of one device; the stamp is taken here. Allocates nothing, waits for nothing. */
@@ -97,8 +97,8 @@ int32_t gpuwatch_push(const struct gpuwatch_sample *sample);
 /* For Python jobs, with the interpreter's lock held: a new reference to a builtin function, by its name.
  *
  * push_row(stats, device, step, edge, mask[, pinned_active, pinned_reserved[, joined, joined_blocks[, weights, gradients,
- * optimizer]]]), where None is unknown, picks a row out of the
- * dictionary that torch._C._cuda_memoryStats returns and pushes it; counters that are not there, or not in the mask, are unknown. It
+ * optimizer[, device_free, device_total]]]]), where None is unknown, picks a row out of the dictionary that
+ * torch._C._cuda_memoryStats returns, or the function of another accelerator, and pushes it; counters that are not there, or not in the mask, are unknown. It
  * returns one of the codes above, or 1: taken, and a viewer requests sites. It never raises.
  *
  * end_step(optimizer) counts a step and pushes a row for each device, if it is armed for that optimizer and its first

@@ -3,13 +3,13 @@
 Under `gpuwatch run` nothing of this needs to be called. For those who prefer code:
 
     import gpuwatch_probe
-    gpuwatch_probe.start()           # probes this process as soon as it initialises CUDA
+    gpuwatch_probe.start()           # probes this process as soon as it initialises its devices
     gpuwatch_probe.step()            # ends a step, in loops without a torch.optim optimizer
     gpuwatch_probe.mark("epoch", 3)  # names an instant, with a whole number if it has one
     gpuwatch_probe.figures()         # the latest figures of this process, for an experiment tracker
     gpuwatch_probe.stop()            # ends the probe for good
 
-No call raises, prints, synchronises, or initialises CUDA. `GPUWATCH=off` in the environment turns them all into
+No call raises, prints, synchronises, or initialises a device. `GPUWATCH=off` in the environment turns them all into
 nothing.
 """
 
@@ -22,7 +22,7 @@ _probe = None
 
 
 def start():
-    """Probes this process once CUDA is initialised in it; does nothing where that has been asked for already."""
+    """Probes this process once its devices are initialised; does nothing where that has been asked for already."""
     torch = _sys.modules.get("torch")
     if torch is None:
         try:
@@ -39,7 +39,7 @@ def step():
 
 
 def mark(name, value=None):
-    """Names this instant, as in `mark("epoch", 3)`; nothing before CUDA is initialised."""
+    """Names this instant, as in `mark("epoch", 3)`; nothing before devices are initialised."""
     if _probe is not None:
         _probe.mark(name, value)
 
@@ -76,7 +76,7 @@ def _attach(torch, late=None):
 
         probe = Probe(torch, late)
         _probe = probe
-        probe.wait_for_cuda()
+        probe.wait_for_devices()
         if _os.environ.get("GPUWATCH_FIT"):
             from . import _fit_groups, _fit_ranks
             from ._fit import attach

@@ -73,7 +73,6 @@ class Native:
             ("device", (ctypes.c_uint32, text, text, number)),
             ("start", ()),
             ("mark", (text, ctypes.c_int64, ctypes.c_int32)),
-            ("oom", (ctypes.c_uint32, number, number, number, number, text, ctypes.c_void_p)),
             ("oom_of", (ctypes.c_uint32, number, number, number, number, text, ctypes.c_void_p, ctypes.c_void_p)),
             ("oom_message", (ctypes.c_uint32, text)),
             ("stop", (text,)),
@@ -180,11 +179,15 @@ def cure(error):
     return "start the job with `gpuwatch run` of the same release"
 
 
-def taker(push, stats, host, mask, joined):
+_NO_PARTS = None, None, None
+
+
+def taker(push, stats, host, mask, joined, memory):
     """Makes `take(devices, step, edge, with_pinned=False, parts=None)`, which pushes one row for each device.
 
-    `joined(device)` returns the bytes and blocks of parameters that joined an optimizer, and `parts` has the bytes of
-    weights, gradients and optimizer state by device, at the instants at which they were counted.
+    `joined(device)` returns the bytes and blocks of parameters that joined an optimizer, `memory(device)` the free and
+    total bytes of the device, and `parts` has the bytes of weights, gradients and optimizer state by device, at the
+    instants at which they were counted.
 
     `mask` has a bit for each valid counter. `push` leaves out counters that this PyTorch does not have.
     `take` returns true if a viewer requests sites.
@@ -195,7 +198,8 @@ def taker(push, stats, host, mask, joined):
         for device in devices:
             of = parts.get(device, ()) if parts else ()
             if with_pinned:
-                code = push(stats(device), device, step, edge, mask, *pinned(host), *joined(device), *of)
+                beside = *pinned(host), *joined(device), *(of or _NO_PARTS), *memory(device)
+                code = push(stats(device), device, step, edge, mask, *beside)
             elif of:
                 code = push(stats(device), device, step, edge, mask, None, None, None, None, *of)
             else:

@@ -79,7 +79,7 @@ class Errors:
                 (device,) = self.devices
             if device in self._visible:
                 self._row((device,), self.number(), TICK)
-            self.native.oom(device, self.number(), 0, 0, 0, utf8(message), None)
+            self.native.oom_of(device, self.number(), 0, 0, 0, utf8(message), None, self._request(0))
         except Exception as error:
             if not self._fault(error):
                 raise

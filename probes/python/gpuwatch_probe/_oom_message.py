@@ -11,15 +11,17 @@ takes seconds to unwind its stack before it creates the object.
 `sys.monitoring` would need Python 3.12 and see every exception of the job. Hooks for uncaught errors would miss the
 caught ones, and jobs, debuggers and notebooks use those hooks themselves.
 
-The stream-ordered backend (`cudaMallocAsync`) calls no observer. There the `__init__` stays for as long as the job
-runs, and the message is the only information about the error.
+The stream-ordered backend (`cudaMallocAsync`) and the allocators of other accelerators call no observer. There the
+`__init__` stays for as long as the job runs, and the message is the only information about the error.
 """
 
+import re
 from _thread import RLock
 from _weakref import ref
 
-# The start of an error of an allocator without observers; the device number follows.
-_ALONE = "Allocation on device "
+# Errors of allocators without observers: their start, and what precedes the device's number.
+_STREAM_ORDERED = "Allocation on device "
+_ACCELERATOR = re.compile(r"[A-Z]+ out of memory\. Tried to allocate .*?[A-Z]PU (\d+)\b")
 
 # The latest errors to look for again.
 _ERRORS = 4
@@ -113,10 +115,20 @@ class OomMessage:
             self._awaited.pop(device, None)
         if awaited:
             self._report(device, text)
-        elif self._alone and text.startswith(_ALONE):
-            number = text[len(_ALONE) :].split(" ", 1)[0]
-            # A job may raise a similar error itself. PyTorch 2.9 gives only this text, without the device.
-            if number.isdecimal() or text == _ALONE:
+        elif self._alone:
+            number = _device(text)
+            if number is not None:
                 self._report(int(number) if number else None, text)
         with self._lock:
             self._settle()
+
+
+def _device(text):
+    """Returns the digits of the device's number in the message of an allocator without observers: empty where it has
+    none, and `None` for other messages."""
+    if text.startswith(_STREAM_ORDERED):
+        number = text[len(_STREAM_ORDERED) :].split(" ", 1)[0]
+        # A job may raise a similar error itself. PyTorch 2.9 gives only this text, without the device.
+        return number if number.isdecimal() or text == _STREAM_ORDERED else None
+    named = _ACCELERATOR.match(text)
+    return named and named[1]

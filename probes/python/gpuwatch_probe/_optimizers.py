@@ -60,10 +60,10 @@ def own(it, name):
 
 
 class Joined:
-    """The parameters that optimizers began with, and those that joined them later."""
+    """The parameters that optimizers began with, and those that joined them later, on devices of a kind."""
 
-    def __init__(self, torch):
-        self._torch = torch
+    def __init__(self, torch, kind):
+        self._torch, self._kind = torch, kind
         # By id, because tensors compare by value: each optimizer with its number of states and what joined it, as
         # {device: (bytes, blocks)}; and each parameter that was there from the beginning. Other threads read the first,
         # which is replaced and never changed.
@@ -105,7 +105,7 @@ class Joined:
             if len(new) == len(parameters):
                 self._parameters.update((id(it), weakref.ref(it)) for it in new)
                 new = []
-            optimizers[id(optimizer)] = weakref.ref(optimizer), dict.__len__(state), _amounts(new, state)
+            optimizers[id(optimizer)] = weakref.ref(optimizer), dict.__len__(state), _amounts(new, state, self._kind)
         self._optimizers = optimizers
         self._has_any = self._has_any or any(it[2] for it in optimizers.values())
 
@@ -114,8 +114,8 @@ class Joined:
         return known is not None and known() is parameter
 
 
-def _amounts(parameters, state):
-    """Returns the bytes and blocks of these parameters' gradients and states, by device."""
+def _amounts(parameters, state, kind):
+    """Returns the bytes and blocks of these parameters' gradients and states on devices of a kind, by device."""
     amounts = {}
     for parameter in parameters:
         of = dict.get(state, parameter)
@@ -123,7 +123,7 @@ def _amounts(parameters, state):
         for it in [parameter.grad, *values]:
             # Of a tensor that is distributed, this rank has one part.
             it = getattr(it, "_local_tensor", it)
-            if getattr(it, "is_cuda", False):
+            if getattr(getattr(it, "device", None), "type", None) == kind:
                 bytes_, blocks = amounts.get(it.device.index, (0, 0))
                 size = -(-it.numel() * it.element_size() // _ROUND) * _ROUND
                 amounts[it.device.index] = bytes_ + size, blocks + 1

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 
-from . import _native
+from . import _accelerators, _native
 
 
 def is_data_worker():
@@ -34,20 +34,21 @@ def at_end_of_multiprocessing_child(stop):
 def start(order):
     """Starts the probe in a running job, for `gpuwatch attach`.
 
-    Returns `started`, or `refused` and the reason, or `idle` where CUDA is not used yet.
+    Returns `started`, or `refused` and the reason, or `idle` where no device is used yet.
     """
     import gpuwatch_probe as package
 
     torch = sys.modules.get("torch")
-    if torch is None or not hasattr(getattr(torch, "_C", None), "_cuda_memoryStats"):
-        return "refused has not imported a PyTorch with CUDA"
+    accelerator = torch and _accelerators.found(torch)
+    if accelerator is None:
+        return "refused has not imported a PyTorch for GPUs"
     if "off" in os.environ.get("GPUWATCH", "").split(","):
         return "refused has GPUWATCH=off in its environment: start the next job without it"
-    if torch.cuda._is_in_bad_fork() or is_data_worker():
+    if accelerator.is_in_bad_fork() or is_data_worker():
         parent = os.getppid()
         return "refused is a worker of process %d: `gpuwatch attach %d`" % (parent, parent)
-    if not torch.cuda.is_initialized():
-        return "idle has not initialised CUDA: attach once it uses a GPU"
+    if not accelerator.is_initialized():
+        return "idle has not initialised a GPU: attach once it uses one"
     before = package._probe
     if before is not None and not before.off:
         return "refused has a probe already: gpuwatch shows it"

@@ -37,11 +37,15 @@ _FEWEST_CAPTURES = 4
 
 
 class Sites:
-    """The current request to this process, and the progress of its answer."""
+    """The current request to this process, and the progress of its answer.
 
-    def __init__(self, torch, native):
+    `refusal` is why this job's sites cannot be captured; `None` if they can.
+    """
+
+    def __init__(self, torch, native, refusal):
         self._torch = torch
         self._native = native
+        self._refusal = refusal
         self._stacks = Stacks(torch)
         self._history = History(torch)
         self._capturing = _thread.allocate_lock()
@@ -65,7 +69,9 @@ class Sites:
 
     def turn(self, step):
         """Handles the end of a step (in jobs without steps, of a second) while a request is open."""
-        if self._torch._C._cuda_isCurrentStreamCapturing() or not self._capturing.acquire(False):
+        if self._refusal is None and self._torch._C._cuda_isCurrentStreamCapturing():
+            return
+        if not self._capturing.acquire(False):
             return
         self._waited = 0
         begun = time.perf_counter()
@@ -175,6 +181,9 @@ class Sites:
     def _begin(self, request, step):
         """Makes the plan; returns whether there is one."""
         self._clear()
+        if self._refusal is not None:
+            self._give_up(self._refusal)
+            return False
         blocks = self._live_blocks()
         if blocks > _MOST_BLOCKS:
             self._give_up("%d live blocks are too many to be compared between two steps" % blocks)

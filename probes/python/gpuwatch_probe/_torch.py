@@ -1,6 +1,6 @@
 """PyTorch's side of the probe: reads the caching allocator's counters at the end of every training step.
 
-Nothing happens before the job itself initialises CUDA. From then on the training thread reads one dictionary a step
+Nothing happens before the job itself initialises its devices. From then on the training thread reads one dictionary a step
 and device and hands it over; a timer thread keeps the picture alive between steps. Nothing here may synchronise,
 create a context, change the current device, reset a peak, print, or raise.
 """
@@ -10,7 +10,9 @@ import atexit
 import os
 import signal
 import sys
+import time
 
+from . import _accelerators
 from ._captures import Resting
 from ._loops import Places
 from ._memory_history import refusal
@@ -52,7 +54,7 @@ _standing = set()
 
 
 class Probe(Errors):
-    """The probe of this process: waiting for CUDA, running, or off for good.
+    """The probe of this process: waiting for the devices, running, or off for good.
 
     `late` describes a probe that is started in a job that ran already: what it adds to the description.
     """
@@ -60,6 +62,8 @@ class Probe(Errors):
     def __init__(self, torch, late=None):
         self.torch = torch
         self.late = late
+        # What the job's PyTorch allocates on; `None` without any.
+        self.accelerator = _accelerators.found(torch)
         # Why it is off, where it never ran.
         self.trouble = None
         self.steps = Steps()
@@ -78,7 +82,7 @@ class Probe(Errors):
         self._oom_message = None
         self._trace = None
         self._windows = None
-        self._joined = Joined(torch)
+        self._joined = Joined(torch, self.accelerator and self.accelerator.kind)
         self._parts = None
         self._has_rank = False
         # Once the library is loaded: the builtin functions that begin and end what `end_step` does without Python, the
@@ -87,9 +91,10 @@ class Probe(Errors):
         self._disarm = int
         self._counters = ()
 
-    def wait_for_cuda(self):
-        """Asks to be called at CUDA's initialisation, here or in a child forked before it."""
-        if not hasattr(self.torch._C, "_cuda_memoryStats"):
+    def wait_for_devices(self):
+        """Asks to be called when the job initialises its devices, here or in a child forked before that."""
+        accelerator = self.accelerator
+        if accelerator is None:
             return
         global _current
         _current = self
@@ -98,10 +103,25 @@ class Probe(Errors):
             os.register_at_fork(after_in_child=_forked)
             # Registered this early, it runs after everything that the job registers later.
             atexit.register(_stop)
-        if self.torch.cuda.is_initialized():
-            self._on_cuda()
+        if accelerator.is_polled:
+            self._poll()
+        elif accelerator.is_initialized():
+            self._on_devices()
         else:
-            self.torch.cuda._lazy_call(self._on_cuda)
+            accelerator.when_initialized(self._on_devices)
+
+    def _poll(self):
+        """Asks each second whether the devices are initialised, where nothing tells."""
+
+        def ask():
+            try:
+                while not (self.off or self.accelerator.is_initialized()):
+                    time.sleep(1)
+                self._on_devices()
+            except Exception as error:
+                self._fail(error)
+
+        _aside(ask)
 
     def call(self):
         """Ends a step on the job's own word."""
@@ -160,9 +180,12 @@ class Probe(Errors):
             _current = None
 
     def _forked(self):
-        # CUDA is of no use in a child forked after its initialisation, where even a read of counters may hang on a
-        # lock that was held; a child forked earlier may still begin.
-        if self.native is not None:
+        # Devices are of no use in a child forked after their initialisation, where even a read of counters may hang on
+        # a lock that was held; a child forked earlier may still begin.
+        if self.native is None:
+            if self.accelerator.is_polled and not self.off:
+                self._poll()
+        else:
             self.devices = ()
             if self._parts is not None:
                 self._parts.forget()
@@ -206,12 +229,12 @@ class Probe(Errors):
         except Exception:
             pass
 
-    def _on_cuda(self):
-        """CUDA is initialised (or is about to be: this may run inside `torch.cuda._lazy_init`)."""
+    def _on_devices(self):
+        """The devices are initialised (or about to be: this may run inside `torch.cuda._lazy_init`)."""
         if self.off or self.native is not None:
             return
         try:
-            if self.torch.cuda._is_in_bad_fork() or is_data_worker():
+            if self.accelerator.is_in_bad_fork() or is_data_worker():
                 self.off = True
                 return
             try:
@@ -226,8 +249,8 @@ class Probe(Errors):
             self._fail(error)
 
     def _start(self, native):
-        torch = self.torch
-        backend = torch.cuda.get_allocator_backend()
+        torch, accelerator = self.torch, self.accelerator
+        backend = accelerator.backend()
         conf = os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF")
         sites = refusal(torch, backend)
         self._trace = traced(torch, backend, self._note)
@@ -244,32 +267,32 @@ class Probe(Errors):
             if value is not None:
                 native.describe(utf8(key), utf8(value))
         self._describe_rank(native)
-        self._visible = range(min(torch._C._cuda_getDeviceCount(), _MOST_DEVICES))
+        self._visible = range(min(accelerator.count(), _MOST_DEVICES))
         for device in self._visible:
-            native.device(device, None, None, 0)
+            name, product, total = accelerator.described(device)
+            native.device(device, name and utf8(name), product and utf8(product), total)
         if native.start() < 0:
             self.off = True
             self.trouble = "its socket cannot be made; the log beside the socket says why"
             return
-        self._sites = Sites(torch, native)
+        self._sites = Sites(torch, native, sites)
         self._windows = Windows(torch, backend, native, self.number, self._note, self._sites, self._is_traced)
-        on_oom_message = self._on_oom_message if backend == "native" else self._on_oom_message_alone
-        self._oom_message = OomMessage(torch.cuda.OutOfMemoryError, on_oom_message)
+        by = accelerator.reports_errors_by(backend)
+        on_oom_message = self._on_oom_message if by == "observer" else self._on_oom_message_alone
+        self._oom_message = OomMessage(accelerator.error, on_oom_message)
         if "noparts" not in os.environ.get("GPUWATCH", "").split(","):
             self._parts = Parts(torch, ROUND if backend == "native" else 1)
         self.native = native
-        stats = torch._C._cuda_memoryStats
-        host = getattr(torch._C, "_cuda_hostMemoryStats", None)
-        mask = native.torch_counters(utf8(backend))
-        self._row = taker(native.builtin("push_row"), stats, host, mask, self._joined.on)
+        stats, mask = accelerator.stats, native.torch_counters(utf8(backend))
+        beside = self._joined.on, accelerator.memory
+        self._row = taker(native.builtin("push_row"), stats, accelerator.host_stats, mask, *beside)
         self._arm, self._disarm = native.builtin("arm"), native.builtin("disarm")
         self._counters = mask, stats
         self._watch_steps(native.builtin)
-        if backend == "native":
-            if "observer" not in _standing:
-                _standing.add("observer")
-                torch._C._cuda_attach_out_of_memory_observer(_on_oom)
-        elif backend == "cudaMallocAsync":
+        if by == "observer" and "observer" not in _standing:
+            _standing.add("observer")
+            accelerator.observe(_on_oom)
+        elif by == "message":
             self._oom_message.listen_alone()
         self._start_timer()
         if "end" not in _standing:
@@ -305,7 +328,7 @@ class Probe(Errors):
         elif answer == NOT_ARMED and self._parts is not None:
             self._parts.see(optimizer)
         if answer == NOT_ARMED and not self.explicit:
-            if self.late is not None and not self.number():
+            if (self.late is not None or self.accelerator.is_polled) and not self.number():
                 # This step is counted below.
                 self.steps.number = max(0, steps_of(optimizer) - 1)
                 self._describe_first(self.steps.number + 1)
@@ -335,7 +358,7 @@ class Probe(Errors):
 
     def _allocated(self):
         """Returns the allocated bytes of each device."""
-        stats = self.torch._C._cuda_memoryStats
+        stats = self.accelerator.stats
         return [stats(it)["allocated_bytes"]["all"]["current"] for it in self.devices]
 
     def number(self):
@@ -361,9 +384,9 @@ class Probe(Errors):
 
     def _find_devices(self):
         self._watch.search()
-        in_use = self.torch._C._cuda_hasPrimaryContext
+        in_use = self.accelerator.in_use
         self.devices = tuple(it for it in self._visible if in_use(it))
-        # Launchers that are libraries initialise `torch.distributed` after CUDA.
+        # Launchers that are libraries initialise `torch.distributed` after the devices.
         self._describe_rank(self.native)
 
     def _describe_rank(self, native):
@@ -379,15 +402,8 @@ class Probe(Errors):
             self.native.describe(b"attached_step", utf8(number))
 
     def _start_timer(self):
-        """The timer is a raw thread, so that the job's `threading` does not see it, and takes no signal."""
         self._wake.acquire()
-        # Asked for first: the call that blocks may be the one at which a handler of the job's raises.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-        try:
-            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-            _thread.start_new_thread(self._run_timer, ())
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _aside(self._run_timer)
 
     def _run_timer(self):
         seen = 0
@@ -408,6 +424,17 @@ class Probe(Errors):
             except Exception as error:
                 self._fail(error)
                 return
+
+
+def _aside(work):
+    """Runs a function on a raw thread, so that the job's `threading` does not see it, and that takes no signal."""
+    # Asked for first: the call that blocks may be the one at which a handler of the job's raises.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        _thread.start_new_thread(work, ())
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _forked():

@@ -78,10 +78,10 @@ pub(super) fn inspect(pid: u32) -> Target {
     if let Some(memory) = &memory {
         let maps = Maps::read(pid);
         facts.has_torch = maps.has(|it| it.starts_with("libtorch_python.so"));
-        facts.has_cuda = maps.has(|it| it.starts_with("libcuda.so"));
+        facts.has_device = maps.has(is_of_device);
         facts.is_probed = is_probed(pid, own_pid);
         facts.is_apart = user != facts.own_user || group != getegid().as_raw() || !sees_our_files(pid);
-        if !facts.has_cuda {
+        if !facts.has_device {
             facts.children = children(pid);
         }
         let subject = Subject { pid, start_ticks, user, group };
@@ -142,7 +142,12 @@ pub(super) fn candidates() -> Vec<u32> {
 
 fn uses_both(pid: u32) -> bool {
     let maps = Maps::read(pid);
-    maps.has(|it| it.starts_with("libtorch_python.so")) && maps.has(|it| it.starts_with("libcuda.so"))
+    maps.has(|it| it.starts_with("libtorch_python.so")) && maps.has(is_of_device)
+}
+
+/// Returns whether a library is one that a process loads as it initialises a device: NVIDIA's, AMD's or Intel's.
+fn is_of_device(library: &str) -> bool {
+    ["libcuda.so", "libamdhip64.so", "libze_intel_gpu.so"].iter().any(|it| library.starts_with(it))
 }
 
 /// Children of any depth that could be attached to.

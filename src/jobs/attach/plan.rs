@@ -67,7 +67,7 @@ pub struct Facts {
     /// Whether PyTorch's library for Python is loaded.
     pub has_torch: bool,
     /// Whether the driver's library is loaded.
-    pub has_cuda: bool,
+    pub has_device: bool,
     /// The release of glibc: 36 of 2.36; `None` for another C library.
     pub glibc: Option<u32>,
     /// Whether it has a probe.
@@ -323,13 +323,13 @@ fn suitable(facts: &Facts) -> Result<(), Refusal> {
             "process {pid} has not loaded PyTorch, whose allocator the probe reads: other jobs can call a probe of their own"
         ));
     }
-    if !facts.has_cuda {
+    if !facts.has_device {
         let children: Vec<String> = facts.children.iter().map(u32::to_string).collect();
         return Err(if children.is_empty() {
-            format!("process {pid} has not initialised CUDA: attach once it uses a GPU")
+            format!("process {pid} has not initialised a GPU: attach once it uses one")
         } else {
             let children = children.join(" ");
-            format!("process {pid} does not use CUDA itself, but its children do: `gpuwatch attach {children}`")
+            format!("process {pid} does not use a GPU itself, but its children do: `gpuwatch attach {children}`")
         });
     }
     match facts.glibc {

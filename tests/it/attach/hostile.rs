@@ -97,7 +97,7 @@ fn a_job_of_another_user_answers_from_files_of_its_own() {
     needs_another_user!();
     let job = Hostile::start("plain");
     // It only looks like a job with PyTorch: what comes back is the answer of its own Python.
-    super::expect(&job.attach("5m"), 2, "has not imported a PyTorch with CUDA");
+    super::expect(&job.attach("5m"), 2, "has not imported a PyTorch for GPUs");
     job.assert_unharmed("plain");
     let own =
         |entry: &fs::DirEntry| fs::symlink_metadata(entry.path()).is_ok_and(|about| about.uid().to_string() == USER);
@@ -111,7 +111,7 @@ fn a_job_of_another_user_answers_from_files_of_its_own() {
 fn links_pipes_and_mounts_in_the_place_of_its_files_do_no_harm() {
     needs_another_user!();
     // Where gpuwatch can remove or leave aside what is there, the job's own answer comes back.
-    let answer = "has not imported a PyTorch with CUDA";
+    let answer = "has not imported a PyTorch for GPUs";
     let tricks = [
         ("links", "in the place of its file `lock`"),
         ("pipe", answer),

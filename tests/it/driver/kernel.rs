@@ -4,6 +4,7 @@
 //! A tree is a text: `[folder]`, then `name: content` and `name -> target` below it; `= pointer: value` is a figure of
 //! `gpuwatch once --json`.
 
+mod jobs;
 mod peers;
 mod trouble;
 

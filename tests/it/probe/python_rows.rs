@@ -44,6 +44,8 @@ fn a_row_has_what_the_dictionary_has_and_an_armed_step_has_a_row_for_each_device
     };
     assert_eq!(row(0), whole);
     assert_eq!(row(1), with(2, json!({"private_pools": 42, "pinned_active": 5, "pinned_reserved": 6})));
+    let second = &reported["lines"][1];
+    assert_eq!((&second["device_free"], &second["device_total"]), (&json!(70), &json!(80)));
     assert_eq!(row(2), json!({"step": 3, "allocated": 101, "allocated_peak": 201}));
     let unknown = ["requested", "allocated", "allocated_peak", "active", "segments", "ooms", "private_pools"];
     assert_eq!(row(3), with(4, unknown.map(|it| (it.to_owned(), Value::Null)).into_iter().collect()));

@@ -27,7 +27,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["import 'sitecustomize' # <_frozen_importlib_external.SourceFileLoader object at 0x>"],
     ),
     ("steps.weak_references", &["ReferenceType"]),
-    ("ended.an_import_leaves", &["BOOT", "Probe._on_cuda", "gpuwatch_probe", "sitecustomize"]),
+    ("ended.an_import_leaves", &["BOOT", "Probe._on_devices", "gpuwatch_probe", "sitecustomize"]),
 ];
 
 /// What each program of a file saw.

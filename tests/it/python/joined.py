@@ -23,7 +23,7 @@ def train(net, optimizer, joined):
 
 
 # One layer after the other joins: a gradient and two moments of 1 MiB each.
-joined, net = Joined(torch), layers(4)
+joined, net = Joined(torch, "cuda"), layers(4)
 net[:3].requires_grad_(False)
 optimizer = torch.optim.AdamW(net[3].parameters())
 train(net, optimizer, joined)

@@ -34,6 +34,8 @@ native = Native()
 ALL = native.torch_counters(b"native")
 assert ALL & 0xFFFF == 0xFFFF
 assert native.torch_counters(b"cudaMallocAsync") == 0b1110110, "what that backend counts"
+assert native.torch_counters(b"xpu") == ALL, "what is not there is unknown"
+assert native.torch_counters(b"npu") == 0b1110110, "what every allocator counts"
 assert native.device(0, None, None, 0) == 0
 assert native.start() == 0
 push, arm, disarm, end_step = map(native.builtin, ("push_row", "arm", "disarm", "end_step"))
@@ -46,7 +48,7 @@ def report(*arguments):
 
 report(stats(), 0, 1, STEP, ALL)
 pools = {(0, 1): gauge(30), (0, 2): gauge(12)}
-report(dict(stats(), reserved_bytes_by_private_pools=pools), 0, 2, STEP, ALL, 5, 6)
+report(dict(stats(), reserved_bytes_by_private_pools=pools), 0, 2, STEP, ALL, 5, 6, *[None] * 5, 70, 80)
 report(stats(), 0, 3, STEP, ALLOCATED | ALLOCATED_PEAK)
 odd = dict(stats(), allocated_bytes=gauge(-1, 1 << 64), active_bytes=gauge(1.5), segment={}, num_ooms="many")
 del odd["requested_bytes"], odd["reserved_bytes_by_private_pools"]

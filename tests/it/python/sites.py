@@ -208,7 +208,7 @@ assert answered([{"function": "f" * 240}], 100) == []
 class Switch:
     """PyTorch's allocator, as far as its history goes, and a library that asks."""
 
-    def __init__(self, fails=False):
+    def __init__(self, fails=False, refusal=None):
         self.is_on, self.answers = False, []
         made = {}
         exec(compile("def fail(): raise RuntimeError('it is stuck')", "/torch/memory.py", "exec"), made)
@@ -217,7 +217,7 @@ class Switch:
         inner = types.SimpleNamespace(_cuda_isCurrentStreamCapturing=bool, _cuda_isHistoryEnabled=lambda: self.is_on)
         inner._cuda_getDeviceCount = int
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(memory=memory), _C=inner, __file__="/torch/__init__.py")
-        self.job = Sites(torch, self)
+        self.job = Sites(torch, self, refusal)
 
     def switch(self, enabled, **_):
         self.fail()
@@ -248,6 +248,12 @@ stuck = Switch(fails=True)
 stuck.job.turn(1)
 assert "it failed" in stuck.answers[0]["trouble"] and "could not be switched off" in stuck.answers[0]["trouble"]
 
+# Where stacks cannot be captured, the answer says why, and nothing of the allocator is touched.
+refused = Switch(refusal="the allocator xpu records no stacks")
+del refused.job._torch._C
+refused.job.turn(1)
+assert refused.answers[0]["trouble"] == "the allocator xpu records no stacks" and not refused.is_on
+
 # Texts keep to a length; the end of a path is more useful than its beginning.
 path = "/" + "deep/" * 100 + "train.py"
 short = _sites_report._shortened({"file": path, "text": ["x" * 999, 7]})
@@ -277,7 +283,7 @@ def taken(slow):
     torch = stand_in(lambda _: captures.append(step) or {"segments": []})
     native, before = Native(), _sites._SLOW
     _sites._SLOW = slow
-    sites = _sites.Sites(torch, native)
+    sites = _sites.Sites(torch, native, None)
     while not native.answers:
         sites.turn(step)
         step += 1
@@ -367,7 +373,7 @@ def of_stairs():
     torch = stand_in(snapshot)
     native, answer = Stairs(), _sites.Answer
     _sites.Answer = Lines
-    sites = _sites.Sites(torch, native)
+    sites = _sites.Sites(torch, native, None)
     while not native.kinds or not native.kinds[-1]:
         sites.turn(step)
         step += 1

@@ -106,6 +106,11 @@ Fault("Allocation on device 3 would exceed"), Fault("Allocation on device x"), F
 words.second(8), words.second(8)
 Fault("Allocation on device 12 would exceed"), Fault("Allocation on device ")
 assert [it[0] for it in reported()] == [3, 12, None] and not is_as_before()
+told = "out of memory. Tried to allocate 192.00 MiB"
+Fault("XPU %s. GPU 3 has a total capacity of 31.89 GiB of which 13.22 GiB is free." % told)
+Fault("NPU %s (NPU 1; 60.97 GiB total capacity)" % told)
+Fault("XPU %s" % told), Fault("my XPU %s. GPU 3 has none" % told), Fault("XPU out of memory on GPU 3")
+assert [it[0] for it in reported()] == [3, 1]
 words.stop()
 Fault("Allocation on device 3 would exceed")
 assert is_as_before() and reported() == []

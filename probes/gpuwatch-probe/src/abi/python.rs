@@ -17,7 +17,7 @@ use watch::Calls;
 
 use super::{INVALID, OK, local};
 use crate::{
-    reading::{PARTS, Reading},
+    reading::{DEVICE_FREE, DEVICE_TOTAL, PARTS, Reading},
     sys,
     wire::{Counter, Counters, Edge, Torch},
 };
@@ -59,7 +59,7 @@ const REQUESTED: i32 = 1;
 const METH_FASTCALL: c_int = 0x80;
 
 /// Places of the counters that `push_row` gets in addition to the dictionary.
-const BESIDE: [usize; 7] = [
+const BESIDE: [usize; 9] = [
     Counters::place("pinned_active"),
     Counters::place("pinned_reserved"),
     Counters::place("joined"),
@@ -67,6 +67,8 @@ const BESIDE: [usize; 7] = [
     PARTS[0],
     PARTS[1],
     PARTS[2],
+    DEVICE_FREE,
+    DEVICE_TOTAL,
 ];
 
 /// The interpreter's functions and the keys, which live as long as the process.
@@ -281,7 +283,8 @@ impl Python {
     }
 
     /// Pushes one row: counters, device, step, edge, mask of valid counters, pinned bytes in use and held, bytes and
-    /// blocks of parameters that joined an optimizer, and bytes of weights, gradients and optimizer state.
+    /// blocks of parameters that joined an optimizer, bytes of weights, gradients and optimizer state, and free and
+    /// total bytes of the device.
     ///
     /// # Safety
     /// The arguments are alive.

@@ -39,6 +39,8 @@ pub(crate) struct Cuda {
     uuid: Call2<*mut [u8; 16], i32>,
     name: Call3<*mut c_char, c_int, i32>,
     total: Call2<*mut usize, i32>,
+    /// The place on the bus, of AMD's library alone.
+    address: Call3<*mut c_char, c_int, c_int>,
     #[cfg(feature = "cudarc")]
     pool: Call2<*mut *mut c_void, i32>,
     #[cfg(feature = "cudarc")]
@@ -67,6 +69,7 @@ impl Cuda {
                 uuid: transmute::<*mut c_void, Call2<_, _>>(find(c"hipDeviceGetUuid")),
                 name: transmute::<*mut c_void, Call3<_, _, _>>(find(c"hipDeviceGetName")),
                 total: transmute::<*mut c_void, Call2<_, _>>(find(c"hipDeviceTotalMem")),
+                address: transmute::<*mut c_void, Call3<_, _, _>>(find(c"hipDeviceGetPCIBusId")),
                 #[cfg(feature = "cudarc")]
                 pool: None,
                 #[cfg(feature = "cudarc")]
@@ -90,6 +93,7 @@ impl Cuda {
                 uuid: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceGetUuid_v2")),
                 name: transmute::<*mut c_void, Call3<_, _, _>>(find(c"cuDeviceGetName")),
                 total: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceTotalMem_v2")),
+                address: None,
                 #[cfg(feature = "cudarc")]
                 pool: transmute::<*mut c_void, Call2<_, _>>(find(c"cuDeviceGetMemPool")),
                 #[cfg(feature = "cudarc")]
@@ -138,15 +142,17 @@ impl Cuda {
         })
     }
 
-    /// Returns a device's UUID as the driver's tools write it. A MIG slice is identified by its name only.
+    /// Returns a device's UUID as the driver's tools write it; one of AMD's without a serial number has its place on
+    /// the bus instead. A MIG slice is identified by its name only.
     pub(crate) fn uuid(&self, ordinal: u32) -> Option<String> {
         let mut bytes = [0_u8; 16];
         // SAFETY: the driver writes 16 bytes.
-        if unsafe { self.uuid?(&raw mut bytes, self.handle(ordinal)?) } != 0 {
-            return None;
-        }
+        let is_known = unsafe { self.uuid?(&raw mut bytes, self.handle(ordinal)?) } == 0;
         if self.is_rocm {
-            return rocm_uuid(&bytes);
+            return is_known.then(|| rocm_uuid(&bytes)).flatten().or_else(|| self.place(ordinal));
+        }
+        if !is_known {
+            return None;
         }
         let slice = self.name(ordinal).is_some_and(|it| it.contains(" MIG "));
         let mut text = String::from(if slice { "MIG" } else { "GPU" });
@@ -158,6 +164,18 @@ impl Cuda {
             text.extend([digit(byte >> 4), digit(byte & 15)]);
         }
         Some(text)
+    }
+
+    /// Returns a device's place on the bus, in the form in which gpuwatch names devices by it.
+    fn place(&self, ordinal: u32) -> Option<String> {
+        let mut bytes = [0_u8; 32];
+        let device = c_int::try_from(ordinal).ok()?;
+        // SAFETY: the library writes at most 31 bytes and a zero.
+        if unsafe { self.address?(bytes.as_mut_ptr().cast::<c_char>(), 31, device) } != 0 {
+            return None;
+        }
+        let address = CStr::from_bytes_until_nul(&bytes).ok()?.to_str().ok()?;
+        Some(format!("PCI-{}", address.to_ascii_lowercase()))
     }
 
     /// Returns a device's product name.

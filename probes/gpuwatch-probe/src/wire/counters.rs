@@ -20,7 +20,8 @@ pub struct Counter {
     pub label: Label,
     /// Its name in PyTorch.
     pub torch: Torch,
-    /// Whether PyTorch's backend `cudaMallocAsync` counts it; that backend fills all others with zeros.
+    /// Whether PyTorch's backend `cudaMallocAsync` and every other accelerator's allocator count it; these fill others
+    /// with zeros.
     pub is_async: bool,
 }
 
@@ -309,9 +310,10 @@ impl Counters {
         if place < Self::NAMES.len() { place } else { usize::MAX }
     }
 
-    /// Returns the counters that a backend of PyTorch fills, a bit for each place.
+    /// Returns the counters that a backend of PyTorch fills, a bit for each place. Intel's (`xpu`) fills what it has.
     pub fn of_torch(backend: &str) -> u64 {
-        let is_filled = |it: &&Counter| it.torch != Torch::None && (it.is_async || backend == "native");
+        let has_no_zeros = matches!(backend, "native" | "xpu");
+        let is_filled = |it: &&Counter| it.torch != Torch::None && (it.is_async || has_no_zeros);
         Self::TABLE.iter().filter(is_filled).fold(0, |bits, it| bits | 1 << it.place)
     }
 }

@@ -25,7 +25,7 @@ fn job() -> Facts {
         is_native: true,
         python: Some(python(11)),
         has_torch: true,
-        has_cuda: true,
+        has_device: true,
         glibc: Some(36),
         ..Facts::default()
     }
@@ -71,8 +71,8 @@ fn each_reason_against_it_is_one_sentence_with_a_next_step() {
         (Facts { seccomp: 1, ..job() }, "seccomp"),
         (Facts { has_shadow_stack: true, ..job() }, "shadow stack"),
         (Facts { has_torch: false, ..job() }, "has not loaded PyTorch"),
-        (Facts { has_cuda: false, ..job() }, "has not initialised CUDA"),
-        (Facts { has_cuda: false, children: vec![43, 44], ..job() }, "gpuwatch attach 43 44"),
+        (Facts { has_device: false, ..job() }, "has not initialised a GPU"),
+        (Facts { has_device: false, children: vec![43, 44], ..job() }, "gpuwatch attach 43 44"),
         (Facts { glibc: Some(17), ..job() }, "glibc 2.17"),
         (Facts { glibc: None, ..job() }, "without glibc"),
         (Facts { is_probed: true, ..job() }, "has a probe already"),
