@@ -17,9 +17,9 @@ pub struct Foreign(#[serde(deserialize_with = "limits::text::<_, { limits::TEXT_
 /// Most bytes of a parser's error, which may quote its whole input.
 const FAULT_MAX: usize = 240;
 
-/// Returns a parser's error about text from outside, cut to its limit.
+/// Returns a parser's error about text from outside, cut to its limit and escaped.
 pub fn fault(words: &impl fmt::Display) -> String {
-    limits::shortened(&words.to_string(), FAULT_MAX).into_owned()
+    Foreign::new(limits::shortened(&words.to_string(), FAULT_MAX)).to_string()
 }
 
 impl Foreign {

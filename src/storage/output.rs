@@ -1,5 +1,6 @@
 //! What a command writes for its user: standard output, and new files.
 
+use crate::facts::text::Foreign;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{
     ffi::OsString,
@@ -21,10 +22,12 @@ pub fn print(text: &str) -> io::Result<()> {
     write(|out| out.write_all(text.as_bytes()))
 }
 
-/// Prints a message for the user on standard error, after the program's name.
+/// Prints a message for the user on standard error, after the program's name. Escapes it, whatever it quotes.
 pub fn message(text: fmt::Arguments) {
+    let text = text.to_string();
+    let lines: Vec<String> = text.split('\n').map(|it| Foreign::new(it).to_string()).collect();
     // Without stderr there is no place left for a message.
-    let _ = writeln!(io::stderr(), "gpuwatch: {text}");
+    let _ = writeln!(io::stderr(), "gpuwatch: {}", lines.join("\n"));
 }
 
 /// Lets `how` write to standard output, then flushes.

@@ -3,7 +3,7 @@
 use crate::{
     analysis::corpus,
     benchmarks::recording::{events_of, record},
-    commands::check::header,
+    commands::check::{HEALTHY, header, lines_of, write},
     helpers::terminal::PROGRAM,
     recordings::writer::read_all,
 };
@@ -116,6 +116,35 @@ fn every_command_reports_a_damaged_recording_and_continues() {
     let listed = gpuwatch(&["recordings", "--json", "--last", "100"], dir.path());
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(listed["recordings"].as_array().unwrap().len(), files);
+}
+
+#[test]
+fn what_a_bad_line_says_reaches_no_terminal() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("20261120T050000Z_it_1_x.jsonl.zst");
+    for place in [0, 1, 9] {
+        let mut lines = lines_of(HEALTHY, |_| ());
+        // A parser's error quotes the unknown word.
+        lines[place] =
+            "{\"type\":\"sample\",\"from\":0,\"at_us\":1,\"edge\":\"\\u001b[2J\\u009b31m\\u202e\"}\n".to_owned();
+        write(&path, &lines);
+        for arguments in [
+            &["check"][..],
+            &["check", "--json"],
+            &["export"],
+            &["report", "-o", "-"],
+            &["diff", path.to_str().unwrap()],
+            &["replay", "--screenshot", "-"],
+            &["whatif"],
+            &["peak"],
+            &["snapshot", "--text"],
+        ] {
+            let output = gpuwatch(arguments, &path);
+            let text = [output.stdout, output.stderr].map(|it| String::from_utf8(it).unwrap()).concat();
+            let is_bad = |it: char| it != '\n' && (it.is_control() || it == '\u{202e}');
+            assert!(!text.contains(is_bad), "{arguments:?}: {text:?}");
+        }
+    }
 }
 
 fn gpuwatch(arguments: &[&str], path: &Path) -> Output {
