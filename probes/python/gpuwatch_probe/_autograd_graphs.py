@@ -13,14 +13,15 @@ _MOST_NODES = 4_000
 _MOST_IN_ALL = 20_000
 
 # A graph that passes every parameter this often most likely spans several steps.
-_PASSES = 16
+PASSES = 16
 
 # It is this many times larger than the graph of a single step.
 _TIMES = 8
 
 
-def growing(tensors, base, until):
-    """Returns `(tensor, nodes of its graph)` for the tensor whose graph spans many steps; `None` without one.
+def growing(tensors, base, until, most_of_a_step=PASSES):
+    """Returns `(tensor, nodes of its graph)` for the tensor whose graph spans many steps; `None` without one. The graph
+    of one step passes some parameter less often than `most_of_a_step` times.
 
     If several do (a carried state, and all tensors computed from it), the smallest graph wins: the others contain it.
     Stops when the thread's CPU time reaches `until`.
@@ -35,10 +36,12 @@ def growing(tensors, base, until):
             break
     if not sized:
         return None
-    sizes = [size for size, _, _ in sized]
-    large = [it for it in sized if 2 * it[0] >= max(sizes)]
-    size, passes, tensor = min(large, key=lambda it: it[0])
-    if passes < _PASSES and _TIMES * min(sizes) > size:
+    least = min(size for size, _, _ in sized)
+    # A long step's graph may have more nodes than the short graphs of many steps.
+    several = [it for it in sized if it[1] >= most_of_a_step] or sized
+    most = max(size for size, _, _ in several)
+    size, passes, tensor = min((it for it in several if 2 * it[0] >= most), key=lambda it: it[0])
+    if passes < most_of_a_step and _TIMES * least > size:
         return None
     return tensor, size
 

@@ -163,7 +163,7 @@ class Walk:
         self._seen.update(id(frame) for frame, _ in frames)
         for frame, whose in frames:
             for name, value in values(frame):
-                self._locals.setdefault(id(value), (frame, name))
+                self._locals.setdefault(id(value), (frame, name, whose))
                 self._admit((value,), _RANKS[whose], None)
 
     def run(self, until):
@@ -305,8 +305,18 @@ class Walk:
             if is_a(holder, type):
                 return chain, None
             chunk = self._origin[id(holder)]
-        frame, name = self._locals[id(chain[-1])]
-        return chain, of_local(frame, name)
+        frame, name, whose = self._locals[id(chain[-1])]
+        home = self._global(chain[-1]) if whose else None
+        return chain, home or of_local(frame, name)
+
+    def _global(self, it):
+        """Returns the variable of a searched module that has an object: it says more than a library function's."""
+        for at, mapping in self._modules.items():
+            if at in self._gone_through:
+                name = next((key for key, value in dict.items(mapping) if value is it and type(key) is str), None)
+                if name is not None:
+                    return of_global(mapping, name)
+        return None
 
 
 def _holder(child, holders):

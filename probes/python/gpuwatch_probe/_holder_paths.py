@@ -1,6 +1,7 @@
 """Turns the objects that a search met into one path of holders, in the names of the job's program."""
 
 import gc
+import re
 import sys
 from types import CellType, FrameType, TracebackType
 
@@ -13,6 +14,7 @@ _LONGEST = 64
 _MOST_STEPS = 12
 _PLACES = ("_parameters", "_buffers", "_modules")
 ROOTED, CYCLE, PARTIAL = 2, 1, 0
+_NUMBER = re.compile(r"\d+")
 
 
 def rooted(chain, end):
@@ -60,18 +62,29 @@ def elected(paths, rank):
 
 
 def _same(it):
-    """Returns what paths have in common that differ only in keys: `branches` of `branches.3.weight`."""
+    """Returns what paths have in common that differ only in keys and numbers: `branches` of `branches.3.weight`,
+    `slot_*` of `slot_3`."""
     if it["by"] == "key" or it["name"] is None:
         return None
-    return it["name"].partition(".")[0]
+    return _without_numbers(it["name"].partition(".")[0])
 
 
 def _common(names):
-    """Returns `layers.*.cache` for `layers.3.cache` and `layers.4.cache`."""
+    """Returns `layers.*.cache` for `layers.3.cache` and `layers.4.cache`, `slot_*` for `slot_3` and `slot_4`."""
     parts = [it.split(".") for it in names]
     if len(set(map(len, parts))) > 1:
-        return parts[0][0]
-    return ".".join(of[0] if len(set(of)) == 1 else "*" for of in zip(*parts))
+        return _without_numbers(parts[0][0])
+    return ".".join(of[0] if len(set(of)) == 1 else _alike(set(of)) for of in zip(*parts))
+
+
+def _alike(names):
+    """Returns what names have in common that differ in a number; `*` where they differ otherwise."""
+    shapes = set(map(_without_numbers, names))
+    return shapes.pop() if len(shapes) == 1 else "*"
+
+
+def _without_numbers(name):
+    return _NUMBER.sub("*", name)
 
 
 def _container(names, among):

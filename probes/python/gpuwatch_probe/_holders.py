@@ -15,9 +15,10 @@ Between two slices the search keeps numbers and strings only, no objects of the 
 import gc
 import sys
 import time
+from collections import namedtuple
 from types import ModuleType
 
-from ._autograd_graphs import growing
+from ._autograd_graphs import PASSES, growing
 from ._frames import running
 from ._heap_walk import ENOUGH, Walk
 from ._holder_paths import CYCLE, ROOTED, elected, path, rooted
@@ -28,6 +29,10 @@ from ._young_generations import Young, collections, is_small
 
 # CPU seconds: of one walk, of describing its result, after which a slice begins no more walks, and of all slices.
 WALK_S, WORDS_S, BEGIN_S, TOTAL_S = 0.014, 0.008, 0.006, 0.12
+
+# How many times as long a search may take, and the passes of a graph through a parameter that show several steps.
+Terms = namedtuple("Terms", "patience passes")
+BETWEEN_STEPS = Terms(1, PASSES)
 
 # Modules of libraries that one walk searches.
 _MODULES = 80
@@ -46,11 +51,12 @@ class Search:
     `rank(file)` returns whose code a file is (`_stacks.Stacks`).
     """
 
-    def __init__(self, torch, groups, rank, recent=None):
+    def __init__(self, torch, groups, rank, recent=None, terms=BETWEEN_STEPS):
         self._torch, self._rank = torch, rank
+        self._patience, self._passes = terms
         self._blocks = Blocks(torch, groups, recent[1] if recent else ())
         self._recent = recent
-        self._left = TOTAL_S
+        self._left = TOTAL_S * terms.patience
         self._next = _YOUNG
         # For each group `(steps, certainty)`: paths through objects, variables that hold a tensor directly, and paths
         # among young objects; then the number of blocks that the first two found.
@@ -79,7 +85,7 @@ class Search:
             if collects:
                 gc.enable()
             self._left -= time.thread_time() - begun
-        if self._left < WALK_S + WORDS_S and self._next != _OVER:
+        if self._left < (WALK_S + WORDS_S) * self._patience and self._next != _OVER:
             self._is_cut, self._next = True, _OVER
         return self._next == _OVER
 
@@ -89,7 +95,7 @@ class Search:
         if self._next == _YOUNG:
             self._next = _OWN
             self._search_young()
-        while self._next != _OVER and time.thread_time() - begun < BEGIN_S:
+        while self._next != _OVER and time.thread_time() - begun < BEGIN_S * self._patience:
             place = self._next
             is_whole = self._walk(place)
             # A walk that ended early may have missed a holder that no other walk reaches.
@@ -146,8 +152,8 @@ class Search:
                 walk.begin(self._frames(), self._modules(), OWN)
             else:
                 walk.begin([], self._part(self._modules(), LIBRARY if place == _LIBRARIES else MACHINERY), None)
-            until = time.thread_time() + WALK_S
-            end = until + WORDS_S
+            until = time.thread_time() + WALK_S * self._patience
+            end = until + WORDS_S * self._patience
             is_whole = walk.run(until)
             self.objects += walk.objects
             # Collect all chains first: naming an attribute creates a `__dict__` for some instances, which would join
@@ -165,7 +171,7 @@ class Search:
                 kept[group].append((rooted(chain, named), ROOTED))
                 self._held[group] = max(self._held[group], walk.held(group))
             if self._graph is None and not all(map(self._known, range(self._blocks.groups))):
-                found = growing(walk.attached, self._torch._C.TensorBase, end)
+                found = growing(walk.attached, self._torch._C.TensorBase, end, self._passes)
                 if found is not None:
                     tensor, nodes = found
                     self._graph = [step("graph", kind="Tensor", count=nodes)] + rooted(*walk.chain(tensor))
@@ -214,6 +220,10 @@ class Search:
           whose cache keeps them where it lasts beyond the step and no tensor that grows has a graph
         """
         held = [self._group(it) for it in range(self._blocks.groups)]
+        if not self._is_cut and any(it["autograd"] or any(of["grad"] for of in it["owners"]) for it in held):
+            # What no search met is what the same graph saved, such as the input of its first operation.
+            for it in held:
+                it["autograd"] |= not it["holders"] and not it["owners"]
         if self._casts and self._graph is None and not any(it["grad"] for of in held for it in of["owners"]):
             cast = {"owners": [], "autograd": False, "holders": [step("autocast")]}
             held = [cast if it["autograd"] else it for it in held]

@@ -8,7 +8,7 @@ import ctypes
 import time
 
 from ._captures import NOWHERE, Resting, segments, stack_of
-from ._holders import Search
+from ._holders import BETWEEN_STEPS, Search
 from ._sites_report import site
 from ._source import Sources
 
@@ -85,14 +85,14 @@ def bytes_of(blocks):
     return sum(it[1] for it in blocks)
 
 
-def sites(torch, stacks, live, device, since):
+def sites(torch, stacks, live, device, since, terms=BETWEEN_STEPS):
     """Returns the sites of the largest groups, with their holders where the search found some, and its duration."""
     begun = time.monotonic()
     most = list(live.items())[:_REPORTED]
     all_bytes = sum(map(bytes_of, live.values()))
     wanted = [of for _, of in most if bytes_of(of) >= _SHARE * all_bytes][:_SEARCHED]
-    search = Search(torch, [_sample(of) for of in wanted], stacks.rank)
-    while not search.slice() and time.monotonic() - begun < _SEARCH_S:
+    search = Search(torch, [_sample(of) for of in wanted], stacks.rank, None, terms)
+    while not search.slice() and time.monotonic() - begun < _SEARCH_S * terms.patience:
         pass
     held = search.result()
     sources, found = Sources(since), []

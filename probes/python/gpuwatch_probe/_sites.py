@@ -9,11 +9,10 @@ import _thread
 import time
 
 from ._capture_plan import plan
-from ._captures import NOWHERE, Capture, Resting, before_rise, blocks_of, grown, risen, segments, was_there
+from ._captures import NOWHERE, Capture, Resting, blocks_of, grown, segments
 from ._memory_history import History
 from ._oom_blocks import bytes_of, sites as holding
-from ._sites_report import Answer, older, send
-from ._source import Sources
+from ._sites_report import Answer, send
 from ._stacks import Stacks
 from ._young_generations import collections
 
@@ -242,7 +241,7 @@ class Sites:
     def _earlier(self, group, blocks, recent, held):
         """Returns a group's blocks, or if all are of the latest rise, those of its sizes from before the request: the
         rises before it, if they are at least as many."""
-        if len(recent[group]) < len(blocks):
+        if len(recent) < len(blocks):
             return blocks
         sizes = {size for _, size in blocks}
         nowhere = group[0], NOWHERE
@@ -262,28 +261,19 @@ class Sites:
 
     def _answer_of(self, held, step, begun):
         captures = self._captures
-        found = grown(captures)
-        sizes = {group: risen(captures, group) for group in found}
-        blocks, where = blocks_of(held, sizes, captures[0].addresses) if found else ({}, {})
-        before = {group: before_rise(captures, group, sizes[group]) for group in blocks}
-        recent = {group: [it for it in of if not was_there(it, group, before[group])] for group, of in blocks.items()}
-        if self._plan.is_rare:
-            blocks = {group: self._earlier(group, of, recent, held) for group, of in blocks.items()}
         report = {
             "why": _why(self._request),
             "step": step,
             "steps": self._plan.steps or self._steps[-1] - self._steps[0],
             "sites": [],
-            "history_bytes": max(it.history for it in captures),
         }
-        report.update(older(captures[-1], found))
-        counts = captures[-1].groups
+        earlier = (lambda group, of, recent: self._earlier(group, of, recent, held)) if self._plan.is_rare else None
         ran = self._collections[-2]
-        self._answer = Answer(self._torch, self._stacks, self._since, found, counts, blocks, recent, where, ran, report)
+        self._answer = Answer(self._torch, self._stacks, self._since, captures, held, ran, report, earlier)
         self._answer.collects = bool(self._request & _COLLECT)
         if self._is_last:
             captures.clear()
-        if not found:
+        if self._answer.is_empty:
             self._held.append(_us(begun))
             self._go_on(time.perf_counter())
 

@@ -4,8 +4,8 @@ import json
 import os
 import time
 
-from ._captures import NOWHERE
-from ._holders import Search, collect
+from ._captures import NOWHERE, before_rise, blocks_of, grown, risen, was_there
+from ._holders import BETWEEN_STEPS, Search, collect
 from ._native import INVALID
 from ._source import Sources, is_newer, kept_at, lines
 from ._stacks import OWN, named, wire_frame
@@ -30,33 +30,55 @@ _ENDED = "the job ended before the holder of some was found"
 class Answer:
     """The answer, sent once the holders are known; it keeps no object of the job alive.
 
-    `found` are the groups that grew (`_captures.grown`), `blocks` their blocks and `recent` the latest of them, `where`
-    their streams and pools, `collections` the collector's runs before the latest came, `report` the other fields.
+    `captures` are compared, `held` has the segments of the last one, `collections` the collector's runs before the
+    latest blocks came, `report` the other fields. `earlier(group, blocks, recent)` returns the blocks of a group to search
+    instead of these.
     """
 
-    def __init__(self, torch, stacks, since, found, sizes, blocks, recent, where, collections, report):
+    def __init__(self, torch, stacks, since, captures, held, collections, report, earlier=None, terms=BETWEEN_STEPS):
         self._torch, self._stacks, self._since = torch, stacks, since
-        self._found, self._sizes, self._where = found, sizes, where
-        self._groups = list(found)[:_SITES]
+        self._found, self._sizes = grown(captures), captures[-1].groups
+        blocks, recent = self._blocks(captures, held)
+        if earlier is not None:
+            blocks = {group: earlier(group, of, recent[group]) for group, of in blocks.items()}
+        report["history_bytes"] = max(it.history for it in captures)
+        report.update(older(captures[-1], self._found))
+        self._groups, found = list(self._found)[:_SITES], self._found
         # Of the latest blocks, what the step works on now may be all that holds them.
         late = [set(recent[it]) for it in self._groups]
-        older = [[block for block in blocks[it] if block not in of] for it, of in zip(self._groups, late)]
+        aged = [[block for block in blocks[it] if block not in of] for it, of in zip(self._groups, late)]
         recent = [recent[it][-_RECENT:] for it in self._groups]
-        samples = [_samples(of or blocks[it]) for it, of in zip(self._groups, older)]
+        samples = [_samples(of or blocks[it]) for it, of in zip(self._groups, aged)]
         # Blocks that each step replaces are gone after the next step, so search for their holders at once.
         lasting = [bool(found[it][1]) for it in self._groups]
         self._at_once = None
         if not all(lasting):
-            self._at_once = Search(torch, [[] if it else of for it, of in zip(lasting, samples)], stacks.rank)
+            once = [[] if it else of for it, of in zip(lasting, samples)]
+            self._at_once = Search(torch, once, stacks.rank, None, terms)
             self._at_once.slice()
         samples = [of if it else [] for it, of in zip(lasting, samples)]
         recent = [of if it else [] for it, of in zip(lasting, recent)]
-        self._search = Search(torch, samples, stacks.rank, (collections, recent)) if self._groups else None
+        self._search = None
+        if self._groups:
+            self._search = Search(torch, samples, stacks.rank, (collections, recent), terms)
         # The search's result for each group, and the sites built from it.
         self._held, self._sites = None if self._groups else [], []
         self._sources = Sources(since)
         self.report = report
         self.collects, self._has_ended = False, False
+
+    def _blocks(self, captures, held):
+        """Returns the blocks of what grew, and the latest of them, by group."""
+        sizes = {group: risen(captures, group) for group in self._found}
+        blocks, self._where = blocks_of(held, sizes, captures[0].addresses) if sizes else ({}, {})
+        before = {group: before_rise(captures, group, sizes[group]) for group in blocks}
+        recent = {group: [it for it in of if not was_there(it, group, before[group])] for group, of in blocks.items()}
+        return blocks, recent
+
+    @property
+    def is_empty(self):
+        """Whether nothing grew."""
+        return not self._found
 
     def go_on(self):
         """Does the next part within one permitted pause; returns whether the answer is complete."""
@@ -85,7 +107,7 @@ class Answer:
             self._held, self._has_ended = self._search.result(), True
 
     def _site(self, group, held):
-        made = site(self._stacks, self._sources, group, self._found[group], self._sizes[group], held)
+        made = site(self._stacks, self._sources, group, self._found[group], self._sizes[group], held, self.report["steps"])
         if group in self._where:
             made["stream"], pool = self._where[group]
             if pool != (0, 0):
@@ -103,8 +125,8 @@ class Answer:
             self.report["trouble"] = "; ".join(troubles)
 
 
-def site(stacks, sources, group, grew, sizes, held=None):
-    """Returns the site of one stack, in the wire's form."""
+def site(stacks, sources, group, grew, sizes, held=None, steps=0):
+    """Returns the site of one stack, in the wire's form; what grows did so in that many steps."""
     device, stack = group
     held = held or {}
     holders = held.get("holders", [])
@@ -129,7 +151,8 @@ def site(stacks, sources, group, grew, sizes, held=None):
     if holders:
         owners = report["owners"]
         has_graph = bool(owners) and all(it["grad"] for it in owners)
-        kept = kept_at(holders, [wire_frame(it) for it in stacks.near(stack)], sources, has_graph)
+        rises = min(steps, grew[1])
+        kept = kept_at(holders, [wire_frame(it) for it in stacks.near(stack)], sources, has_graph, rises)
         for it in kept:
             it.update({"library": True} if stacks.rank(it["file"]) != OWN else {})
         report["kept"], report["kept_or"] = kept[0] if kept else None, kept[1:]
@@ -187,14 +210,15 @@ def _samples(blocks):
 
 def _encoded(report):
     """Encodes the report for the library. File names and dictionary keys may not be valid UTF-8."""
-    return json.dumps(_shortened(named(report)), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
+    return json.dumps(shortened(named(report)), separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
-def _shortened(report):
+def shortened(report):
+    """Returns a report whose texts are as long as the wire takes."""
     if type(report) is dict:
-        return {name: _shortened(it) for name, it in report.items()}
+        return {name: shortened(it) for name, it in report.items()}
     if type(report) in (list, tuple):
-        return [_shortened(it) for it in report]
+        return [shortened(it) for it in report]
     if type(report) is not str or len(report) <= _LONG:
         return report
     # The end of a path identifies it best.

@@ -26,6 +26,9 @@ _VALUE = re.compile(
 _NO_TENSOR = re.compile(r"""^\s*(?:-?[\d.]+|None|True|False|""|\[\]|\{\})\s*$|\.(?:item|tolist|numpy|cpu)\(\)\s*$""")
 _DETACHED = re.compile(r"\.detach\(\)\s*$")
 
+# The first line of a function or class.
+_BLOCK = re.compile(r"\s*(?:async\s+def|def|class)\b")
+
 # Lines of one statement.
 _MOST_LINES = 20
 
@@ -59,18 +62,34 @@ def lines(file, line, around=2, sources=None):
     return [(at, source[at - 1][:_LONG]) for at in range(first, min(line + around, len(source)) + 1)]
 
 
-def kept_at(holders, frames, sources=None, has_graph=False):
+def kept_at(holders, frames, sources=None, has_graph=False, rises=0):
     """Returns the statements that may keep a tensor, as `[{"file", "line", "text"}]`: one if certain, none if unknown.
 
     `holders` is the path to it (`_holders.Search`), `frames` the stack that allocated it, the likeliest first. The
     search reads the functions of the stack, which ran, the nearest statement at or after the allocation first; then the
     function or class that has the holder, and then the files of both, where only a statement without another like it is
-    known to have run. `has_graph`: the tensor was not detached.
+    known to have run. `has_graph`: the tensor was not detached. `rises`: what grows got a block at least so often.
     """
-    sources, contained = Sources() if sources is None else sources, False
+    sources = Sources() if sources is None else sources
     for file in {it["file"] for it in holders if it["file"]}:
         # An attribute has no file of its own; what has its object may be in the same.
         sources[file]
+    return _first_kept(holders[_grown(holders, rises) :], frames, sources, has_graph) or (
+        _first_kept(holders, frames, sources, has_graph)
+    )
+
+
+def _grown(holders, rises):
+    """Returns where the container is that gets ever more objects, each with a tensor: what these do with theirs keeps
+    one only."""
+    for at, it in enumerate(holders):
+        if it["by"] in ("item", "key") and 2 <= rises <= (it["items"] or 0):
+            return at
+    return 0
+
+
+def _first_kept(holders, frames, sources, has_graph):
+    contained = False
     for holder in holders:
         contained = contained or holder["by"] in ("item", "key")
         # Of an attribute within networks, as in `encoder.layers.0.cache`, each part may be what something is put into.
@@ -79,8 +98,9 @@ def kept_at(holders, frames, sources=None, has_graph=False):
             found = _kept_by(holder, name, contained, frames, sources, has_graph)
             if found:
                 return found
-            # A name further out keeps the tensor only if something is put into its value, not if it gets another value.
             contained = True
+        # A name further out keeps the tensor only if something is put into its value, not if it gets another value.
+        contained = contained or holder["by"] in _NAMED
     return []
 
 
@@ -89,6 +109,9 @@ def _kept_by(holder, name, contained, frames, sources, has_graph):
     for frame in frames:
         source = sources[frame["file"]]
         found = source.keeping(holder["by"], name, contained, source.function(frame["function"], frame["line"]))
+        if frame["function"] == "<module>":
+            # The functions of the file ran only if they are in the stack themselves.
+            found = list(filter(source.is_outside, found))
         found = source.likely(found, has_graph)
         if found:
             found.sort(key=lambda it: (it < frame["line"], abs(it - frame["line"])))
@@ -197,6 +220,16 @@ class _Source:
                 if last >= line:
                     return first, last
         return 1, 0
+
+    def is_outside(self, line):
+        """Whether a line is in no function or class."""
+        indent = _indent(self.code[line - 1])
+        for code in reversed(self.code[: line - 1]):
+            if code.strip() and _indent(code) < indent:
+                if _BLOCK.match(code):
+                    return False
+                indent = _indent(code)
+        return True
 
     def holder(self, holder):
         """First and last line of what has the holder: a function, a class, the whole of a module."""

@@ -75,7 +75,9 @@ class Stacks:
         return MACHINERY if file.startswith(self._standard) else OWN
 
     def site(self, stack):
-        """Returns the frame that names a stack: the innermost of the user's, else of a library's, else of all."""
+        """Returns the frame that names a stack: the innermost of the user's, else of a library's, else of all but the
+        probe's own."""
+        stack = [it for it in stack if not it[0].startswith(self.machinery[1])]
         return next((it for rank in range(4) for it in stack if self.rank(it[0]) == rank), None)
 
     def library(self, stack):

@@ -111,6 +111,11 @@ pub fn account(sites: &Sites, device: u32) -> Breakdown {
     Breakdown { culprits, notes }
 }
 
+/// Returns what holds the blocks of a site, from the tensor outwards, in words; nothing where autograd alone does.
+pub fn holders(site: &Site) -> Vec<String> {
+    if is_ownerless(site) { Vec::new() } else { held::path(&site.holders) }
+}
+
 /// Stands for a line where blocks have none: backward's own threads and libraries allocate without Python.
 const NOWHERE: &str = "code outside of Python";
 
@@ -125,6 +130,11 @@ impl Group<'_> {
     /// Bytes and blocks gained during the capture, without the graph's.
     fn own(&self) -> (u64, u64) {
         sum(std::iter::once(&self.first).chain(&self.others))
+    }
+
+    /// The sites whose blocks it holds, without the graph's.
+    fn held(&self) -> impl Iterator<Item = &Site> {
+        std::iter::once(self.first).chain(self.others.iter().copied())
     }
 
     fn graph(&self) -> Option<(u64, u64)> {
@@ -148,7 +158,7 @@ fn culprits(own: &[&Site], over: Over) -> Vec<Culprit> {
     }
     let mut apart: Option<Group> = None;
     for it in graphs {
-        match (groups.iter_mut().find(|group| is_graph_of(it, group.first)), &mut apart) {
+        match (groups.iter_mut().find(|group| group.held().any(|held| is_graph_of(it, held))), &mut apart) {
             (Some(group), _) => group.graph.push(it),
             // Without a stack there is no line to name.
             (None, _) if it.file.is_empty() => {}
@@ -253,7 +263,7 @@ fn culprit(group: &Group, over: Over) -> Culprit {
         bytes_per_step: per_step(bytes.saturating_add(more_bytes)),
         blocks_per_step: per_step(blocks.saturating_add(more_blocks)),
         graph: graph.map(|(bytes, blocks)| (per_step(bytes), per_step(blocks))),
-        holders: if is_found { held::path(&site.holders) } else { Vec::new() },
+        holders: holders(site),
         cause: cause(group),
         grad: graph.is_some() || site.owners.iter().any(|it| it.grad),
         sentence: String::new(),
@@ -269,7 +279,7 @@ fn culprit(group: &Group, over: Over) -> Culprit {
         it.source.sort_by_key(|line| (line.file != it.allocated.file, line.line));
     }
     it.sentence = sentences::sentence(&it, group, over);
-    it.advice = sentences::advice(&it, group);
+    it.advice = sentences::advice(&it, group, over);
     it
 }
 
@@ -434,7 +444,7 @@ pub struct LiveHolder {
 pub fn live_holder(sites: &Sites, device: u32) -> Option<LiveHolder> {
     let mut own = sites.sites.iter().filter(|it| it.device == device);
     let site = own.find(|it| !it.holders.is_empty())?;
-    let group = Group { first: site, others: Vec::new(), graph: Vec::new() };
+    let (group, over) = (Group { first: site, others: Vec::new(), graph: Vec::new() }, Over::of(sites));
     let items = site.holders.iter().filter(|it| held::is_element(it)).filter_map(|it| it.items).max();
     let path = held::path(&site.holders).join(", held by ");
     let is_local = site.holders.first().is_some_and(|it| it.by == "local");
@@ -443,7 +453,7 @@ pub fn live_holder(sites: &Sites, device: u32) -> Option<LiveHolder> {
         path,
         items,
         is_local,
-        advice: sentences::advice(&culprit(&group, sentences::Over::of(sites)), &group),
+        advice: sentences::advice(&culprit(&group, over), &group, over),
     })
 }
 

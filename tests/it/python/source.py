@@ -41,6 +41,62 @@ def other():
 )
 case(
     """
+class Cell:
+    def look(self):
+        self.state = self.cell(self.state)
+def grow(net):
+    net.heads.append(1)
+optimizer = Adam()
+for step in range(9):
+    grow(optimizer)  # made
+    if step:
+        optimizer.state.update(new())  # here
+""",
+    step("key", kind="dict", items=3),
+    step("attribute", "state", "Adam"),
+    step("global", "optimizer", "module"),
+    function="<module>",
+)
+case(
+    """
+class Net:
+    def __init__(self):
+        self.down = Linear(512, 64)
+averages = []
+def train(net):
+    for batch in range(9):
+        averages.append(copy.deepcopy(net))  # made, here
+""",
+    step("attribute", "down.weight", "Net"),
+    ITEM,
+    step("global", "averages", "module"),
+)
+case(
+    """
+class Net:
+    def __init__(self):
+        self.bank = zeros(9)
+    def forward(self, x):
+        self.bank = cat([self.bank, x])  # made, here
+models = [Net(), Net()]
+""",
+    step("attribute", "bank", "Net"),
+    step("item", kind="list", items=2),
+    step("global", "models", "module"),
+    function="forward",
+)
+case(
+    """
+net = Net()
+def train(model):
+    out = model(9)  # made
+    net.register_buffer("slot_%d" % next(steps), out.detach())  # here
+""",
+    step("attribute", "slot_*", "Net"),
+    step("global", "net", "module"),
+)
+case(
+    """
 class Trainer:
     def train(self):
         out = self.model(x)  # made
@@ -336,7 +392,7 @@ for text, holders, function, file in CASES:
     with open(file, "w") as out:
         out.write(text)
     frames = [{"file": file, "line": marked(text, "made"), "function": function}]
-    found = kept_at(list(holders), frames, has_graph="# graph" in text)
+    found = kept_at(list(holders), frames, has_graph="# graph" in text, rises=8)
     want = [at for at, it in enumerate(text.split("\n"), 1) if "# here" in it or "made, here" in it]
     assert sorted(it["line"] for it in found) == want, (text, found, want)
     assert all(it["file"] == file and it["text"] == text.split("\n")[it["line"] - 1].strip() for it in found)

@@ -111,6 +111,25 @@ fn is_in_modules(it: &Holder) -> bool {
     it.by == "attribute" && it.name.as_deref().is_some_and(|name| name.contains('.'))
 }
 
+/// Whether a container got whole networks, at least one a step.
+fn are_many(holders: &[Holder], Over { steps, .. }: Over) -> bool {
+    let around = holders.iter().skip_while(|it| !is_in_modules(it)).skip(1);
+    around.filter(|it| is_element(it)).any(|it| it.items.is_some_and(|items| items >= steps.max(2)))
+}
+
+/// Returns the name of the optimizer whose state holds them.
+fn optimizer(holders: &[Holder]) -> Option<String> {
+    let is_state = |it: &[Holder]| {
+        let [inner, outer, ..] = it else { return false };
+        inner.kind.as_deref() == Some("defaultdict")
+            && outer.by == "attribute"
+            && outer.name.as_deref() == Some("state")
+    };
+    let at = (0..holders.len()).find(|at| holders.get(*at..).is_some_and(is_state))? + 1;
+    let name = holders.get(at + 1).and_then(|it| it.name.as_deref()).or(holders.get(at)?.kind.as_deref());
+    Some(name.map_or_else(|| "the optimizer".to_owned(), quoted))
+}
+
 /// ``train.py:41 `losses.append(loss)` ``, `train.py:41 in main()`
 fn lead(it: &Spot) -> String {
     // A comment in the line proves nothing about what is kept.
@@ -254,8 +273,28 @@ const BY_HOLDER: [(&str, &str); 4] = [
     ("generator", "run the generator to its end, or close() it"),
 ];
 
+/// Returns the remedy where a network or its optimizer gets ever more.
+fn of_network(holders: &[Holder], over: Over) -> Option<String> {
+    if let Some(name) = numbered(holders) {
+        let name = quoted(name);
+        return Some(format!(
+            "write into one attribute, or `delattr` what is done with: each step sets another {name}"
+        ));
+    }
+    if let Some(name) = optimizer(holders) {
+        return Some(format!(
+            "give {name} each parameter once, before training: what is added to it stays in its param_groups and state"
+        ));
+    }
+    let modules = holders.iter().find(|it| is_in_modules(it)).filter(|_| !are_many(holders, over))?;
+    let model = modules.kind.as_deref().map_or_else(|| "the model".to_owned(), quoted);
+    Some(format!(
+        "take out of {model} what was added to it and is done with (`del` the submodule, or delete the adapter)"
+    ))
+}
+
 /// Returns the remedy, by the first rule that matches.
-pub(super) fn advice(it: &Culprit, group: &Group) -> String {
+pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
     let site = group.first;
     let holders = &site.holders;
     let held = |by: &str| holders.iter().any(|it| it.by == by);
@@ -274,7 +313,7 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     if is_hook(it, group) {
         return "remove the hook by its handle, or let it keep numbers (`.item()`) and not the outputs".to_owned();
     }
-    if holders.iter().any(is_metric) {
+    if is_of_metric(holders) {
         return "call reset() of the metric at the end of each epoch, or let it keep sums and not the tensors"
             .to_owned();
     }
@@ -285,11 +324,8 @@ pub(super) fn advice(it: &Culprit, group: &Group) -> String {
     if mentions("retain_graph") || mentions("create_graph") {
         return GRAPH.to_owned();
     }
-    if let Some(modules) = holders.iter().find(|it| is_in_modules(it)) {
-        let model = modules.kind.as_deref().map_or_else(|| "the model".to_owned(), quoted);
-        return format!(
-            "take out of {model} what was added to it and is done with (`del` the submodule, or delete the adapter)"
-        );
+    if let Some(remedy) = of_network(holders, over) {
+        return remedy;
     }
     let keeps = (grad && detaching_helps(group)).then(|| detached(it, group));
     let grows = holders.iter().filter(|it| is_element(it)).min_by_key(|it| Reverse(it.items));
@@ -359,8 +395,18 @@ fn is_hook(it: &Culprit, group: &Group) -> bool {
     group.first.holders.iter().any(by_holder) || functions.into_iter().any(|it| has(it.function.raw()))
 }
 
-fn is_metric(it: &Holder) -> bool {
-    it.kind.iter().chain(&it.name).any(|it| it.to_lowercase().contains("metric"))
+fn is_of_metric(holders: &[Holder]) -> bool {
+    let says = |text: &Option<String>| text.as_ref().is_some_and(|it| it.to_lowercase().contains("metric"));
+    // A dict may have that name, and has nothing to reset.
+    let container = holders.iter().find(|it| is_element(it)).and_then(|it| name_of(holders, it));
+    holders.iter().any(|it| says(&it.kind) || (says(&it.name) && it.name.as_deref() != container))
+}
+
+/// Returns the attributes of which each step sets another one, as `slot_*`.
+fn numbered(holders: &[Holder]) -> Option<&str> {
+    let name = holders.first().filter(|it| it.by == "attribute")?.name.as_deref()?;
+    let last = name.rsplit('.').next()?;
+    (last != "*" && last.contains('*')).then_some(last)
 }
 
 fn is_mapping(kind: &str) -> bool {

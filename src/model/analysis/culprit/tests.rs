@@ -516,9 +516,44 @@ fn others() -> Vec<Case> {
     ]
 }
 
+/// What networks and their optimizers hold, and what only looks like it.
+fn networks() -> Vec<Case> {
+    vec![
+        (
+            vec![dict(9, Some("out")), global("metrics")],
+            "key `out` of dict `metrics` (9 items), global of train.py",
+            "bound `metrics` (remove",
+        ),
+        (
+            vec![holder("attribute", Some("0.weight"), Some("Net")), list(9), within("local", Some("copies"), "main")],
+            "attribute `0.weight` of Net, held by list `copies` (9 items), local of main()",
+            "bound or clear `copies`",
+        ),
+        (
+            vec![holder("attribute", Some("0.weight"), Some("Net")), list(2), within("local", Some("models"), "main")],
+            "attribute `0.weight` of Net, held by list `models` (2 items), local of main()",
+            "take out of `Net` what was added",
+        ),
+        (
+            vec![holder("attribute", Some("memory.slot_*"), Some("Net")), within("local", Some("net"), "main")],
+            "attribute `memory.slot_*` of Net, held by local `net` of main()",
+            "each step sets another `slot_*`",
+        ),
+        (
+            vec![
+                Holder { items: Some(26), ..holder("key", None, Some("defaultdict")) },
+                holder("attribute", Some("state"), Some("Adam")),
+                within("local", Some("opt"), "main"),
+            ],
+            "defaultdict `state` (26 items), attribute of Adam, held by local `opt` of main()",
+            "give `opt` each parameter once",
+        ),
+    ]
+}
+
 #[test]
 fn every_way_to_hold_has_its_text_and_its_remedy() {
-    for (holders, path, remedy) in containers().into_iter().chain(others()) {
+    for (holders, path, remedy) in containers().into_iter().chain(others()).chain(networks()) {
         let (sentence, advice) = described(Site { holders: holders.clone(), ..site() });
         let whole = format!("train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by {path}");
         assert!(sentence.starts_with(&whole), "{sentence}\n{whole}");
@@ -527,4 +562,20 @@ fn every_way_to_hold_has_its_text_and_its_remedy() {
         let whole = "train.py:41 `keep(out)` keeps 2 blocks a step (8.00 MiB), allocated at train.py:40, through ";
         assert!(sentence.starts_with(&format!("{whole}{path}")), "{sentence}");
     }
+}
+
+/// Of what one line keeps, only some may have a graph.
+#[test]
+fn a_graph_belongs_to_any_tensor_that_the_line_keeps() {
+    let plain =
+        Site { kept: Some(kept(41, "errors.append(error)")), holders: vec![list(9), global("errors")], ..site() };
+    let graph = Site { line: 12, holders: Vec::new(), owners: Vec::new(), autograd: true, ..site() };
+    let output = Site { line: 30, owners: vec![owner(&[64, 10], true)], ..plain.clone() };
+    let found = account(&captured(vec![graph, plain, output]), 0);
+    let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
+    assert!(
+        it.sentence.contains("keeps 6 blocks a step") && it.sentence.contains("2 of them of its graph"),
+        "{}",
+        it.sentence
+    );
 }
