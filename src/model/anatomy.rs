@@ -330,7 +330,7 @@ fn phase_of_event(trace: &Trace, device: u32, event: usize) -> Option<StepPhase>
 
 /// Returns the path of the innermost module in whose function a stack is; `None` if that has no path of its own, as the
 /// whole model.
-fn module(stacks: &Stacks, stack: StackId, modules: &[(String, u32, String, String)]) -> Option<String> {
+pub fn module(stacks: &Stacks, stack: StackId, modules: &[(String, u32, String, String)]) -> Option<String> {
     stacks
         .frames(stack)
         .find_map(|frame| {

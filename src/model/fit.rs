@@ -184,11 +184,34 @@ pub fn growth(peaks: &[u64]) -> Option<u64> {
 /// The last rises of levels that are compared.
 const LEVEL_RISES: usize = 8;
 
-/// Returns the bytes that each step adds, from the allocated bytes at the end of each step: nearly all of the last
-/// steps add about the same amount, and no other one takes that away. The smaller last batch of a round adds less, and
-/// hides in peaks that the next one adds anything. What a round gives back, or what varies with the size of batches,
-/// goes down.
-pub fn level_growth(levels: &[u64]) -> Option<u64> {
+/// The most steps in which memory rises once, and the rises that show it.
+const RARE: (usize, usize) = (4, 3);
+
+/// Returns the bytes that each step adds, from the bytes at the end of each step: those that the allocator counts, and
+/// those that it was asked for. It gives large blocks more, by chance.
+pub fn level_growth(levels: &[u64], asked: &[u64]) -> Option<u64> {
+    let rises = |it: &[u64]| each_step(it).or_else(|| (2..=RARE.0).find_map(|every| each_few_steps(it, every)));
+    rises(levels).or_else(|| {
+        rises(asked)?;
+        let first = levels.get(levels.len().checked_sub(LEVEL_RISES + 1)?)?;
+        Some(levels.last()?.checked_sub(*first)? / LEVEL_RISES as u64).filter(|it| *it > 0)
+    })
+}
+
+/// Memory that some steps raise, in the same rhythm and by about the same amount, and none lowers.
+fn each_few_steps(levels: &[u64], every: usize) -> Option<u64> {
+    let latest = levels.get(levels.len().checked_sub(every * RARE.1 + 1)?..)?;
+    let rounds: Vec<u64> = latest.iter().step_by(every).copied().collect();
+    let rises: Vec<u64> = rounds.windows(2).map(|it| it[1].saturating_sub(it[0])).collect();
+    let (least, most) = (*rises.iter().min()?, *rises.iter().max()?);
+    let is_growth = least > 0 && most <= least.saturating_add(least / 2) && latest.is_sorted();
+    is_growth.then(|| rises.iter().sum::<u64>() / (every * RARE.1) as u64)
+}
+
+/// Nearly all of the last steps add about the same amount, and no other one takes that away. The smaller last batch of
+/// a round adds less, and hides in peaks that the next one adds anything. What a round gives back, or what varies with
+/// the size of batches, goes down.
+fn each_step(levels: &[u64]) -> Option<u64> {
     let latest = levels.get(levels.len().checked_sub(LEVEL_RISES + 1)?..)?;
     let mut rises: Vec<u64> = latest.windows(2).map(|it| it[1].saturating_sub(it[0])).collect();
     rises.sort_unstable();
@@ -324,7 +347,7 @@ mod tests {
                 *level += it;
                 Some(*level)
             });
-            level_growth(&sums.collect::<Vec<_>>())
+            level_growth(&sums.collect::<Vec<_>>(), &[])
         };
         assert_eq!(levels([900, 40, 40, 40, 40, 40, 40, 40, 40]), Some(40));
         // The last batch of a round is smaller, as that of every third step or of the only one.
@@ -335,8 +358,17 @@ mod tests {
         // The first batch of a round replaces the last one of the round before.
         assert_eq!(levels([900, 40, 40, 40, 0, 40, 40, 40, 40]), Some(35));
         assert_eq!(levels([900, 40, 40, 0, 0, 0, 40, 40, 40]), None);
-        assert_eq!(level_growth(&[10, 50, 90, 130, 20, 50, 90, 130, 20, 50, 90]), None, "a round gives it back");
-        assert_eq!(level_growth(&[10, 20, 30]), None);
+        assert_eq!(level_growth(&[10, 50, 90, 130, 20, 50, 90, 130, 20, 50, 90], &[]), None, "a round gives it back");
+        assert_eq!(level_growth(&[10, 20, 30], &[]), None);
+        // What the allocator adds to large blocks hides equal rises.
+        let by_chance = [10, 20, 24, 44, 44, 54, 57, 67, 85];
+        assert_eq!(level_growth(&by_chance, &[]), None);
+        assert_eq!(level_growth(&by_chance, &[9, 18, 27, 36, 45, 54, 63, 72, 81]), Some(9));
+        // Every second or third step keeps something.
+        assert_eq!(level_growth(&[9, 50, 50, 90, 90, 130, 130, 170], &[]), Some(20));
+        assert_eq!(level_growth(&[9, 9, 50, 50, 50, 80, 80, 80, 110, 110, 110, 140], &[]), Some(10));
+        assert_eq!(level_growth(&[9, 50, 50, 90, 90, 130, 130, 40, 80, 80], &[]), None, "it falls once");
+        assert_eq!(level_growth(&[9, 50, 50, 90, 90, 400, 400, 410], &[]), None, "not by the same amount");
     }
 
     #[test]

@@ -12,6 +12,8 @@ mod frameworks;
 mod gate;
 /// What grows in each step.
 mod growth;
+/// Kinds of leaks.
+mod leaks;
 /// Against measurements.
 mod measured;
 /// What jobs need and do not get.

@@ -9,7 +9,6 @@ values are answered (`_fit_values.py`).
 """
 
 import atexit
-import gc
 import json
 import os
 import resource
@@ -20,6 +19,7 @@ import weakref
 
 from ._advise import attach as attach_advise
 from ._fit_batches import Batches
+from ._fit_growth import Growth, held
 from ._fit_loop_exit import LoopExit
 from ._fit_makers import Makers
 from ._fit_not_run import Positions, not_run
@@ -81,8 +81,9 @@ class Fit:
         self._backward = []
         # When steps ended, in µs since 1970.
         self._ends = []
-        # Allocated bytes at the end of each step.
-        self._levels = []
+        # What is allocated at the ends of steps, what grows there, and what else lives there.
+        self._growth = Growth(torch, self._unknowns.stacks)
+        self._grows, self._alive = None, []
         self._peaks = {}
         # The most communicators of NCCL at a time: a job destroys them before it ends.
         self._groups = 0
@@ -263,13 +264,14 @@ class Fit:
             self._ends.append(time.time_ns() // 1000)
         rises = self._measure()
         uses_loader = self._batches.step()
-        if len(self._levels) < _STEPS:
-            self._levels.append(self._memory()[0])
+        is_open = self.is_traced and self._steady is None and number > 1
+        rises |= self._growth.step(number, self._memory()[0], self._now("requested_bytes"), is_open, bool(self._steps))
         if number == 1:
             self._keep()
         if self._steady is None and self._is_known(number, rises):
             self._steady = number
             self._keep()
+            self._search()
         if self._steady is None or (self._led is None and self._continues(number)):
             self._write(None)
             return
@@ -294,6 +296,20 @@ class Fit:
         self.finish("steps")
         self._wait_for_others()
         self._leave()
+
+    def _search(self):
+        """Searches what holds the memory that grows, and the rest of what lives between steps."""
+        if not self.is_traced:
+            return
+        try:
+            self._grows = self._growth.report()
+            kept = {}
+            for of in self._kept.values():
+                for device, addresses in of.items():
+                    kept.setdefault(device, set()).update(addresses)
+            self._alive = held(self._torch, self._unknowns.stacks, kept)
+        except Exception:
+            pass
 
     def _is_known(self, number, rises):
         """Whether the peak of training is known after so many steps."""
@@ -322,8 +338,8 @@ class Fit:
 
     def _round(self):
         """Returns the steps of a round of training whose end gives back what its steps keep; 0 where none does."""
-        after = self._levels[self._led or _STEPS :]
-        before = self._levels[1 : self._led]
+        levels = self._growth.levels
+        after, before = levels[self._led or len(levels) :], levels[1 : self._led]
         if not after or not before:
             return 0
         grown, fallen = before[-1] - before[0], before[-1] - min(after)
@@ -332,8 +348,12 @@ class Fit:
     def _memory(self):
         """Returns the allocated bytes now, and the highest reserved ones."""
         stats = [self._torch._C._cuda_memoryStats(it) for it in self._peaks]
-        now = sum(it["allocated_bytes"]["all"]["current"] for it in stats)
-        return now, sum(it["reserved_bytes"]["all"]["peak"] for it in stats)
+        return self._now("allocated_bytes"), sum(it["reserved_bytes"]["all"]["peak"] for it in stats)
+
+    def _now(self, counter):
+        """Returns the bytes that a counter has now; 0 of one that this PyTorch does not have."""
+        stats = [self._torch._C._cuda_memoryStats(it).get(counter) for it in self._peaks]
+        return sum(it["all"]["current"] for it in stats if it)
 
     def _measure(self):
         """Notes the peaks so far; true if the reserved one has risen."""
@@ -437,14 +457,13 @@ class Fit:
         torch = self._torch
         weights, buffers, optimizer = (self._kept.setdefault(it, {}) for it in ("weights", "buffers", "optimizer"))
         self._kept["gradients"] = self._gradients
-        for it in gc.get_objects():
-            if issubclass(type(it), torch.nn.Module):
-                try:
-                    for into, own in ((weights, "_parameters"), (buffers, "_buffers")):
-                        for one in list(it.__dict__[own].values()):
-                            self._note(into, one, self._makers.line(one))
-                except Exception:
-                    continue
+        for it in self._makers.look(torch):
+            try:
+                for into, own in ((weights, "_parameters"), (buffers, "_buffers")):
+                    for one in list(it.__dict__[own].values()):
+                        self._note(into, one, self._makers.line(one))
+            except Exception:
+                continue
         for one in list(self._optimizers):
             for group in one.param_groups:
                 for it in group["params"]:
@@ -501,7 +520,8 @@ class Fit:
             "entered": list(self._loop_exit.entered.items()),
             "unfinished": self._batches.unfinished,
             "round": self._round(),
-            "levels": self._levels,
+            "levels": self._growth.levels,
+            "asked": self._growth.asked,
             "passes": self._loop_exit.passes or 0,
             "ended": ended,
             "error": self._error,
@@ -510,6 +530,10 @@ class Fit:
             "backward": self._backward,
             "ends": self._ends,
             "makers": self._makers.addresses,
+            "paths": self._makers.paths,
+            "modules_of": self._makers.functions,
+            "grows": self._grows,
+            "held": self._alive,
             **self._unknowns.lists(),
             "facts": {**self._unknowns.facts, **self._facts},
             **(self._plan.report() if self._plan is not None else {}),

@@ -26,8 +26,8 @@ class Unknowns:
     """What one process has met so far."""
 
     def __init__(self, torch):
-        self._stacks = Stacks(torch)
-        self.rank = self._stacks.rank
+        self.stacks = Stacks(torch)
+        self.rank = self.stacks.rank
         self.trees = Trees()
         self.values = Values(torch, self)
         self._reads = {}
@@ -60,7 +60,7 @@ class Unknowns:
 
     def is_own(self, file):
         """Whether a file is the job's own."""
-        return self._stacks.rank(file) == OWN
+        return self.stacks.rank(file) == OWN
 
     def watch(self):
         """Makes the simulated device report events whose results it cannot compute."""
@@ -137,14 +137,14 @@ class Unknowns:
         shown, known = "0" if is_few else "", False
         if answer not in (None, SIZE):
             shown, known = str(answer.value).lower(), answer.is_known
-        own = self._stacks.rank(file) == OWN
+        own = self.stacks.rank(file) == OWN
         self._reads[file, line] = file, line, kind, text[:120], own, shown, known, is_absent
 
     def assume(self):
         """Lists the line that is about to get values of which absent ranks would send some."""
         if not self.is_over:
             frame = sys._getframe(1)
-            while frame is not None and self._stacks.rank(frame.f_code.co_filename) not in (OWN, LIBRARY):
+            while frame is not None and self.stacks.rank(frame.f_code.co_filename) not in (OWN, LIBRARY):
                 frame = frame.f_back
             self._read(frame, None, False, True)
 
@@ -153,14 +153,14 @@ class Unknowns:
         if frame is None:
             return None
         file = frame.f_code.co_filename
-        rank = self._stacks.rank(file)
+        rank = self.stacks.rank(file)
         # Methods such as `Tensor.__contains__` are in Python; their caller decides.
         while rank not in (OWN, LIBRARY) and os.path.basename(file) in ("_tensor.py", "functional.py"):
             frame = frame.f_back
             if frame is None:
                 return None
             file = frame.f_code.co_filename
-            rank = self._stacks.rank(file)
+            rank = self.stacks.rank(file)
         return frame if rank in (OWN, LIBRARY) else None
 
     def line(self, frame):
@@ -173,7 +173,7 @@ class Unknowns:
         best = None
         while frame is not None:
             code = frame.f_code
-            rank = self._stacks.rank(code.co_filename)
+            rank = self.stacks.rank(code.co_filename)
             if rank == OWN:
                 return code.co_filename, frame.f_lineno, code.co_name
             if rank == LIBRARY and best is None:

@@ -117,7 +117,7 @@ class PeakWindow(Window):
                 if self._unread is None:
                     self._unread = addresses(parts, self._torch, False)
                     own = os.path.dirname(self._torch.__file__) + os.sep
-                    self._modules = _modules(parts.models(), own, begun + _LOOK / 2)
+                    self._modules = forward_functions(parts.models(), own, begun + _LOOK / 2)
                 self._read(self._unread, begun)
                 if self._ends:
                     # Gradients are other blocks at each step.
@@ -237,7 +237,7 @@ class PeakWindow(Window):
         self._write({"kept": len(data)}, data)
 
 
-def _modules(roots, own, until):
+def forward_functions(roots, own, until):
     """Returns `[file, first line, function, path]` of the forward functions of modules, without those of PyTorch's own
     folder; `*` where modules of one class differ in a number, and no path for those that are not alike."""
     paths = {}
@@ -249,12 +249,16 @@ def _modules(roots, own, until):
             code = _forward(type(module))
             if code is not None and not code.co_filename.startswith(own):
                 key = code.co_filename, code.co_firstlineno, code.co_name
-                paths[key] = path if key not in paths else _common(paths[key], path)
-            inner = dict.get(namespace(module) or {}, "_modules")
-            for name, it in dict.items(inner) if issubclass(type(inner), dict) else ():
-                if it is not None and type(name) is str:
-                    stack.append((path + "." + name if path else name, it))
+                paths[key] = path if key not in paths else common(paths[key], path)
+            stack += [(path + "." + name if path else name, it) for name, it in within(module, "_modules")]
     return [[*key, path] for key, path in paths.items()]
+
+
+def within(module, place):
+    """Returns what a module has in `_modules`, `_parameters` or `_buffers`, as (name, object)."""
+    held = dict.get(namespace(module) or {}, place)
+    held = dict.items(held) if issubclass(type(held), dict) else ()
+    return [(name, it) for name, it in held if it is not None and type(name) is str]
 
 
 def _forward(kind):
@@ -265,7 +269,7 @@ def _forward(kind):
     return None
 
 
-def _common(one, other):
+def common(one, other):
     """Returns the path of both, with `*` where they differ; empty if they are not alike."""
     first, second = one.split("."), other.split(".")
     if len(first) != len(second):

@@ -7,8 +7,8 @@ import time
 
 from ._fit import Fit
 
-# Steps after which the holder of what grows is searched for.
-_STEPS = 6
+# Steps after which the holder of what grows is searched for, and the last rises that have to show it.
+_STEPS, _RISES = 6, 3
 _EVENTS = 1_000_000
 
 
@@ -44,8 +44,6 @@ class TestMemory(Fit):
         # Bytes by device that fixtures of a wider scope hold, by fixture.
         self._held = {}
         self._is_measuring = False
-        self._holder = None
-        self._grown = []
         self._tests = 0
 
     def wait_for_cuda(self):
@@ -82,7 +80,8 @@ class TestMemory(Fit):
         """A test begins, before its fixtures are set up."""
         self._kept, self._gradients, self._backward, self._ends, self._peaks = {}, {}, [], [], {}
         self._makers.addresses = {}
-        self._number, self._holder, self._grown = 0, None, []
+        self._number, self._grows, self._alive = 0, None, []
+        self._growth.clear()
         # The optimizers of another test count their own steps.
         self._counter = self._counts()
         self._tests += 1
@@ -132,41 +131,19 @@ class TestMemory(Fit):
             self._measure()
             if self._number == 1:
                 self._keep()
-            self._grown = self._grown[-3:] + [sum(self._allocated().values())]
-            if self._number >= _STEPS and self._holder is None and self._is_growing():
-                self._holder = self._search(frame) or ""
+            now = sum(self._allocated().values())
+            self._growth.step(self._number, now, self._now("requested_bytes"), self._number > 1)
+            if self._number >= _STEPS and self._grows is None and self._is_growing():
+                # The variables of the test are gone when it has ended.
+                self._search()
 
     def declare(self):
         """Ends a step of a test without an optimizer."""
         self.step(self._number + 1, sys._getframe(1))
 
     def _is_growing(self):
-        return len(self._grown) == 4 and all(a < b for a, b in zip(self._grown, self._grown[1:]))
-
-    def _search(self, frame):
-        """Returns what holds the blocks of the last steps, in words."""
-        try:
-            from ._holders import Search
-
-            ends = self._ends[-3:]
-            blocks = self._young_blocks(ends[0], ends[-1])
-            search = Search(self._torch, [blocks], self._unknowns.rank)
-            while not search.slice():
-                pass
-            return _words(search.result()[0]["holders"])
-        except Exception:
-            return None
-
-    def _young_blocks(self, since, until):
-        live = {}
-        for trace in self._torch.cuda.memory._snapshot()["device_traces"]:
-            for it in trace:
-                if it["action"] == "alloc" and since < it["time_us"] <= until:
-                    live[it["addr"]] = it["size"]
-                elif it["action"] == "free_completed":
-                    live.pop(it["addr"], None)
-        kept = {at for kind in self._kept.values() for all_ in kind.values() for at in all_}
-        return [it for it in live.items() if it[0] not in kept]
+        latest = self._growth.levels[-_RISES - 1 :]
+        return len(latest) > _RISES and all(a < b for a, b in zip(latest, latest[1:]))
 
     def end(self):
         """Writes the report of the test so far; returns its file."""
@@ -177,7 +154,7 @@ class TestMemory(Fit):
             tensors = {kind: {at: sorted(all_) for at, all_ in it.items()} for kind, it in self._kept.items()}
             snapshot = self._file[:-5] + ".pickle"
             self._torch.cuda.memory._dump_snapshot(snapshot)
-        self._write(None, tensors=tensors, snapshot=snapshot, holder=self._holder or None)
+        self._write(None, tensors=tensors, snapshot=snapshot)
         return self._file
 
     def over(self):
@@ -192,16 +169,3 @@ class TestMemory(Fit):
         stats = self._torch._C._cuda_memoryStats
         most = (stats(it)["allocated_bytes"]["all"]["peak"] - self._left.get(it, 0) for it in self._devices())
         return max(0, *most, 0)
-
-
-def _words(steps):
-    """Returns a path outwards in words, as `list kept of train`."""
-    words = []
-    for it in steps:
-        if it.get("type") not in (None, "frame", "module", "function"):
-            words.append(it["type"])
-        if it.get("name"):
-            words.append(it["name"])
-        if it.get("function"):
-            words.append("of " + it["function"])
-    return " ".join(words)

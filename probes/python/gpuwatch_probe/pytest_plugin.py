@@ -18,6 +18,10 @@ _FOLDER = ".gpuwatch"
 _PROPERTY = "gpuwatch"
 # Only these arguments belong to the marker.
 _ARGUMENTS = ("limit", "growth", "against", "budget")
+_NO_GPU = (
+    "--gpuwatch real: PyTorch finds no GPU on this machine (torch.cuda.is_available() is False); "
+    "--gpuwatch 'RTX 4090' simulates one"
+)
 _COMPUTES = "computes with values of the simulated GPU, which are not computed; mark it with gpu_memory, or run it on a GPU"
 
 
@@ -156,8 +160,15 @@ class _Session:
         self._watch()
         if self.memory is not None:
             self.memory.begin()
-        yield
+        outcome = yield
         self._watch()
+        if outcome.excinfo is None and self._is_measured(item) and self._has_no_gpu():
+            # A gate that skips would pass.
+            outcome.force_exception(pytest.fail.Exception(_NO_GPU, pytrace=False))
+
+    def _has_no_gpu(self):
+        torch = sys.modules.get("torch")
+        return self._name is None and torch is not None and not torch.cuda.is_available()
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef):

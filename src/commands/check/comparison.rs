@@ -10,7 +10,7 @@ use crate::{
         findings::Finding,
         fit::{
             Baseline, Budget, Comparison,
-            baseline::{Growth, SavedDevice, SavedPeak},
+            baseline::{Growth, SavedCulprit, SavedDevice, SavedPeak},
             comparison,
         },
     },
@@ -90,7 +90,8 @@ fn figures(verdict: &Verdict) -> Baseline {
     let grows = |it: &&Finding| it.is_own_growth() && it.is_active() && !it.is_allowed() && !it.is_companion();
     let growth = verdict.findings.iter().filter(grows).filter_map(|finding| {
         let line = finding.culprit.as_ref().map(|it| it.kept.as_ref().unwrap_or(&it.allocated).place());
-        Some(Growth { bytes: whole(finding.bytes_per_step?), line })
+        let culprits = finding.culprit.iter().map(|it| SavedCulprit::from(&**it)).collect();
+        Some(Growth { bytes: whole(finding.bytes_per_step?), line, culprits })
     });
     let torch = session.processes.iter().find_map(|it| Some(it.hello.as_ref()?.framework_version.as_ref()?.clone()));
     Baseline {

@@ -8,7 +8,7 @@ use crate::{
     },
     model::fit::{
         Comparison,
-        baseline::Growth,
+        baseline::{Growth, PeakLine},
         comparison::{Change, ChangedLine, Over},
     },
 };
@@ -25,6 +25,9 @@ const SHOWN_FIRST: usize = 8;
 const SOURCE: usize = 64;
 const SOURCE_IN_MARKDOWN: usize = 120;
 
+/// What is shown of what grows.
+const CULPRITS: usize = 2;
+
 /// Columns of a terminal.
 const COLUMNS: usize = 80;
 
@@ -39,7 +42,8 @@ pub fn json(it: &Comparison) -> String {
     let line = |it: &ChangedLine| {
         json!({
             "line": it.line.line, "bytes": it.bytes(), "parts": it.parts, "function": it.line.function,
-            "text": it.line.text, "calls": it.line.calls, "was": it.was, "gone": it.is_gone,
+            "text": it.line.text, "module": it.line.module, "holder": it.line.holder, "calls": it.line.calls,
+            "was": it.was, "gone": it.is_gone,
         })
     };
     let lines: Vec<Value> = it.lines.iter().map(line).collect();
@@ -115,6 +119,9 @@ pub fn text(it: &Comparison) -> String {
             let _ = writeln!(out, "{:INDENT$}{}", "", Foreign::new(shortened(&line.line.text, SOURCE)));
         }
         out.push_str(&wrapped(&Foreign::new(parts(line)).to_string(), INDENT));
+        for detail in details(&line.line) {
+            out.push_str(&wrapped(&Foreign::new(detail).to_string(), INDENT));
+        }
         if !line.line.calls.is_empty() {
             out.push_str(&wrapped(
                 &Foreign::new(format!("called at {}", line.line.calls.join(", "))).to_string(),
@@ -153,7 +160,8 @@ pub fn markdown(it: &Comparison) -> String {
                 .to_string()
                 .replace('`', "'")
                 .replace('|', "\\|");
-            let (place, parts) = (escaped(&place(line)), escaped(&parts(line)));
+            let words: Vec<String> = std::iter::once(parts(line)).chain(details(&line.line)).collect();
+            let (place, parts) = (escaped(&place(line)), escaped(&words.join("; ")));
             let _ = writeln!(out, "| {} | {place} | `{source}` | {parts} |", bytes(line.bytes()));
         }
     }
@@ -177,8 +185,11 @@ fn row(out: &mut String, name: &str, it: Change) {
 /// What follows the tables.
 fn closing(out: &mut String, it: &Comparison, bullet: &str) {
     let mut lines = Vec::new();
-    if it.growth.0 != it.growth.1 {
+    let rate = |growth: &Option<Growth>| growth.as_ref().map(|it| it.bytes);
+    if rate(&it.growth.0) != rate(&it.growth.1) {
         lines.push(growth(&it.growth));
+        let more = it.growth.1.iter().flat_map(|it| it.culprits.iter().take(CULPRITS));
+        lines.extend(more.flat_map(|it| [it.sentence.clone(), format!("remedy: {}", it.advice)]));
     }
     lines.extend(it.notes.clone());
     lines.extend(it.not_compared.iter().map(|it| format!("not compared: {it}")));
@@ -221,6 +232,12 @@ fn parts(it: &ChangedLine) -> String {
         _ => format!("{} {}", AnatomyPart::words(name), bytes(*size)),
     };
     it.parts.iter().map(words).collect::<Vec<_>>().join(", ")
+}
+
+/// What is known of a line beside its parts: `module blocks.*`, ``held by local `logits` of train()``.
+pub(super) fn details(it: &PeakLine) -> impl Iterator<Item = String> {
+    let module = it.module.as_ref().map(|it| format!("module {it}"));
+    module.into_iter().chain(it.holder.as_ref().map(|it| format!("held by {it}")))
 }
 
 fn growth((before, now): &(Option<Growth>, Option<Growth>)) -> String {
@@ -293,6 +310,7 @@ mod tests {
                     "parts": {"activations": head, "weights": 3_u64 << 20},
                     "lines": [
                         {"line": format!("model.py:{line}"), "path": "model.py", "function": "LMHead.forward",
+                         "module": "head", "holder": "local `logits` of train()",
                          "text": text, "parts": {"activations": head}, "calls": ["train.py:7"]},
                         {"line": "model.py:9", "path": "model.py", "function": "LMHead.__init__",
                          "text": "self.out = nn.Linear(64, 64)", "parts": {"weights": 3_u64 << 20}, "calls": []},
@@ -314,6 +332,7 @@ mod tests {
             "activations, inputs and outputs",
             "+4.00 MiB  model.py:212 in LMHead.forward (was model.py:211)\n",
             "              logits = self.out(h).float() | 0\n",
+            "              module head\n              held by local `logits` of train()\n",
             "not compared: CUDA context: estimated, outside the allocator\n",
         ] {
             assert!(text.contains(part), "{part}: {text}");

@@ -1,6 +1,9 @@
 //! What a process of the job left behind: the file that `_fit.py` writes.
 
-use crate::model::{fit, trace::SourceLine};
+use crate::{
+    facts::event::wire::{Site, Sites},
+    model::{fit, trace::SourceLine},
+};
 use serde::Deserialize;
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -31,6 +34,8 @@ pub(super) struct JobReport {
     pub(super) unfinished: Vec<(String, u64, u64, u64)>,
     /// Allocated bytes at the end of each of the first steps.
     pub(super) levels: Vec<u64>,
+    /// The same as it was asked for, without what the allocator adds to large blocks.
+    pub(super) asked: Vec<u64>,
     /// Steps of a round of training whose end gives back what its steps keep; 0 where none does.
     pub(super) round: u64,
     /// The most passes that the loops around its steps make; 0 where that is not known.
@@ -53,8 +58,14 @@ pub(super) struct JobReport {
     pub(super) tensors: Option<BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>>>,
     /// Lines that make parameters, buffers and optimizers, by device and by the addresses of what these hold.
     pub(super) makers: BTreeMap<u32, BTreeMap<u64, SourceLine>>,
-    /// What holds the memory that grows, in words.
-    pub(super) holder: Option<String>,
+    /// What such lines make, as its path in the model: file, line, path.
+    pub(super) paths: Vec<(String, u32, String)>,
+    /// Functions of modules: file, first line, name, and the module's path.
+    pub(super) modules_of: Vec<(String, u32, String, String)>,
+    /// The lines that allocate what grows from step to step, and what holds it.
+    pub(super) grows: Option<Sites>,
+    /// What holds the rest that lives between steps.
+    pub(super) held: Vec<Site>,
     pub(super) snapshot: Option<PathBuf>,
     /// Its rank, and how many ranks the job has, where not all of them run.
     pub(super) rank: Option<u64>,
@@ -243,7 +254,8 @@ impl JobReport {
         let known = steps.min(device.peaks.len().saturating_sub(1));
         let peaks: Vec<u64> = device.peaks.iter().take(known).map(|it| it.0).collect();
         let levels = self.levels.get(..steps.min(self.levels.len()))?;
-        fit::growth(&peaks).or_else(|| fit::level_growth(levels))
+        let asked = self.asked.get(..levels.len()).unwrap_or_default();
+        fit::growth(&peaks).or_else(|| fit::level_growth(levels, asked))
     }
 
     /// Whether this process was ended after all that was asked of it, or would not have done more.

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     facts::units::{Bytes, counted},
-    model::fit::{Device, Facts, Fits, Need, Table, baseline::Growth, full_after, overhead::outside},
+    model::fit::{Device, Facts, Fits, Need, Table, full_after, overhead::outside},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -129,8 +129,7 @@ impl Bench {
             all => all.first().and_then(|it| Peak::of(&first.trial, it.need.as_ref()?)),
         };
         answer.phases = phases(&first.trial);
-        answer.growth =
-            growing(&first.trial).map(|(account, device, bytes)| Growth { bytes, line: peak::keeps(account, device) });
+        answer.growth = growing(&first.trial).and_then(|(account, device, _)| peak::growth(account, device));
         if let ([one], true) = (answer.devices.as_mut_slice(), is_named) {
             judge_phases(&mut answer.phases, one);
         }

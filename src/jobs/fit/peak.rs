@@ -2,13 +2,17 @@
 
 use super::job_report::{JobReport, OnDevice};
 use crate::{
-    facts::{event::anatomy::AnatomyPart, units::Bytes},
+    facts::{
+        event::{anatomy::AnatomyPart, wire::Site},
+        units::Bytes,
+    },
     model::{
+        analysis::culprit,
         anatomy::KeptAddresses,
         fit::{
             Need, Overhead,
-            baseline::{Growth, PeakLine},
-            peak_parts::{self, KeptByRun},
+            baseline::{Growth, PeakLine, SavedCulprit},
+            peak_parts::{self, KeptByRun, MadeThere},
             source,
         },
         trace::SourceLine,
@@ -60,7 +64,7 @@ impl Peak {
             step: device.step(account.steps),
             line: found.line,
             kinds: found.kinds,
-            lines: lines(found.lines),
+            lines: lines(found.lines, account),
             steps: account.steps,
             torch: account.torch.clone(),
         }
@@ -81,9 +85,9 @@ impl Consists {
     pub(super) fn read(account: &JobReport, device: &OnDevice) -> Self {
         let Some(found) = traced(account, device) else { return Self::default() };
         let mut lines = BTreeMap::new();
-        for ((part, made), bytes) in found.lines {
+        for ((part, made), it) in found.lines {
             if let Some(line) = made.into_iter().next() {
-                *lines.entry((part, line)).or_default() += bytes;
+                *lines.entry((part, line)).or_default() += it.bytes;
             }
         }
         Self { parts: found.kinds, lines }
@@ -106,22 +110,24 @@ fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
         workspaces: account.facts.blas.get(&device.ordinal).copied().unwrap_or(0),
         backward: account.backward.clone(),
         makers: account.makers.get(&device.ordinal).cloned().unwrap_or_default(),
+        paths: account.paths.iter().map(|it| ((it.0.clone(), it.1), it.2.clone())).collect(),
+        modules: account.modules_of.clone(),
     };
     peak_parts::consists(&trace, device.ordinal, &kept)
 }
 
-/// Returns what each line holds, with its source.
-fn lines(blocks: BTreeMap<(AnatomyPart, Vec<SourceLine>), u64>) -> Vec<PeakLine> {
+/// Returns what each line holds, with its source, its module and what holds that.
+fn lines(blocks: BTreeMap<(AnatomyPart, Vec<SourceLine>), MadeThere>, account: &JobReport) -> Vec<PeakLine> {
     let folder = env::current_dir().unwrap_or_default();
     let mut sources: HashMap<String, String> = HashMap::new();
-    let mut sums: BTreeMap<SourceLine, (PeakLine, u64)> = BTreeMap::new();
-    for ((part, made), bytes) in blocks {
+    let mut sums: BTreeMap<SourceLine, (PeakLine, u64, BTreeSet<Option<String>>)> = BTreeMap::new();
+    for ((part, made), MadeThere { bytes, modules }) in blocks {
         let [line, calls @ ..] = made.as_slice() else { continue };
         let source = sources.entry(line.file.clone()).or_insert_with(|| {
             // What cannot be read, as a notebook's cell, is compared by bytes.
             input::small_text(Path::new(&line.file), SOURCE_MAX).unwrap_or_default()
         });
-        let (sum, largest) = sums.entry(line.clone()).or_insert_with(|| {
+        let (sum, largest, all_modules) = sums.entry(line.clone()).or_insert_with(|| {
             let path = Path::new(&line.file);
             let path = path.strip_prefix(&folder).unwrap_or_else(|_| path.file_name().map_or(path, Path::new));
             let sum = PeakLine {
@@ -129,26 +135,41 @@ fn lines(blocks: BTreeMap<(AnatomyPart, Vec<SourceLine>), u64>) -> Vec<PeakLine>
                 path: path.to_string_lossy().into_owned(),
                 function: source::qualified(source, line.line, &line.function),
                 text: source::statement(source, line.line),
+                holder: holder(account, line),
                 ..PeakLine::default()
             };
-            (sum, 0)
+            (sum, 0, BTreeSet::new())
         });
+        all_modules.extend(modules);
         *sum.parts.entry(part.name().to_owned()).or_default() += bytes;
         if bytes > *largest {
             *largest = bytes;
             sum.calls = calls.iter().take(CALLS).map(SourceLine::short).collect();
         }
     }
-    let mut lines: Vec<PeakLine> = sums.into_values().map(|it| it.0).collect();
+    // A line that serves several modules has no module of its own.
+    let one = |it: BTreeSet<Option<String>>| it.first().cloned().flatten().filter(|_| it.len() == 1);
+    let whole = |(sum, _, modules)| PeakLine { module: one(modules), ..sum };
+    let mut lines: Vec<PeakLine> = sums.into_values().map(whole).collect();
     // Of equal ones, in the order of the program.
     lines.sort_by_key(|it| Reverse(it.bytes()));
     lines.truncate(LINES);
     lines
 }
 
+/// Returns what holds blocks of a line between steps, in words.
+fn holder(account: &JobReport, line: &SourceLine) -> Option<String> {
+    let grown = account.grows.iter().flat_map(|it| &it.sites);
+    let is_there = |it: &&Site| it.line == u64::from(line.line) && it.file == line.file;
+    let words = |site: &Site| Some(culprit::holders(site).join(", held by ")).filter(|it| !it.is_empty());
+    grown.chain(&account.held).filter(is_there).find_map(words)
+}
+
 /// Returns what each step adds, where a process grows in each step.
 pub(super) fn growth(account: &JobReport, device: &OnDevice) -> Option<Growth> {
-    Some(Growth { bytes: account.growth(device)?, line: keeps(account, device) })
+    let found = account.grows.as_ref().map(|it| culprit::account(it, device.ordinal).culprits).unwrap_or_default();
+    let bytes = account.growth(device)?;
+    Some(Growth { bytes, line: keeps(account, device), culprits: found.iter().map(SavedCulprit::from).collect() })
 }
 
 /// Returns the job's line that allocates what one step makes and the next one does not free.

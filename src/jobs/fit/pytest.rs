@@ -2,10 +2,11 @@
 
 use super::{
     Trouble,
-    comparison_text::{self, wrapped},
+    comparison_text::{self, details, wrapped},
     job_report::JobReport,
     json,
     peak::{self, Peak},
+    verdict_text,
 };
 use crate::{
     facts::{
@@ -163,6 +164,9 @@ fn held(out: &mut String, line: &PeakLine) {
         let text: String = line.text.chars().take(SOURCE).collect();
         let _ = writeln!(out, "{:14}{}", "", Foreign::new(text));
     }
+    for detail in details(line) {
+        out.push_str(&wrapped(&Foreign::new(detail).to_string(), 14));
+    }
 }
 
 /// Says how a test grows beyond its limit, or why that is not known.
@@ -179,11 +183,10 @@ fn growing(report: &JobReport, growth: Option<&Growth>, limit: u64) -> Option<St
         .line
         .as_ref()
         .map_or_else(String::new, |it| format!("; {} allocates what stays", Foreign::new(it.as_str())));
-    let holder =
-        report.holder.as_ref().map_or_else(String::new, |it| format!(", held by {}", Foreign::new(it.as_str())));
     let allowed =
         if limit == 0 { "no growth".to_owned() } else { per_step(limit as f64).trim_start_matches('+').to_owned() };
-    Some(wrapped(&format!("grows {}, and {allowed} is allowed{line}{holder}", per_step(growth.bytes as f64)), 0))
+    let title = wrapped(&format!("grows {}, and {allowed} is allowed{line}", per_step(growth.bytes as f64)), 0);
+    Some(title + &verdict_text::culprits(growth, 2))
 }
 
 impl JobReport {

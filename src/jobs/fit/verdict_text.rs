@@ -2,6 +2,7 @@
 
 use super::{
     Answer,
+    comparison_text::wrapped,
     job_report::TRAINING,
     judge::Judged,
     peak::Peak,
@@ -12,11 +13,17 @@ use crate::{
     facts::{
         event::anatomy::AnatomyPart,
         text::Foreign,
-        units::{Bytes, counted},
+        units::{Bytes, counted, per_step},
     },
-    model::fit::Fits,
+    model::fit::{
+        Fits,
+        baseline::{Growth, SavedCulprit},
+    },
 };
 use std::fmt::Write as _;
+
+/// Culprits that are shown.
+const CULPRITS: usize = 4;
 
 /// The note on a failure of a job that had read values.
 pub(super) const AFTER_READS: &str =
@@ -51,6 +58,10 @@ pub(super) fn answer(it: &Answer) -> String {
         None if it.peak.is_some() => out.push_str("no known card is certainly enough\n"),
         None => {}
     }
+    if let Some(growth) = it.growth.as_ref().filter(|it| !it.culprits.is_empty()) {
+        let _ = writeln!(out, "\nwhat grows, {}:", per_step(growth.bytes as f64));
+        out += &culprits(growth, 2);
+    }
     if let Some(found) = &it.peak {
         // What lies outside the allocator differs between cards.
         let whose = it.devices.first().filter(|_| it.devices.len() > 1).map(|it| it.device.name.as_str());
@@ -67,6 +78,15 @@ pub(super) fn answer(it: &Answer) -> String {
         }
     }
     out
+}
+
+/// Returns what keeps the memory that grows, each with its remedy below, after so many spaces.
+pub(super) fn culprits(growth: &Growth, indent: usize) -> String {
+    let both = |it: &SavedCulprit| {
+        let line = |text: &str, indent| wrapped(&Foreign::new(text).to_string(), indent);
+        line(&it.sentence, indent) + &line(&format!("remedy: {}", it.advice), indent + 2)
+    };
+    growth.culprits.iter().take(CULPRITS).map(both).collect()
 }
 
 fn varied(out: &mut String, it: &Answer) {

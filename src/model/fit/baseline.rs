@@ -1,6 +1,9 @@
 //! An answer of `gpuwatch fit` that was saved, to compare a later one with it.
 
-use crate::facts::text::Foreign;
+use crate::{
+    facts::{text::Foreign, units::whole},
+    model::analysis::culprit::Culprit,
+};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use thiserror::Error;
@@ -150,6 +153,10 @@ pub struct PeakLine {
     pub parts: BTreeMap<String, u64>,
     /// The job's lines that led there, the innermost first.
     pub calls: Vec<String>,
+    /// The path of the module that made it, or that has the parameter; `*` stands for several alike.
+    pub module: Option<String>,
+    /// What holds it between steps, in words.
+    pub holder: Option<String>,
 }
 
 impl PeakLine {
@@ -167,6 +174,33 @@ pub struct Growth {
     pub bytes: u64,
     /// The line that allocates what stays.
     pub line: Option<String>,
+    /// What keeps it, the most first.
+    pub culprits: Vec<SavedCulprit>,
+}
+
+/// A line that keeps memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SavedCulprit {
+    /// The line to blame: the one that keeps, otherwise the one that allocates.
+    pub line: String,
+    /// Bytes a step.
+    pub bytes: u64,
+    /// What happens, with what holds it.
+    pub sentence: String,
+    /// The remedy.
+    pub advice: String,
+}
+
+impl From<&Culprit> for SavedCulprit {
+    fn from(it: &Culprit) -> Self {
+        Self {
+            line: it.leading().place(),
+            bytes: whole(it.bytes_per_step),
+            sentence: it.sentence.clone(),
+            advice: it.advice.clone(),
+        }
+    }
 }
 
 /// The phases that ran.

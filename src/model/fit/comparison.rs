@@ -331,7 +331,7 @@ mod tests {
         assert_eq!(compared(&answer(900, 4096), Budget::default()).code(), 0);
         assert_eq!(compared(&answer(1000, 4096 + SEGMENT), Budget::default()).code(), 0, "one segment");
         assert_eq!(compared(&answer(1000, 4097 + SEGMENT), Budget::default()).over(), [Over::Reserved]);
-        let growing = Baseline { growth: Some(Growth { bytes: 512, line: None }), ..answer(1000, 4096) };
+        let growing = Baseline { growth: Some(Growth { bytes: 512, ..Growth::default() }), ..answer(1000, 4096) };
         assert_eq!(compared(&growing, Budget::Bytes(1 << 30)).over(), [Over::Growth], "no budget lasts");
     }
 

@@ -172,7 +172,7 @@ mod tests {
             function: function.to_owned(),
             text: text.to_owned(),
             parts: BTreeMap::from([("activations".to_owned(), bytes)]),
-            calls: Vec::new(),
+            ..PeakLine::default()
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::{
     facts::event::anatomy::AnatomyPart,
     model::{
-        anatomy::{KeptAddresses, WORKSPACE, part},
+        anatomy::{KeptAddresses, WORKSPACE, module, part},
         trace::{Action, SourceLine, StackId, Trace},
     },
 };
@@ -24,6 +24,10 @@ pub struct KeptByRun {
     pub backward: Vec<(u64, u64, SourceLine)>,
     /// The lines that make parameters, buffers and optimizers, by the addresses of what these hold.
     pub makers: BTreeMap<u64, SourceLine>,
+    /// What these lines make, as its path in the model, by file and line.
+    pub paths: HashMap<(String, u32), String>,
+    /// Functions of modules: file, first line, name, and the module's path.
+    pub modules: Vec<(String, u32, String, String)>,
 }
 
 /// The allocated peak of a device.
@@ -34,7 +38,16 @@ pub struct Peak {
     /// The job's own line whose request made it, as `train.py:41`.
     pub line: Option<String>,
     /// Blocks by kind and by the lines that made them, the innermost first; without those whose line is unknown.
-    pub lines: BTreeMap<(AnatomyPart, Vec<SourceLine>), u64>,
+    pub lines: BTreeMap<(AnatomyPart, Vec<SourceLine>), MadeThere>,
+}
+
+/// Blocks that were made at one place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MadeThere {
+    /// Their bytes.
+    pub bytes: u64,
+    /// The paths of the modules that made them, or that have them.
+    pub modules: BTreeSet<Option<String>>,
 }
 
 /// Returns what a device's peak consists of; `None` where the trace has none.
@@ -51,14 +64,18 @@ pub fn consists(trace: &Trace, device: u32, kept: &KeptByRun) -> Option<Peak> {
         *kinds.entry(kind).or_insert(0_u64) += bytes;
         let is_kept = !matches!(kind, AnatomyPart::Activations | AnatomyPart::Temporaries);
         let mut made: Vec<SourceLine> = kept.makers.get(&address).filter(|_| is_kept).cloned().into_iter().collect();
+        let mut owner = made.first().and_then(|it| kept.paths.get(&(it.file.clone(), it.line)).cloned());
         if made.is_empty() {
             made.extend(trace.stacks.own_lines(stack));
+            owner = module(&trace.stacks, stack, &kept.modules);
         }
         if made.is_empty() {
             made.extend(times.get(&address).copied().and_then(within));
         }
         if !is_workspace && !made.is_empty() {
-            *lines.entry((kind, made)).or_insert(0) += bytes;
+            let there: &mut MadeThere = lines.entry((kind, made)).or_default();
+            there.bytes += bytes;
+            there.modules.insert(owner.filter(|it| !it.is_empty()));
         }
     }
     // Where they are as large as any tensor, only their sum is known: one was made in forward, one in backward.
@@ -167,6 +184,8 @@ mod tests {
             workspaces: 8,
             backward: vec![(5, 6, line("train.py", 50))],
             makers: BTreeMap::from([(500, line("net.py", 7)), (400, line("never.py", 1))]),
+            paths: HashMap::from([(("/job/net.py".to_owned(), 7), "head.weight".to_owned())]),
+            modules: vec![("/job/train.py".to_owned(), 40, String::new(), "blocks.*".to_owned())],
         };
         let found = consists(&trace, 0, &kept).unwrap();
         let all: Vec<_> = found.kinds.into_iter().collect();
@@ -180,13 +199,19 @@ mod tests {
         ];
         assert_eq!((all.as_slice(), found.line.as_deref()), (expected.as_slice(), Some("train.py:50")));
         assert_eq!(trace.stacks.own_line(own).as_deref(), Some("train.py:41"));
-        let lines: Vec<_> = found.lines.into_iter().map(|((kind, of), bytes)| (kind, of[0].short(), bytes)).collect();
+        let lines: Vec<_> = found
+            .lines
+            .into_iter()
+            .map(|((kind, of), it)| (kind, of[0].short(), it.bytes, it.modules.into_iter().flatten().next()))
+            .collect();
+        let row =
+            |kind, line: &str, bytes, module: Option<&str>| (kind, line.to_owned(), bytes, module.map(str::to_owned));
         let expected = [
-            (AnatomyPart::Weights, "train.py:41".to_owned(), 10),
-            (AnatomyPart::Gradients, "net.py:7".to_owned(), 7),
-            (AnatomyPart::Activations, "train.py:41".to_owned(), 40),
-            (AnatomyPart::Temporaries, "train.py:50".to_owned(), 3),
-            (AnatomyPart::Other, "train.py:41".to_owned(), 6),
+            row(AnatomyPart::Weights, "train.py:41", 10, Some("blocks.*")),
+            row(AnatomyPart::Gradients, "net.py:7", 7, Some("head.weight")),
+            row(AnatomyPart::Activations, "train.py:41", 40, Some("blocks.*")),
+            row(AnatomyPart::Temporaries, "train.py:50", 3, None),
+            row(AnatomyPart::Other, "train.py:41", 6, Some("blocks.*")),
         ];
         assert_eq!(lines, expected, "optimizers' blocks have no line of the job here");
         assert_eq!(consists(&trace, 7, &kept), None);

@@ -1,10 +1,14 @@
 //! The pytest plugin: tests of GPU memory on a simulated card, beside a suite's own tests.
 
 use crate::{
-    helpers::{terminal::PROGRAM, torch::TORCH, venv::Venv},
+    helpers::{
+        terminal::PROGRAM,
+        torch::{Gpu, TORCH},
+        venv::Venv,
+    },
     probe::launch::Home,
 };
-use std::{fs, path::Path, process::Command, sync::OnceLock};
+use std::{ffi::OsString, fs, path::Path, process::Command, sync::OnceLock};
 
 /// pytest, beside PyTorch.
 pub(crate) static PYTEST: Venv = Venv {
@@ -42,11 +46,17 @@ impl Suite {
 
     /// Runs it; returns what it printed and its exit code.
     fn run(&self, arguments: &[&str]) -> (String, i32) {
+        self.run_in(&[], arguments)
+    }
+
+    /// The same with more variables.
+    fn run_in(&self, variables: &[(&'static str, OsString)], arguments: &[&str]) -> (String, i32) {
         let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("probes/python");
         let mut command = Command::new(PYTEST.python());
         command.args(["-m", "pytest", "-p", "gpuwatch_probe.pytest_plugin", "-p", "no:cacheprovider"]).args(arguments);
         command.env("PYTHONPATH", plugin).env("GPUWATCH_PROGRAM", PROGRAM).env("OMP_NUM_THREADS", "1");
         command.env("COLUMNS", "80").env("PYTHONDONTWRITEBYTECODE", "1").envs(self.0.variables());
+        command.envs(variables.iter().cloned());
         let output = command.current_dir(self.folder()).output().unwrap();
         let printed = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         (printed, output.status.code().unwrap())
@@ -64,7 +74,10 @@ fn a_suite_is_tested_on_a_simulated_card_and_failures_name_lines() {
         "over the limit of 64.00 MiB, at test_gpu.py:",
         "lines that hold the most at the peak:",
         "self.up = nn.Linear(512, 4096)",
-        "grows +512.0 KiB/step, and no growth is allowed; test_gpu.py:15 allocates what\n  stays, held by list keep of train",
+        "grows +512.0 KiB/step, and no growth is allowed; test_gpu.py:15 allocates what\n  stays\n",
+        "test_gpu.py:24 `keep.append(out.detach())` keeps 1 block a step (512.0 KiB),",
+        "through list `keep` (6 items), local of train()\n    remedy: ",
+        "module up\n",
         "growth cannot be judged: 3 steps ran, and it takes 6",
         "computes with values of the simulated GPU",
         "GPU memory, RTX 4090",
@@ -99,6 +112,31 @@ fn a_test_is_compared_with_its_baseline_also_by_several_workers() {
     fs::write(&file, "[]").unwrap();
     let (text, code) = suite.run(&of_one);
     assert!(code == 1 && text.contains("is no baseline of gpuwatch"), "{text}");
+}
+
+/// A simulated card of which the plugin does not know that it is one.
+#[test]
+fn the_markers_use_this_machines_own_gpu_and_fail_where_it_has_none() {
+    test_tiers::change!("pytest is downloaded");
+    let suite = Suite::new(TESTS);
+    let machine = Gpu::new("NVIDIA L4:23034MiB:400MiB").environment();
+    let (text, code) = suite.run_in(&machine, &["--gpuwatch", "real", "--tb=short"]);
+    assert_eq!(code, 1, "{text}");
+    for part in [
+        "over the limit of 64.00 MiB, at test_gpu.py:",
+        "through list `keep` (",
+        "GPU memory, this machine's GPU",
+        // What the machine computes is the tests' own affair.
+        "assert 0.0 == 3.5",
+        "4 failed, 3 passed",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let hidden = [&machine[..], &[("CUDA_VISIBLE_DEVICES", OsString::new())]].concat();
+    let (text, code) =
+        suite.run_in(&hidden, &["--gpuwatch", "real", "-k", "test_fits or test_computes or test_of_the_cpu"]);
+    assert!(code == 1 && text.contains("1 passed, 1 skipped") && text.contains("1 error"), "{text}");
+    assert!(text.contains("--gpuwatch real: PyTorch finds no GPU on this machine"), "{text}");
 }
 
 #[test]

@@ -1,0 +1,82 @@
+//! What a job keeps after each step, as fit's answer names it: with the line, the holder and the remedy.
+
+use super::Asked;
+
+const SOURCE: &str = include_str!("leaks.py");
+
+/// A leak, by the function that makes it; what its sentence says, and how its remedy begins.
+struct Leak {
+    name: &'static str,
+    held: &'static str,
+    remedy: &'static str,
+}
+
+const fn leak(name: &'static str, held: &'static str, remedy: &'static str) -> Leak {
+    Leak { name, held, remedy }
+}
+
+const LEAKS: [Leak; 8] = [
+    leak("history", "through list `losses` (", "clear `losses` each epoch"),
+    leak(
+        "carried",
+        "of a tensor, held by attribute `state` of Monitor",
+        "let only `.item()` or `.detach()` go into `state`",
+    ),
+    leak("errors", "that the traceback of ValueError keeps, held by list `failures` (", "leave the except block"),
+    leak("bank", "replaces a tensor by one that is", "allocate it once at its full size"),
+    leak("heads", "of Adam, held by global `optimizer`", "give `optimizer` each parameter once"),
+    leak("copies", "of Net, held by list `averages` (", "clear `averages` each epoch, bound it"),
+    leak(
+        "slots",
+        "attribute `slot_*` of Net",
+        "write into one attribute, or `delattr` what is done with: each step sets another `slot_*`",
+    ),
+    leak("penalty", "of its graph", "drop retain_graph and create_graph"),
+];
+
+/// Words with single spaces, as terminals of any width would have them.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn assert_named(it: &Leak) {
+    let asked = Asked::new(SOURCE);
+    let output = asked.fit(&["--gpu", "RTX 4090"], &[it.name]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{}: {output:?}", it.name);
+    let (_, grows) = text.split_once("\nwhat grows, +").unwrap_or_else(|| panic!("{}: {text}", it.name));
+    let (grows, _) = grows.split_once("\n\n").unwrap();
+    assert!(grows.lines().all(|line| line.chars().count() <= 80), "{grows}");
+    let words = flat(grows);
+    assert!(words.contains(it.held) && words.contains(&format!("remedy: {}", it.remedy)), "{}: {text}", it.name);
+    let mark = |of: &str| SOURCE.lines().position(|line| line.ends_with(&format!("# {of}: {}", it.name)));
+    if let Some(at) = mark("kept").or_else(|| mark("made")) {
+        assert!(words.contains(&format!("B/step: train.py:{} `", at + 1)), "{}: {text}", it.name);
+    }
+}
+
+#[test]
+fn a_leak_is_named_with_its_line_its_holder_and_its_remedy() {
+    for it in test_tiers::vary!(LEAKS, "kinds of leak") {
+        assert_named(&it);
+    }
+    // Nothing grows without one.
+    let output = Asked::new(SOURCE).fit(&["--gpu", "RTX 4090"], &["none"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text.contains("grows"), "{text}");
+}
+
+#[test]
+fn the_json_of_a_leak_has_its_culprits_and_what_lives_between_steps_its_holder() {
+    test_tiers::change!("another start of PyTorch");
+    let (answer, _) = Asked::new(SOURCE).json(&["--gpu", "RTX 4090"], &["history"]);
+    let culprit = &answer["growth"]["culprits"][0];
+    let at = SOURCE.lines().position(|line| line.contains("# kept: history")).unwrap() + 1;
+    assert_eq!(culprit["line"], format!("train.py:{at}"), "{answer:#}");
+    assert!(culprit["sentence"].as_str().unwrap().contains("`losses`") && culprit["advice"].is_string(), "{answer:#}");
+    let lines = answer["peak"]["lines"].as_array().unwrap();
+    let of = |text: &str| lines.iter().find(|it| it["text"].as_str().unwrap().contains(text)).unwrap();
+    assert_eq!(of("self.up = nn.Linear")["module"], "up", "{answer:#}");
+    let output = of("return self.down(");
+    assert!(output["holder"].as_str().unwrap().starts_with("list `losses` ("), "{answer:#}");
+}
