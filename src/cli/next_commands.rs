@@ -7,6 +7,8 @@ use std::{env, ffi::OsStr, path::Path};
 /// A command that could follow, and what it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NextCommand {
+    /// A variable that its environment needs, and its value.
+    variable: Option<(&'static str, String)>,
     words: Vec<String>,
     why: &'static str,
 }
@@ -14,7 +16,12 @@ pub(crate) struct NextCommand {
 impl NextCommand {
     /// A command of gpuwatch with these words.
     pub(crate) fn new<W: AsRef<str>>(words: impl IntoIterator<Item = W>, why: &'static str) -> Self {
-        Self { words: words.into_iter().map(|it| it.as_ref().to_owned()).collect(), why }
+        Self { variable: None, words: words.into_iter().map(|it| it.as_ref().to_owned()).collect(), why }
+    }
+
+    /// The same with a variable in its environment.
+    pub(crate) fn with(self, name: &'static str, value: String) -> Self {
+        Self { variable: Some((name, value)), ..self }
     }
 
     /// This process's own command, whose last words are a job's, with another flag in the place of one.
@@ -44,7 +51,9 @@ pub(crate) fn word(path: &Path) -> Option<String> {
 /// Returns an answer, which is one JSON object, with the commands that follow from it.
 pub(crate) fn with_next(answer: &str, next: &[NextCommand]) -> String {
     let line = |it: &NextCommand| {
-        let words = ["gpuwatch"].into_iter().chain(it.words.iter().map(String::as_str));
+        let variable = it.variable.iter().flat_map(|(name, value)| ["env".to_owned(), format!("{name}={value}")]);
+        let words: Vec<String> = variable.chain(["gpuwatch".to_owned()]).chain(it.words.iter().cloned()).collect();
+        let words = words.iter().map(String::as_str);
         json!({ "command": Foreign::new(command(words, COMMAND_MAX)), "why": it.why })
     };
     let lines: Vec<_> = next.iter().map(line).collect();
@@ -72,6 +81,8 @@ mod tests {
             assert_eq!(after.as_object().unwrap().len(), before.as_object().unwrap().len() + 1, "{answer}");
             assert!(with_next(answer, &[]).contains("\"next\":[]"), "{answer}");
         }
+        let set = NextCommand::new(["run"], "tries it").with("CONF", "a:1,b:[x y]".to_owned());
+        assert!(with_next("{}", &[set]).contains(r#""command":"env 'CONF=a:1,b:[x y]' gpuwatch run""#));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! `gpuwatch once`: the current state as text or JSON, without a terminal.
 
+/// What follows.
+mod after;
 /// Several hosts.
 pub mod cluster_once;
 /// The host's memory.
@@ -13,6 +15,7 @@ use super::{Invocation, Subcommand};
 use crate::{
     cli::{
         host_flags::{HostFlags, PrometheusFlags},
+        next_commands::with_next,
         runtime,
     },
     config::{self, WatchFlags},
@@ -123,7 +126,9 @@ pub async fn print(events: &mut Receiver<Event>, probes: usize, form: OnceForm) 
     let text = match form {
         OnceForm::Text => session_text::report(&session, &findings(&session)),
         OnceForm::Json => {
-            session_json::report(&session, &findings(&session), &sources::host()).context("cannot write JSON")?
+            let found = findings(&session);
+            let report = session_json::report(&session, &found, &sources::host()).context("cannot write JSON")?;
+            with_next(&report, &after::next(&session, &found))
         }
         OnceForm::Users => users_text(&session),
     };

@@ -7,14 +7,14 @@ use super::{
 use crate::{
     cli::{
         ProgressLine, inputs,
-        next_commands::{NextCommand, with_next},
+        next_commands::{NextCommand, with_next, word},
         runtime,
     },
     config,
     facts::{
         event::{Event, Fact, Line, ProbeId, WindowDetail, WindowRequest, replayed::WINDOW_STEPS},
         text::Foreign,
-        units::{self, counted},
+        units::{self, Stamp, counted},
     },
     jobs::{
         recorder::trace_windows::{file, new_id},
@@ -39,6 +39,9 @@ use tokio::{
 
 /// Time between two checks of the file.
 const EVERY: Duration = Duration::from_millis(100);
+
+/// Events of a recording among which its job says what it is.
+const FIRST: usize = 1000;
 
 /// The arguments of `gpuwatch whatif`.
 #[derive(Clone, Debug, clap::Args)]
@@ -86,7 +89,7 @@ impl Subcommand for WhatifArgs {
 
     fn run(&self, _: &Invocation) -> Result<u8> {
         let name = Foreign::new(self.source.to_string_lossy());
-        let (question, viewers) = self.question()?;
+        let (question, viewers, job) = self.question()?;
         let mut line = ProgressLine::new();
         let answer = whatif::answer(&question, |it| match it {
             Progress::Reading(it) if it.percent() == Some(100) => line.show("starting PyTorch".to_owned()),
@@ -102,21 +105,49 @@ impl Subcommand for WhatifArgs {
         if let Some(why) = answer.ended() {
             output::message(format_args!("{name}: {why}"));
         }
-        let next = || {
-            vec![NextCommand::new(["explain", "fragmentation"], "explains what settings of the allocator help against")]
-        };
+        let next = || self.after(answer.better(), &job);
         output::print(&if self.json { with_next(&answer.json(), &next()) } else { answer.text() })?;
         Ok(u8::from(answer.ended().is_some()))
     }
 }
 
 impl WhatifArgs {
+    /// Returns what follows from an answer: the job under the better settings, or a look at what it keeps.
+    fn after(&self, better: Option<&str>, job: &[String]) -> Vec<NextCommand> {
+        let run = better.filter(|_| job.len() > 1).map(|settings| {
+            let words = ["run", "--"].into_iter().chain(job.iter().map(String::as_str));
+            NextCommand::new(words, "runs the job with the better settings, and records it")
+                .with(whatif::VARIABLE, settings.to_owned())
+        });
+        let source = word(&self.source);
+        let look = match (self.pid(), source) {
+            (Some(pid), _) => Some(NextCommand::new(
+                ["peak", &pid.to_string()],
+                "tells what the job's memory consists of, where no setting helps",
+            )),
+            (None, Some(file)) if !job.is_empty() => {
+                Some(NextCommand::new(["check", "--json", &file], "judges the run, and names lines to change"))
+            }
+            (None, Some(file)) => Some(NextCommand::new(
+                ["snapshot", "--json", &file],
+                "tells what holds the memory, and how much of it is fragmented",
+            )),
+            (None, None) => None,
+        };
+        run.into_iter().chain(look).collect()
+    }
+
+    /// Returns the process that is meant, unless it is a file or a recording.
+    fn pid(&self) -> Option<u32> {
+        self.source.to_str().filter(|_| !self.source.exists()).and_then(|it| it.parse().ok())
+    }
+
     /// Returns the question; a source that is not a path may be a process, of which it traces some steps first, or the
-    /// short name of a recording. Also returns the file for the viewers of that process.
-    fn question(&self) -> Result<(Question, Option<PathBuf>)> {
-        let pid = self.source.to_str().filter(|_| !self.source.exists()).and_then(|it| it.parse().ok());
+    /// short name of a recording. Also returns the file for the viewers of that process, and the job's command.
+    fn question(&self) -> Result<(Question, Option<PathBuf>, Vec<String>)> {
+        let pid = self.pid();
         let is_window = pid.is_some();
-        let (source, answers) = match pid {
+        let (source, answers, job) = match pid {
             Some(pid) => {
                 let mut line = ProgressLine::new();
                 let it = runtime()?.block_on(async {
@@ -124,14 +155,26 @@ impl WhatifArgs {
                     let of = TraceQuestion { pid, steps: self.steps, detail: WindowDetail::Events, command: "whatif" };
                     trace(&mut sources, of, self.timeout, |it| line.show(it)).await
                 })?;
-                (it.file, it.answers)
+                (it.file, it.answers, it.argv)
             }
-            None => (inputs::recording(&self.source)?, None),
+            None => (inputs::recording(&self.source)?, None, if self.json { self.recorded_job() } else { Vec::new() }),
         };
         let (gpu, settings, python) = (self.gpu, self.settings.clone(), self.python.clone());
         // They show which setting is better on the job's own device.
         let answers = answers.filter(|_| gpu.is_none() && settings.is_empty());
-        Ok((Question { source, gpu, settings, python, is_window }, answers))
+        Ok((Question { source, gpu, settings, python, is_window }, answers, job))
+    }
+
+    /// Returns the command of the job that a recording is of; empty for anything else.
+    fn recorded_job(&self) -> Vec<String> {
+        let found = inputs::recordings(std::slice::from_ref(&self.source)).ok();
+        let mut events = found.map(|it| it.recordings.play());
+        let mut next = || events.as_mut()?.next_by(Stamp(u64::MAX));
+        let hello = (0..FIRST).map_while(|_| next()).find_map(|(_, event)| match event.line()?.1 {
+            Line::Hello(hello) => Some(hello.argv.clone()),
+            _ => None,
+        });
+        hello.unwrap_or_default()
     }
 }
 
@@ -155,6 +198,8 @@ pub(super) struct Traced {
     pub(super) file: PathBuf,
     /// The file for answers to the viewers of the job, beside the probe's socket.
     pub(super) answers: Option<PathBuf>,
+    /// The job's command.
+    pub(super) argv: Vec<String>,
 }
 
 /// Traces some steps of a job; waits `limit` for them. `report` gets the progress. Where this future is
@@ -178,12 +223,13 @@ pub(super) async fn trace(
     let Some(file) = file(process, id) else { bail!("{}", missing(&session, pid)) };
     let hello = process.hello.as_deref();
     let answers = hello.and_then(|it| answers::beside(Path::new(process.socket.raw()), it));
+    let argv = hello.map(|it| it.argv.clone()).unwrap_or_default();
     let ask = WindowRequest { probe: process.probe, id, steps, detail, alert: false };
     if sources.asks.send(ask.into()).await.is_err() {
         bail!("the thread that reads probes has ended");
     }
     match timeout(limit, completed(sources, &ask, &file, pid, report)).await {
-        Ok(done) => done.map(|()| Traced { file, answers }),
+        Ok(done) => done.map(|()| Traced { file, answers, argv }),
         Err(_) => {
             bail!("process {pid} did not finish these steps in time: is it still training? --timeout waits longer")
         }
@@ -288,5 +334,33 @@ mod tests {
         assert!(advised("the job records its memory history itself").contains("gpuwatch whatif FILE"));
         assert!(advised("the allocator cudaMallocAsync keeps no trace").contains("PyTorch's own allocator"));
         assert_eq!(advised("no \u{1b}[2J"), "no \\u{1b}[2J");
+    }
+
+    #[test]
+    fn what_follows_is_the_job_under_better_settings_or_a_look_at_what_it_keeps() {
+        let of = |source: &str, better: Option<&str>, job: &[&str]| {
+            let arguments = WhatifArgs {
+                source: source.into(),
+                gpu: None,
+                settings: Vec::new(),
+                python: None,
+                steps: 1,
+                timeout: Duration::ZERO,
+                json: true,
+            };
+            let job: Vec<String> = job.iter().map(|it| (*it).to_owned()).collect();
+            let whole: serde_json::Value =
+                serde_json::from_str(&with_next("{}", &arguments.after(better, &job))).unwrap();
+            let all: Vec<String> =
+                whole["next"].as_array().unwrap().iter().map(|it| it["command"].to_string()).collect();
+            all.join(" ")
+        };
+        let job = ["python", "train.py", "--batch", "16"];
+        assert_eq!(
+            of("4242", Some("expandable_segments:True"), &job),
+            "\"env PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True gpuwatch run -- python train.py --batch 16\" \"gpuwatch peak 4242\""
+        );
+        assert_eq!(of("last", None, &job), "\"gpuwatch check --json last\"");
+        assert_eq!(of("oom.pickle", Some("a:1"), &[]), "\"gpuwatch snapshot --json oom.pickle\"");
     }
 }

@@ -64,6 +64,7 @@ use crate::{
     model::trace,
     storage::{pickle, traces::Window},
 };
+pub use settings::VARIABLE;
 use std::{fs, path::PathBuf};
 pub use trouble::Trouble;
 
@@ -326,6 +327,11 @@ impl Answer {
     /// Returns the answer as text.
     pub fn text(&self) -> String {
         answer_text::answer(self)
+    }
+
+    /// Returns the settings that are better than the recorded ones on the first device where some are.
+    pub fn better(&self) -> Option<&str> {
+        self.devices.iter().find_map(|it| it.better()).map(|it| it.settings.as_str())
     }
 
     /// Returns the answer as JSON, schema 1.

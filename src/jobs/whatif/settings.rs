@@ -1,7 +1,7 @@
 //! Allocator settings to try, and which Python process can try which.
 
 /// The variable that holds them.
-pub(super) const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
+pub const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
 /// Settings to try in addition to the recorded ones, unless the user names settings.
 const TRIED: [&str; 8] = [

@@ -43,6 +43,8 @@ fn the_parts_sum_to_what_is_allocated_on_the_ladder_and_in_exports() {
     let expected = job.next();
     let once = job.gpuwatch(&["once", "--json"]);
     schemas::check("once", &once);
+    let next = once["next"][0]["command"].as_str().unwrap_or_default();
+    assert_eq!(next, format!("gpuwatch peak {}", once["probes"][0]["pid"]), "{:#}", once["next"]);
     let on = &once["probes"][0]["devices"][0];
     for part in &PARTS[..3] {
         assert_eq!(on["parts"][part], expected["parts"][part], "{part}: {on:#}");
