@@ -2,6 +2,7 @@
 
 import ast
 import linecache
+import os
 import sys
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -17,7 +18,7 @@ class Trees:
 
     def __init__(self):
         self._files = {}
-        self._own = set()
+        self._own, self._script = set(), None
 
     def of(self, file):
         """Returns all nodes of a file."""
@@ -45,11 +46,14 @@ class Trees:
         return sorted(own, key=lambda it: it.lineno)
 
     def own(self, unknowns):
-        """Returns (file, all its nodes) of the job's own modules."""
+        """Returns (file, all its nodes) of the job's own modules, those that are next to its script first."""
         names = {getattr(it, "__file__", None) for it in list(sys.modules.values())}
         # At its end, a script has no `__file__` any more.
         self._own.update(it for it in names if isinstance(it, str) and it.endswith(".py") and unknowns.is_own(it))
-        return [(it, self.of(it)) for it in sorted(self._own)[:_OWN_FILES]]
+        self._script = self._script or getattr(sys.modules.get("__main__"), "__file__", None) or ""
+        beside = os.path.join(os.path.dirname(self._script), "")
+        nearest = sorted(self._own, key=lambda it: (it != self._script, not it.startswith(beside), it))
+        return [(it, self.of(it)) for it in nearest[:_OWN_FILES]]
 
 
 def scope_around(node):

@@ -33,12 +33,22 @@ def _is_made_by_library(file):
     return bool(made_by) and any(it in made_by for it in _LIBRARIES)
 
 
+def _folder_of_packages(folder):
+    """Returns the folder that PyTorch is in, if packages are installed there, as by `pip install --target`."""
+    try:
+        return [folder + "/"] if any(it.endswith(".dist-info") for it in os.listdir(folder)) else []
+    except OSError:
+        return []
+
+
 class Stacks:
     """Distinguishes PyTorch's and Python's own frames, libraries' frames and the user's."""
 
     def __init__(self, torch):
         paths = sysconfig.get_paths()
-        own = [os.path.dirname(torch.__file__), os.path.dirname(os.path.abspath(__file__))]
+        folder = os.path.dirname(torch.__file__)
+        own = [folder, os.path.dirname(os.path.abspath(__file__))]
+        self._libraries = (*_LIBRARIES, *_folder_of_packages(os.path.dirname(folder)))
         self.machinery = tuple(it.rstrip("/") + "/" for it in own)
         standard = [paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__)]
         self._standard = tuple(it.rstrip("/") + "/" for name in standard for it in (name, os.path.realpath(name)))
@@ -70,7 +80,7 @@ class Stacks:
         script, package = self._program
         if file == script:
             return MACHINERY
-        if any(it in file for it in _LIBRARIES):
+        if any(it in file for it in self._libraries):
             return OWN if package and file.startswith(package) else LIBRARY
         return MACHINERY if file.startswith(self._standard) else OWN
 

@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import sysconfig
+import tempfile
 import types
 
 from gpuwatch_probe import _sites_report, _sites
@@ -124,6 +125,13 @@ assert stacks.near((functional, library, own, standard, own)) == [own, own, libr
 # An environment beside the program, an editable install and an archive are the user's own.
 mine = ("/home/ada/venv/train.py", "/home/ada/venv/src/net.py", "/srv/checkout/mylib/loss.py", "/opt/job.pyz/train.py")
 assert [stacks.rank(it) for it in (*mine, "<stdin>", "<ipython-input-1-ab>")] == [0] * 6
+
+# Packages may be in any folder (`pip install --target`); one that has only PyTorch's sources is no such folder.
+with tempfile.TemporaryDirectory() as packages:
+    metrics, beside = packages + "/metrics/state.py", types.SimpleNamespace(__file__=packages + "/torch/__init__.py")
+    assert Stacks(beside).rank(metrics) == 0
+    os.mkdir(packages + "/torch-2.15.0.dist-info")
+    assert [Stacks(beside).rank(it) for it in (metrics, own[0], packages + "/torch/nn/functional.py")] == [1, 0, 2]
 
 
 def program(name=None, file=None, functions=()):
@@ -256,7 +264,7 @@ assert refused.answers[0]["trouble"] == "the allocator xpu records no stacks" an
 
 # Texts keep to a length; the end of a path is more useful than its beginning.
 path = "/" + "deep/" * 100 + "train.py"
-short = _sites_report._shortened({"file": path, "text": ["x" * 999, 7]})
+short = _sites_report.shortened({"file": path, "text": ["x" * 999, 7]})
 assert len(short["file"]) == 240 and short["file"].endswith("/deep/train.py"), short
 assert short["text"] == ["x" * 240, 7]
 
@@ -355,7 +363,10 @@ class Stairs(Native):
 class Lines:
     """An answer without holders: searching for them needs PyTorch."""
 
-    def __init__(self, torch, stacks, since, found, sizes, blocks, recent, where, ran, report):
+    is_empty = False
+
+    def __init__(self, torch, stacks, since, captures, held, ran, report, earlier):
+        found = grown(captures)
         self.report = dict(report, sites=[{"line": it[1][0][1], "blocks": found[it][1]} for it in found])
 
     def go_on(self):
