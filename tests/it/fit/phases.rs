@@ -3,7 +3,7 @@
 use super::{Asked, bytes};
 use crate::{
     helpers::{terminal::PROGRAM, torch},
-    probe::holders::pythons,
+    probe::holders::pythons_of_all_builds,
 };
 use serde_json::Value;
 use std::{path::Path, process::Command};
@@ -262,7 +262,7 @@ fn the_text_has_a_row_for_each_phase() {
 fn a_whole_run_sees_what_comes_by_itself() {
     let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
                   kept, more = [], [0] * 300 + [1] + [0] * 99\nfor step in range(400):\n    net(torch.randn(8, 64, device='cuda')).sum().backward()\n    \
-                  o.step()\n    kept += [torch.zeros(400 << 18, device='cuda')] * more[step]\n";
+                  o.step()\n    kept += [torch.zeros(400 << 18, device='cuda') for _ in range(more[step])]\n";
     for (flags, expected) in [(&["--gpu", "400MiB"][..], 0), (&["--whole", "--gpu", "400MiB"], 1)] {
         let (answer, code) = Asked::new(script).json(flags, &[]);
         assert_eq!(code, expected, "{flags:?}: {answer:#}");
@@ -339,7 +339,7 @@ fn a_branch_on_the_line_of_its_test_is_entered_and_counters_stay() {
 /// Releases of Python differ in where a jump leads, and in what a frame keeps once it was looked at.
 #[test]
 fn loops_are_left_in_the_same_way_on_every_python() {
-    for python in pythons() {
+    for python in pythons_of_all_builds() {
         let mut command = Command::new(&python);
         command
             .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/python/loop_exit.py"))

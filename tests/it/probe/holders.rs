@@ -66,7 +66,7 @@ fn the_line_that_keeps_a_tensor_is_distinguished_from_others() {
 fn the_latest_containers_are_listed_as_by_the_collector_on_every_python() {
     let home = Home::new();
     let library = library(&home);
-    for it in pythons() {
+    for it in pythons_of_all_builds() {
         let mut command = Command::new(&it);
         command.arg(script("young.py")).env("GPUWATCH_PROBE_SO", &library);
         printed(command);
@@ -75,14 +75,22 @@ fn the_latest_containers_are_listed_as_by_the_collector_on_every_python() {
 
 /// The Pythons of this machine, one for each release that the probe supports.
 pub(crate) fn pythons() -> Vec<PathBuf> {
+    of_builds(&[""])
+}
+
+/// The same, with builds that can do without the lock (`python3.14t`). They do not read the frames of other threads.
+pub(crate) fn pythons_of_all_builds() -> Vec<PathBuf> {
+    of_builds(&["", "t"])
+}
+
+fn of_builds(builds: &[&str]) -> Vec<PathBuf> {
     let mut folders: Vec<_> = env::split_paths(&env::var_os("PATH").unwrap()).collect();
     let pyenv = env::var_os("HOME").map(|it| Path::new(&it).join(".pyenv/versions"));
     if let Some(versions) = pyenv.and_then(|it| it.read_dir().ok()) {
         folders.extend(versions.flatten().map(|it| it.path().join("bin")));
     }
-    (9..=15)
-        .filter_map(|minor| folders.iter().map(|it| it.join(format!("python3.{minor}"))).find(|it| works(it)))
-        .collect()
+    let names = (9..=15).flat_map(|minor| builds.iter().map(move |it| format!("python3.{minor}{it}")));
+    names.filter_map(|name| folders.iter().map(|it| it.join(&name)).find(|it| works(it))).collect()
 }
 
 fn works(python: &Path) -> bool {

@@ -5,7 +5,7 @@ use std::process::Command;
 use crate::{
     helpers::torch,
     probe::{
-        holders::pythons,
+        holders::pythons_of_all_builds,
         launch::Home,
         pytorch::{library, script},
     },
@@ -41,7 +41,7 @@ fn golden_cases_hold_for_real_optimizers() {
 /// The library writes into function objects, whose layout differs between releases.
 #[test]
 fn functions_are_watched_in_every_python() {
-    let (home, pythons) = (Home::new(), pythons());
+    let (home, pythons) = (Home::new(), pythons_of_all_builds());
     assert!(!pythons.is_empty());
     for python in pythons {
         let mut command = Command::new(&python);

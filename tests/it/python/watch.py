@@ -153,7 +153,9 @@ def a_class_that_ends():
 
 ended = a_class_that_ends()
 gc.collect()
-check("a class ends", ended(), None)
+# With threads, 3.13t keeps classes for ever.
+is_kept = "t" in sys.abiflags and sys.version_info < (3, 14)
+check("a class ends", ended() is None, not is_kept)
 check("and was seen", seen(), [("Own", 2)])
 
 

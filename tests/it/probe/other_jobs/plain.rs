@@ -6,7 +6,7 @@ use crate::{
         terminal::{PATIENCE, until},
         torch::stdout,
     },
-    probe::holders::pythons,
+    probe::holders::pythons_of_all_builds,
 };
 use serde_json::Value;
 use std::{
@@ -182,7 +182,7 @@ fn a_plain_probe_declares_what_it_counts_and_leaves_the_wire_to_one_file() {
 #[test]
 fn the_file_that_speaks_the_wire_does_so_on_every_python() {
     test_tiers::change!("every Python of the machine");
-    let pythons = pythons();
+    let pythons = pythons_of_all_builds();
     assert!(!pythons.is_empty());
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/probe/other_jobs/wire.py");
     for python in pythons {
