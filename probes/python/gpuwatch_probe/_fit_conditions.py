@@ -243,7 +243,7 @@ class _Part:
     def _count(self, counter, later):
         """Makes a name the counter."""
         self.counter, self._values = counter, later
-        node = _Counted(counter).visit(ast.parse(ast.unparse(self._test), mode="eval"))
+        node = _Substitution(counter).visit(ast.parse(ast.unparse(self._test), mode="eval"))
         self._ahead = compile(ast.fix_missing_locations(node), "<test>", "eval")
 
     def truth(self, frame):
@@ -319,7 +319,7 @@ class _Part:
                 yield one
 
 
-class _Counted(ast.NodeTransformer):
+class _Substitution(ast.NodeTransformer):
     """Puts a name of our own in the place of a counter."""
 
     def __init__(self, counter):

@@ -62,7 +62,7 @@ class LoopExit:
         # Tests of functions that were entered, and the calls in which that is now: {frame: (test, allocations before)}.
         self._tried, self._within = set(), {}
         # Those that did not allocate since the latest step, with the highest reserved bytes before: [(file, test, bytes)].
-        self._passed = []
+        self._pending = []
         # How often a loop was passed again.
         self._chained = 0
         # Counters with later values, until a test's lines are left: {frame: (test, {name: value now})}.
@@ -87,10 +87,10 @@ class LoopExit:
             self._batches.lead()
             self._look()
         self._counted.step = number
-        for file, test, before in self._passed:
+        for file, test, before in self._pending:
             if self._memory()[1] > before:
                 self._list(file, test)
-        self._passed.clear()
+        self._pending.clear()
         if threading.current_thread() is not threading.main_thread():
             return leads
         at, is_inner = frame, True
@@ -332,8 +332,8 @@ class LoopExit:
         file = frame.f_code.co_filename
         if self._allocations() > before:
             self._list(file, move.test)
-        elif len(self._passed) < _LINES:
-            self._passed.append((file, move.test, self._memory()[1]))
+        elif len(self._pending) < _LINES:
+            self._pending.append((file, move.test, self._memory()[1]))
 
     def _list(self, file, test):
         if len(self.entered) < _LINES:
