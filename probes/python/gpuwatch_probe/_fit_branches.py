@@ -19,6 +19,8 @@ _SIZES = frozenset(
     "arange empty expand eye full linspace narrow new_empty new_full new_ones new_zeros ones pad rand randint randn"
     " range randperm repeat reshape resize_ split tril_indices view zeros".split()
 )
+# What fails with 0.
+_DIVIDE, _LOGARITHMS = (ast.Div, ast.FloorDiv, ast.Mod), ("log", "log2", "log10")
 # The most callers through which a returned value is followed.
 _DEPTH = 8
 # The most files whose statements are kept.
@@ -78,10 +80,19 @@ class Branches:
     def sizes(self, frame):
         """Whether the number that this frame reads becomes a size: in a slice or in a call that makes a tensor, there
         or by the name that it is assigned to."""
+        return self._is_within(frame, self._of(frame.f_code.co_filename)[3])
+
+    def divides(self, frame):
+        """Whether the number that this frame reads must not be 0: something is divided by it, or its logarithm taken."""
+        return self._is_within(frame, self._of(frame.f_code.co_filename)[4])
+
+    def _is_within(self, frame, parts):
+        """Whether a frame reads in one of these expressions, or what is assigned to a name in them."""
         position = _position(frame)
-        sizes, names, stores = self._of(frame.f_code.co_filename)[3]
-        if any(_contains(it, position) for it in sizes):
+        expressions, names = parts
+        if any(_contains(it, position) for it in expressions):
             return True
+        stores = self._of(frame.f_code.co_filename)[5]
         return any(_contains(value, position) and target in names for value, target in stores)
 
     def _at(self, frame, depth=_DEPTH):
@@ -105,7 +116,8 @@ class Branches:
         return found
 
     def _of(self, file):
-        """Returns the statements with a test, the loops, the returns, and what sizes are made of."""
+        """Returns the statements with a test, the loops, the returns, what sizes are made of, and divisors, each with the
+        names in them, and (value, name) of assignments."""
         found = self._files.get(file)
         if found is None:
             all_ = self._trees.of(file)
@@ -113,7 +125,9 @@ class Branches:
                 [it for it in all_ if isinstance(it, (ast.If, ast.While, ast.Assert, ast.IfExp))],
                 [it for it in all_ if isinstance(it, (ast.For, ast.While))],
                 [it for it in all_ if isinstance(it, ast.Return) and it.value is not None],
-                _sizes(all_),
+                _with_names(_sizes(all_)),
+                _with_names(_divisors(all_)),
+                [pair for it in all_ if isinstance(it, ast.Assign) for one in it.targets for pair in _stored(one, it.value)],
             )
             if len(self._files) >= _FILES:
                 self._files.clear()
@@ -168,17 +182,40 @@ def _leaf(at, position):
 
 
 def _sizes(all_):
-    """Returns the expressions that are sizes, the names in them, and (value, name) of assignments."""
-    sizes, stores = [], []
+    """Yields the expressions that are sizes."""
     for it in all_:
         if isinstance(it, ast.Slice):
-            sizes += [part for part in (it.lower, it.upper) if part is not None]
-        elif isinstance(it, ast.Call) and getattr(it.func, "attr", getattr(it.func, "id", None)) in _SIZES:
-            sizes += [part for part in it.args if not isinstance(part, ast.Starred)]
-        elif isinstance(it, ast.Assign):
-            stores += [(it.value, target.id) for target in it.targets if isinstance(target, ast.Name)]
-    names = {name.id for it in sizes for name in ast.walk(it) if isinstance(name, ast.Name)}
-    return sizes, names, stores
+            yield from (part for part in (it.lower, it.upper) if part is not None)
+        elif _called(it) in _SIZES:
+            yield from (part for part in it.args if not isinstance(part, ast.Starred))
+
+
+def _divisors(all_):
+    """Yields the expressions that must not be 0."""
+    for it in all_:
+        if isinstance(getattr(it, "op", None), _DIVIDE):
+            yield it.right if isinstance(it, ast.BinOp) else it.value
+        elif _called(it) in _LOGARITHMS:
+            yield from it.args[:1]
+
+
+def _called(it):
+    """Returns the name of what a call calls."""
+    return getattr(it.func, "attr", getattr(it.func, "id", None)) if isinstance(it, ast.Call) else None
+
+
+def _stored(target, value):
+    """Yields (value, name) of what an assignment gives to names."""
+    if isinstance(target, ast.Name):
+        yield value, target.id
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for one, of in zip(target.elts, value.elts):
+            yield from _stored(one, of)
+
+
+def _with_names(expressions):
+    expressions = list(expressions)
+    return expressions, {it.id for one in expressions for it in ast.walk(one) if isinstance(it, ast.Name)}
 
 
 def _wanted(found):
@@ -221,7 +258,7 @@ def _refuses(statement):
 def _calls(body, names):
     for statement in body:
         for it in ast.walk(statement):
-            if isinstance(it, ast.Call) and getattr(it.func, "attr", getattr(it.func, "id", None)) in names:
+            if _called(it) in names:
                 return True
     return False
 

@@ -18,33 +18,36 @@ _SEARCHES = 10
 
 
 class Move:
-    """The line to go to, by another one where that is necessary, and the test whose branch is entered there, with its
-    lines. A branch on the line of its test, and a test that stands by itself, are passed with later values of counters.
-    `is_last` is whether no other branch of the test is left."""
+    """The line to go to, and the test whose branch is entered there, with its lines. A branch on the line of its test, and a
+    test that stands by itself, are passed with later values of counters. What ends a loop hides the names of its head:
+    {name: what stands in its place}. `is_last` is whether no other branch of the test is left."""
 
-    def __init__(self, to, test=None, lines=(), ahead=None, beside=None, is_last=True):
-        self.to, self.test, self.lines, self.ahead, self.beside, self.is_last = to, test, lines, ahead, beside, is_last
+    def __init__(self, to, test=None, lines=(), ahead=None, hidden=None, is_last=True):
+        self.to, self.test, self.lines, self.ahead, self.hidden, self.is_last = to, test, lines, ahead, hidden, is_last
 
 
 class Tests:
     """The tests in a loop or a function, by line."""
 
-    def __init__(self, around, counters, counted, lines=()):
-        """`lines` are in branches that need no help."""
+    def __init__(self, around, counters, counted, phases=(), lines=()):
+        """`phases` are lines of the file that lead to an evaluation and the like, `lines` are in branches that need no
+        help."""
         # Those whose branches do something.
         self.by_line = {}
         # All that may turn out never to be true, lines of branches where that is so, and lines where it once was not.
         self._switches, self._never, self._entered = {}, set(), set()
         nodes = list(inside(around))
-        names = _Names(around, nodes, counters, counted)
+        names = _Names(around, nodes, counters, counted, phases)
         branches = [it for it in nodes if isinstance(it, ast.If)]
-        entered = {name for it in branches if not _is_plain(it.body) for name in _operands(it.test)}
+        entered = {name for it in branches if not is_plain(it.body) for name in _operands(it.test)}
         for it in nodes:
             if isinstance(it, ast.If):
                 test = _Test(it, it.test, it.body, names)
                 if not test.is_guard:
                     self._switches[it.lineno] = test
-                is_of_use = test.is_guard or not _is_plain(it.body) or test.has_other
+                is_of_use = test.is_guard or not is_plain(it.body) or test.has_other
+                # The loop would end before anything else is seen.
+                is_of_use &= not counted.ends_loop(it.body)
             else:
                 test = _alone(it, entered, names)
                 is_of_use = test is not None
@@ -79,11 +82,14 @@ class Tests:
 class _Names:
     """What the names in the tests of a loop or a function are."""
 
-    def __init__(self, around, nodes, counters, counted):
-        self.counters, self.counted = counters, counted
+    def __init__(self, around, nodes, counters, counted, phases):
+        self.counters, self.counted, self.phases = counters, counted, phases
         self.stored = {text(it) for it in nodes if isinstance(getattr(it, "ctx", None), ast.Store)}
         # What a call gives to a function is another value each time.
         self.parameters = {it.arg for it in ast.walk(getattr(around, "args", ast.Pass())) if isinstance(it, ast.arg)}
+        # What a method is called of for what that does, as `list.append`.
+        calls = [it.value for it in nodes if isinstance(it, ast.Expr) and isinstance(it.value, ast.Call)]
+        self.altered = {text(it.func.value) for it in calls if isinstance(it.func, ast.Attribute)}
 
 
 def _operands(test):
@@ -119,7 +125,7 @@ class _Test:
     def __init__(self, statement, test, body, names):
         self.line, self.lines = statement.lineno, _lines(body)
         # Whether no line begins with the branch, and whether that does nothing.
-        self._is_line, self._is_plain = self.lines[0] <= test.end_lineno, _is_plain(body)
+        self._is_line, self._is_plain = self.lines[0] <= test.end_lineno, is_plain(body)
         # Whether its caller decides what follows, and whether it stands by itself.
         self.is_returned = isinstance(statement, ast.Return) and test is statement.value
         self.is_alone = not isinstance(statement, ast.If)
@@ -135,10 +141,13 @@ class _Test:
             self.is_guard = leaves and len(parts) == 1 and self.other is not None
             # An `else` on the line of what it does has no line to go to.
             is_apart = bool(statement.orelse) and self.other > self.lines[-1]
-            self.has_other = is_apart and not _is_plain(statement.orelse)
+            self.has_other = is_apart and not is_plain(statement.orelse)
             self._others = _lines(statement.orelse)
         # Whether only one step passes it, and whether the branch of an `elif` was entered.
         self.is_once, self._is_passed = False, False
+        # Whether its branch leads to an evaluation and the like, and has not been entered for that.
+        self._is_phase = not self.is_alone and any(it in names.phases for it in self.lines)
+        self._hidden = decided(test, True) if self._is_phase and self._is_line else None
 
     @property
     def counts(self):
@@ -168,6 +177,20 @@ class _Test:
             return Move(self.lines[0], self, self.lines)
         parts = [it for it, truth in zip(self._parts, truths) if truth == LATER]
         return self._ahead(parts)
+
+    def force(self, frame):
+        """Returns how to enter a branch that evaluates, generates or saves once, if its test is false, may change, and no
+        value is known that would pass it."""
+        if not self._is_phase or self.is_guard or self._is_plain or (self._is_line and self._hidden is None):
+            return None
+        truths = [it.truth(frame) for it in self._parts]
+        may_change = all(it.changes for it, truth in zip(self._parts, truths) if truth is None)
+        if None not in truths or NEVER in truths or not may_change:
+            return None
+        self._is_phase = False
+        if not self._is_line:
+            return Move(self.lines[0], self, self.lines)
+        return Move(self.line, self, self.lines, hidden=self._hidden)
 
     def _move_to_other(self, frame):
         """The same of a test that is true, and false for later values."""
@@ -230,9 +253,9 @@ class _Part:
         # What may turn out to be a counter, and its value in a step: {(name, object): (step, value, whether it rises)}.
         self._candidates, self._seen = sorted(found - names.stored), {}
         self.waits = False
+        self.changes = bool(found & (names.stored | names.parameters | names.altered) or self._is_set(nodes, names))
         # Whether nothing that runs here changes it.
-        is_set = any(place(it) in names.counted.set for it in nodes if isinstance(it, (ast.Attribute, ast.Subscript)))
-        self._is_fixed = not found & (names.stored | names.parameters) and not is_set
+        self._is_fixed = not found & (names.stored | names.parameters) and not self._is_set(nodes, names)
         self._is_fixed &= not any(isinstance(it, ast.Call) for it in nodes)
         # The first later value that passes it, and whether no other one does; how often there was none.
         self.later, self.is_once, self._failed = None, False, 0
@@ -240,9 +263,16 @@ class _Part:
         for it in counters if self._is_pure else ():
             self._count(it, names.counters[it])
 
+    @staticmethod
+    def _is_set(nodes, names):
+        """Whether functions set an attribute or an entry for each other."""
+        return any(place(it) in names.counted.set for it in nodes if isinstance(it, (ast.Attribute, ast.Subscript)))
+
     def _count(self, counter, later):
         """Makes a name the counter."""
         self.counter, self._values = counter, later
+        # What to say where no later value passes.
+        self._none = None if getattr(later, "is_guess", False) else NEVER
         node = _Substitution(counter).visit(ast.parse(ast.unparse(self._test), mode="eval"))
         self._ahead = compile(ast.fix_missing_locations(node), "<test>", "eval")
 
@@ -268,14 +298,14 @@ class _Part:
     def _look_ahead(self, scope, now, truth):
         """Finds a later value for which it is so."""
         if self._failed >= _SEARCHES:
-            return NEVER
+            return self._none
         passing = self._later(scope, now, truth)
         if passing is None:
             return None
         self.later = next(passing, None)
         if self.later is None:
             self._failed += 1
-            return NEVER
+            return self._none
         self.is_once = next(passing, None) is None
         return LATER
 
@@ -335,7 +365,7 @@ def _lines(body):
     return range(body[0].lineno, body[-1].end_lineno + 1) if body else range(0)
 
 
-def _is_plain(body):
+def is_plain(body):
     """Whether a branch leaves, or does nothing but print what is there."""
     return isinstance(body[-1], _LEAVES) or all(map(_prints, body))
 
@@ -353,10 +383,14 @@ def enters(nodes, frame):
     """Whether a function decides by a call that it makes now whether it enters a branch that does something."""
     line = frame.f_lineno
     tests = (it for it in nodes if isinstance(it, ast.If) and it.test.lineno <= line <= it.test.end_lineno)
-    return any(not _is_plain(it.body) and any(isinstance(one, ast.Call) for one in ast.walk(it.test)) for it in tests)
+    return any(not is_plain(it.body) and any(isinstance(one, ast.Call) for one in ast.walk(it.test)) for it in tests)
 
 
-def set_counters(frame, counters):
+# Stands for the value of a name that has none.
+_ABSENT = object()
+
+
+def set_values(frame, counters):
     """Gives variables, attributes and entries other values, as a function that runs sees them; returns those before."""
     held, places = dict(values(frame)), {}
     scope = held or frame.f_globals
@@ -368,9 +402,12 @@ def set_counters(frame, counters):
         owner = eval(ast.unparse(node.value), frame.f_globals, held)
         # What is no plain attribute is left alone.
         places[name] = (vars(owner), node.attr) if isinstance(node, ast.Attribute) else (owner, node.slice.value)
-    before = {name: of[key] for name, (of, key) in places.items()}
+    before = {name: _ABSENT if of is frame.f_globals and key not in of else of[key] for name, (of, key) in places.items()}
     for name, (of, key) in places.items():
-        of[key] = counters[name]
+        if counters[name] is _ABSENT:
+            of.pop(key, None)
+        else:
+            of[key] = counters[name]
     own = {name: counters[name] for name in counters if name in held}
     if own:
         _set_variables(frame, own)
@@ -391,3 +428,94 @@ def _set_variables(frame, own):
         if sys.version_info >= (3, 11):
             # It would keep what the job releases. In earlier releases, each event renews it.
             held.clear()
+
+
+# What stands in the place of names
+
+
+class _Nothing:
+    """What has no items and is false, whatever is done with it."""
+
+    def __getattr__(self, name):
+        return self
+
+    def __call__(self, *arguments, **named):
+        return self
+
+    def __iter__(self):
+        return iter(())
+
+    def __next__(self):
+        raise StopIteration
+
+    def __len__(self):
+        return 0
+
+    def __bool__(self):
+        return False
+
+    def _is_true(self, other):
+        return bool(self)
+
+    def _itself(self, *others):
+        return self
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _is_true
+    __getitem__ = __neg__ = __invert__ = __abs__ = __round__ = _itself
+    __add__ = __sub__ = __mul__ = __truediv__ = __floordiv__ = __mod__ = __pow__ = __and__ = __or__ = _itself
+    __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rfloordiv__ = __rmod__ = __rpow__ = __rand__ = __ror__ = _itself
+    __hash__ = object.__hash__
+
+
+class _Truth(_Nothing):
+    """What is true, whatever it is compared with."""
+
+    def __bool__(self):
+        return True
+
+
+_NOTHING, _TRUTH = _Nothing(), _Truth()
+
+
+def _none(*arguments, **named):
+    """Stands for a function whose result is awaited."""
+
+
+def iterated(node):
+    """Returns what to put in the place of names so that an expression has no items; `None` where that is not possible."""
+    names = set(_roots(node))
+    return dict.fromkeys(names, _NOTHING) if names else None
+
+
+def _roots(node):
+    """Yields the names with which an expression begins that is iterated."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.GeneratorExp):
+        yield from _roots(node.generators[0].iter)
+    elif isinstance(node, ast.BinOp):
+        yield from (*_roots(node.left), *_roots(node.right))
+    elif isinstance(node, ast.BoolOp):
+        yield from (name for it in node.values for name in _roots(it))
+    elif isinstance(node, ast.IfExp):
+        yield from (*_roots(node.body), *_roots(node.orelse))
+    else:
+        inner = getattr(node, "func", None) or getattr(node, "value", None)
+        yield from _roots(inner) if isinstance(inner, ast.expr) else ()
+
+
+def decided(test, truth):
+    """Returns what to put in the place of names so that a test is true or false; `None` where that is not possible."""
+    nodes = list(ast.walk(test))
+    names = {it.id for it in nodes if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Load)}
+    names -= {it.id for it in nodes if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store)}
+    if not names:
+        return None
+    code = compile(ast.Expression(test), "<test>", "eval")
+    for it in (_NOTHING, _TRUTH, None, _none):
+        try:
+            if bool(eval(code, dict.fromkeys(names, it))) == truth:
+                return dict.fromkeys(names, it)
+        except Exception:
+            pass
+    return None

@@ -4,12 +4,15 @@ A counter is known by its text, as `step`, `self.step`, `state['step']` or `seen
 """
 
 import ast
+import itertools
 
 from ._fit_source import FUNCTIONS, SCOPES, scope_around
 from ._frames import values
 
 # Later values of a counter that are tried.
 _LATER = 100_000
+# How often their distance is doubled where it is not known what is added.
+_DOUBLED = 30
 _COUNTS = ("range", "enumerate")
 # What may be evaluated in place of the job.
 _PURE = (
@@ -45,27 +48,40 @@ class Counted:
     def __init__(self, files, ran):
         # {file: lines that ran in the training loop}. What only others count is no counter there.
         self._ran = ran
-        # Where they are counted: {name: [(file, line)]}.
+        # Where they are counted, and how: {name: [(file, line, later values)]}.
         self._places, self._shared = {}, {}
         # The step that ended last.
         self.step = 0
         # Attributes and entries that anything but an `__init__` sets, and `None` for entries that are not known.
         self.set = set()
+        # What the tests of their loops read: setting it ends a loop.
+        self.ends = set()
         for file, nodes in files:
             for it in nodes:
                 self._note(file, it)
+        self.ends.discard(None)
 
     def _note(self, file, node):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             function = scope_around(node)
             if isinstance(function, FUNCTIONS) and function.name != "__init__":
                 self.set.add(place(node))
-        for target in _increased(node):
-            if not isinstance(target, ast.Name):
+        if isinstance(node, ast.While):
+            self.ends.update(_called(it) for it in ast.walk(node.test))
+        counted = [(target, _counting(amount)) for target, amount in _increased(node)]
+        if isinstance(node, ast.For):
+            counted.append((node.target, _values(node.iter)))
+        for target, later in counted:
+            if isinstance(target, (ast.Attribute, ast.Subscript)):
                 if place(target):
-                    self._places.setdefault(place(target), []).append((file, node.lineno))
-            elif _is_shared(target.id, scope_around(node)):
-                self._shared.setdefault(target.id, []).append((file, node.lineno))
+                    self._places.setdefault(place(target), []).append((file, node.lineno, later))
+            elif isinstance(target, ast.Name) and _is_shared(target.id, scope_around(node)):
+                self._shared.setdefault(target.id, []).append((file, node.lineno, later))
+
+    def ends_loop(self, body):
+        """Whether all that statements do is to set what a loop's test reads."""
+        targets = [it.targets[0] for it in body if isinstance(it, ast.Assign) and isinstance(it.value, ast.Constant)]
+        return len(targets) == len(body) and all(_called(it) in self.ends for it in targets)
 
     def later(self, node, own):
         """Returns what yields the later values of an expression, if functions count it for each other; `own` are the
@@ -74,10 +90,12 @@ class Counted:
             places = () if node.id in own else self._shared.get(node.id, ())
         else:
             places = self._places.get(place(node), ())
-        return (lambda scope, now: upwards(scope, now) if self._is_active(places) else None) if places else None
 
-    def _is_active(self, places):
-        return any(line in self._ran.get(file, ()) for file, line in places)
+        def later(scope, now):
+            active = (of for file, line, of in places if line in self._ran.get(file, ()))
+            return next((of(scope, now) for of in active), None)
+
+        return later if places else None
 
 
 def counters_of(loops, function, counted, given=()):
@@ -88,7 +106,7 @@ def counters_of(loops, function, counted, given=()):
     around = loops or [function]
     for loop in loops:
         for it in inside(loop):
-            counters.update((text(target), upwards) for target in _increased(it))
+            counters.update((text(target), _counting(amount)) for target, amount in _increased(it))
     for loop in loops:
         name = _limited(loop)[0] if isinstance(loop, ast.While) else None
         if name is not None:
@@ -97,8 +115,8 @@ def counters_of(loops, function, counted, given=()):
         target = getattr(loop, "target", None)
         if isinstance(target, ast.Tuple) and target.elts:
             target = target.elts[0]
-        if isinstance(target, ast.Name):
-            counters[target.id] = _values(loop.iter)
+        if text(target) is not None:
+            counters[text(target)] = _values(loop.iter)
     counters.update((it, upwards) for it in given)
     own = _own_variables(function)
     for one in around:
@@ -141,19 +159,25 @@ def given_to(call, counters):
 
 
 def _increased(node):
-    """Yields what a statement adds to, or takes from a counter of Python's."""
-    if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-        yield node.target
+    """Yields what a statement adds to, or takes from a counter of Python's, and what is added; `None` where that is 1 or
+    not known."""
+    if isinstance(node, ast.AugAssign) and isinstance(node.op, (ast.Add, ast.Sub)):
+        yield node.target, _signed(node.op, node.value)
     if not isinstance(node, ast.Assign):
         return
     pairs = [(node.targets[0], node.value)]
     if isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Tuple):
         pairs = zip(node.targets[0].elts, node.value.elts)
     for target, value in pairs:
-        is_sum = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and text(target) == text(value.left)
-        is_next = isinstance(value, ast.Call) and text(value.func) == "next"
-        if text(target) and (is_sum or is_next):
-            yield target
+        is_sum = isinstance(value, ast.BinOp) and isinstance(value.op, (ast.Add, ast.Sub))
+        if text(target) and is_sum and text(target) == text(value.left):
+            yield target, _signed(value.op, value.right)
+        elif text(target) and isinstance(value, ast.Call) and text(value.func) == "next":
+            yield target, None
+
+
+def _signed(op, amount):
+    return ast.copy_location(ast.UnaryOp(ast.USub(), amount), amount) if isinstance(op, ast.Sub) else amount
 
 
 def _is_shared(name, function):
@@ -181,6 +205,11 @@ def _own_variables(function):
     return parameters | {it for it in stored if not _is_shared(it, function)}
 
 
+def _called(node):
+    """Returns what a variable, an attribute or an entry is called in any function."""
+    return node.id if isinstance(node, ast.Name) else place(node)
+
+
 def place(node):
     """Returns what an attribute or an entry is called in any function: `step`, `['step']`, `seen[0]`."""
     if isinstance(node, ast.Attribute):
@@ -197,25 +226,46 @@ def upwards(scope, now):
     return range(now + 1, now + _LATER)
 
 
-def _values(iterated):
-    """Returns the function that yields the values which `range` or `enumerate` give after one."""
+def _counting(amount):
+    """Returns the function that yields the later values of what an amount is added to in each pass. What is taken from ends
+    at 0."""
 
     def later(scope, now):
-        at = iterated
-        # As in `tqdm(range(9))`.
-        while isinstance(at, ast.Call) and text(at.func) not in _COUNTS and at.args:
-            at = at.args[0]
-        most = upwards(scope, now)
+        try:
+            by = 1 if amount is None else _pure_value(amount, scope)
+        except Exception:
+            # It may come to any limit.
+            return itertools.chain(upwards(scope, now), (now + (_LATER << more) for more in range(_DOUBLED)))
+        if type(by) is not int or not by:
+            return ()
+        return range(now + by, now + by * _LATER, by) if by > 0 else range(now + by, -1, by)
+
+    return later
+
+
+def _values(iterated):
+    """Returns the function that yields the values which `range` or `enumerate` give after one. Of anything else they are
+    guessed."""
+    at, is_reversed = iterated, False
+    # As in `tqdm(range(9))`.
+    while isinstance(at, ast.Call) and text(at.func) not in _COUNTS and at.args:
+        is_reversed ^= text(at.func) == "reversed"
+        at = at.args[0]
+
+    def later(scope, now):
         if not isinstance(at, ast.Call):
-            return most
+            return upwards(scope, now)
         try:
             if text(at.func) == "range":
-                bounds = [_pure_value(it, scope) for it in at.args]
-                return range(now + 1, min(range(*bounds)[-1] + 1, now + _LATER))
-            return range(now + 1, min(len(_pure_value(at.args[0], scope)), now + _LATER))
+                all_ = range(*(_pure_value(it, scope) for it in at.args))[:: -1 if is_reversed else 1]
+                following = all_.index(now) + 1
+                return all_[following : following + _LATER]
+            first = _pure_value(at.args[1], scope) if len(at.args) > 1 else 0
+            return range(now + 1, min(len(_pure_value(at.args[0], scope)) + first, now + _LATER))
         except Exception:
-            return most
+            return upwards(scope, now)
 
+    later.is_guess = not isinstance(at, ast.Call) or text(at.func) not in _COUNTS
     return later
 
 
@@ -281,7 +331,7 @@ def _limited(loop):
     counter = text(test.left) if is_limit else None
     if counter is None or not all(map(is_pure, ast.walk(test.comparators[0]))):
         return None, []
-    increments = [it for it in inside(loop) if counter in map(text, _increased(it))]
+    increments = [it for it in inside(loop) if any(text(target) == counter for target, _ in _increased(it))]
     return (counter if increments else None), [list(ast.walk(it)) for it in increments]
 
 

@@ -15,10 +15,10 @@ import sys
 import threading
 import warnings
 
-from ._fit_conditions import Move, Tests, enters, is_shared, set_counters
+from ._fit_conditions import Move, Tests, enters, is_shared, set_values
 from ._fit_counters import Counted, counters_of, given_to, length
 from ._fit_loops import PASSES, RISING, Loop
-from ._fit_not_run import calls_of
+from ._fit_not_run import calls_of, leading
 from ._fit_source import FUNCTIONS, place_of, place_of_code
 from ._frames import values
 from ._loops import loops_around
@@ -50,6 +50,8 @@ class LoopExit:
         # Lines that ran, and whether they are too many to know of each.
         self._events, self._is_full = 0, False
         self._counted = None
+        # Lines that lead to an evaluation and the like: {file: lines}.
+        self._phases = {}
         # Whether functions are followed to the job's end.
         self._is_watching = False
         # Whether there is more in the job's functions than what the loops themselves show.
@@ -67,6 +69,8 @@ class LoopExit:
         self._chained = 0
         # Counters with later values, until a test's lines are left: {frame: (test, {name: value now})}.
         self._ahead = {}
+        # The loop that ends now: (frame, move, {name: value before}).
+        self._hidden = None
         # The tests of all that was followed: [(file, first line of the function, tests)].
         self._followed = []
 
@@ -127,7 +131,9 @@ class LoopExit:
         counted = self._counted = Counted(files, self.ran)
         functions = [it for _, nodes in files for it in nodes if isinstance(it, FUNCTIONS)]
         has_tests = any(Tests(it, counters_of([], it, counted), counted).has_counters() for it in functions)
-        self._has_more = has_tests or any(phase is not None for _, phase in calls_of(files))
+        calls = calls_of(files)
+        self._has_more = has_tests or any(phase is not None for _, phase in calls)
+        self._phases = leading(calls)
 
     # Trainers that hold the loop
 
@@ -178,7 +184,8 @@ class LoopExit:
         if not loops:
             return False
         function = self._node(frame.f_code)
-        plan = _Plan(loops, function, self._counted, frame.f_lineno, self._memory, self._has_more)
+        phases = self._phases.get(frame.f_code.co_filename, ())
+        plan = _Plan(loops, function, self._counted, phases, frame.f_lineno, self._memory, self._has_more)
         if is_inner:
             # What each step keeps is a growth, which is known by now.
             plan.ignore_rises()
@@ -201,6 +208,7 @@ class LoopExit:
         """Follows a function of the job that a loop calls."""
         code = frame.f_code
         try:
+            self._show()
             if code not in self._functions and len(self._functions) < _MOST:
                 self._functions[code] = self._follow(code)
             function = self._functions.get(code)
@@ -216,7 +224,7 @@ class LoopExit:
         node = self._node(code) if self._unknowns.is_own(code.co_filename) else None
         if node is None:
             return None
-        function = _Function(node, self._counted)
+        function = _Function(node, self._counted, self._phases.get(code.co_filename, ()))
         self._followed.append((code.co_filename, code.co_firstlineno, function))
         return function
 
@@ -254,7 +262,8 @@ class LoopExit:
                 test = tests.by_line.get(frame.f_lineno)
                 # Objects of one class have counters of their own.
                 key = test and (frame.f_code, frame.f_lineno, id(dict(values(frame)).get("self")))
-                move = test and key not in self._tried and self._may_pass(frame, test) and test.move(frame)
+                may_move = test and key not in self._tried and self._may_pass(frame, test)
+                move = may_move and (test.move(frame) or (self._is_late(frame) and test.force(frame)))
                 if move:
                     if move.is_last:
                         self._tried.add(key)
@@ -264,6 +273,14 @@ class LoopExit:
             except Exception:
                 pass
         return self._moved_in_call
+
+    def _is_late(self, frame):
+        """Whether a function runs in a pass that begins and ends under this lead."""
+        while frame is not None and frame not in self._plans:
+            frame = frame.f_back
+        if frame is None:
+            return self._is_watching and self._counted.step > self._first
+        return self._plans[frame].is_late(frame.f_lineno)
 
     def _may_pass(self, frame, test):
         """Whether nothing is against a test that is true: a caller may leave if it is."""
@@ -277,13 +294,21 @@ class LoopExit:
         if move.test is not None:
             self._within[frame] = move, self._allocations()
         if move.to is None:
-            self._ahead[frame] = move, set_counters(frame, move.ahead)
+            self._ahead[frame] = move, set_values(frame, move.ahead)
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if move.beside is not None:
-                frame.f_lineno = move.beside
             frame.f_lineno = move.to
+        if move.hidden is not None:
+            self._hidden = frame, move, set_values(frame, move.hidden)
+
+    def _show(self, frame=None, event="call"):
+        """Gives the names of a loop's head their values again, once that has been computed, or calls a function."""
+        if self._hidden is None or (event == "line" and frame.f_lineno in self._hidden[1].lines):
+            return
+        of, _, before = self._hidden
+        self._hidden = None
+        set_values(of, {it: was for it, was in before.items() if event != "return" or is_shared(of, it)})
 
     def _come_back(self, frame, event):
         """Gives counters their values again, once a test's lines are left."""
@@ -292,7 +317,7 @@ class LoopExit:
             return
         del self._ahead[frame]
         try:
-            set_counters(frame, {it: was for it, was in before.items() if event == "line" or is_shared(frame, it)})
+            set_values(frame, {it: was for it, was in before.items() if event == "line" or is_shared(frame, it)})
         except Exception:
             pass
 
@@ -301,13 +326,15 @@ class LoopExit:
         if plan is None:
             return None
         self._come_back(frame, event)
+        if self._hidden is not None and self._hidden[0] is frame:
+            self._show(frame, event)
         self._note(frame, event)
         if event == "return":
             del self._plans[frame]
             if not self._plans and not self._is_watching:
                 sys.settrace(None)
             return None
-        if event == "line":
+        if event == "line" and self._hidden is None:
             try:
                 self._note_line(frame)
                 plan.tests.note(frame)
@@ -344,8 +371,8 @@ class LoopExit:
 class _Function:
     """A function of the job that a loop calls."""
 
-    def __init__(self, node, counted):
-        self._node, self._counted = node, counted
+    def __init__(self, node, counted, phases):
+        self._node, self._counted, self._phases = node, counted, phases
         self._parameters = set()
         # The arguments of its own calls that are counters: {(function, line): places and names}.
         self.given = {}
@@ -360,7 +387,7 @@ class _Function:
 
     def _read(self):
         self.counters = counters_of([], self._node, self._counted, self._parameters)
-        self.tests = Tests(self._node, self.counters, self._counted)
+        self.tests = Tests(self._node, self.counters, self._counted, self._phases)
 
     @property
     def never(self):
@@ -370,27 +397,28 @@ class _Function:
 class _Plan:
     """Loops and tests of a running function."""
 
-    def __init__(self, loops, function, counted, line, memory, has_more):
-        self._memory, self._has_more = memory, has_more
-        self._loops = [Loop(it) for it in loops]
+    def __init__(self, loops, function, counted, phases, line, memory, has_more):
+        self._memory, self._has_more, self._counted = memory, has_more, counted
+        self.counters = counters_of(loops, function, counted)
+        self._loops = [Loop(it, self.counters) for it in loops]
         self._headers = {it.header: it for it in self._loops}
         self._bodies = {it.body: it for it in self._loops}
-        self._besides = {it.after: it.beside for it in self._loops}
-        self.counters = counters_of(loops, function, counted)
         # As of a function that is called.
         self.given = {}
         # What is in a branch already needs no help.
-        self.tests = Tests(loops[0], self.counters, counted, (line,))
+        self.tests = Tests(loops[0], self.counters, counted, phases, (line,))
         # Passes of the innermost loop.
         self._passes = 0
-        # The line to go to from the next one.
-        self._then = None
         # Tests that only one step passes, and that have been entered.
         self._passed = {}
 
     def ignore_rises(self):
         """Leaves the innermost loop also while memory rises."""
         self._loops[-1].rises = RISING
+
+    def is_late(self, line):
+        """Whether a line runs in a pass of its loop that began under this lead."""
+        return next((it.passes > 0 for it in reversed(self._loops) if line in it.lines), False)
 
     def pass_again(self):
         """Gives the innermost loop one more pass."""
@@ -400,16 +428,13 @@ class _Plan:
     def leads(self):
         """Whether there is anything to enter or to leave yet."""
         has_more = self._passes < PASSES and (self._has_more or self.tests.has_counters())
-        return has_more or any(it.leads() for it in self._loops if it.after not in self._headers)
+        return has_more or any(it.leads() for it in self._loops)
 
     def next(self, frame):
         """Returns where to go from here; `None` to go on."""
         line = frame.f_lineno
-        if self._then is not None:
-            then, self._then = self._then, None
-            return Move(then)
         test = self.tests.by_line.get(line)
-        move = test and not test.is_returned and test.move(frame)
+        move = test and not test.is_returned and (test.move(frame) or (self.is_late(line) and test.force(frame)))
         if move:
             if move.is_last:
                 del self.tests.by_line[line]
@@ -420,30 +445,22 @@ class _Plan:
         if test is not None and test.is_now(frame):
             return Move(test.other)
         loop = self._headers.get(line)
-        to = loop and self._pass(loop, frame)
-        return Move(to, beside=self._besides.get(to)) if to is not None else None
+        return loop and self._pass(loop, frame)
 
     def _pass(self, loop, frame):
         """Counts a pass of a loop; returns where to go if it was the last one."""
-        self._passes += loop is self._loops[-1]
         for inner in self._loops[self._loops.index(loop) + 1 :]:
-            inner.passes = 0
-        if not loop.ends(self._memory(), frame):
-            return None
-        # A line to which one goes is not met again.
-        outer = self._headers.get(loop.after)
-        if outer is None:
-            self._then = loop.after if loop.via is not None else None
-            return loop.via or loop.after
-        to = self._pass(outer, frame)
-        return loop.after if to is None and not outer.is_over else to
+            inner.restart()
+        before, is_over = loop.passes, loop.ends(self._counted.step, self._memory(), frame)
+        self._passes += loop is self._loops[-1] and loop.passes > before
+        return loop.way() if is_over else None
 
     def count(self, frame):
         """Gives the last pass of a loop the last value of what it counts."""
         loop = self._bodies.get(frame.f_lineno)
         if loop is not None and loop.last is not None:
             value, loop.last = loop.last, None
-            set_counters(frame, {loop.name: value})
+            set_values(frame, {loop.name: value})
 
 
 def _trainer_of(it):

@@ -1,45 +1,38 @@
-"""The loops that a job of `gpuwatch fit` is led out of: where each begins again, what follows it, and when it ends."""
+"""The loops that a job of `gpuwatch fit` is led out of: where each begins again, and how it ends.
+
+A loop ends as it would by itself, so that all around it takes its course: a `for` begins anew with nothing to iterate
+over, a `while` has its test computed from values that make it false. Where a branch leaves the loop at a later step and
+does something before that, the loop ends there.
+"""
 
 import ast
 import os
-import sys
 
-from ._fit_counters import inside, last_value, matters
+from ._fit_conditions import Move, decided, is_plain, iterated
+from ._fit_counters import inside, last_value, matters, text
 from ._fit_source import SCOPES, SUITES
 
-# Passes of a loop before it ends.
-PASSES = 2
+# Passes with a step before a loop ends; and passes without one, after which that counts as one.
+PASSES, _IDLE = 2, 20
 # Passes of a loop in which memory rises, and passes of one that cannot be left, at most.
 RISING, _WAITING = 50, 100
 
-# Statements whose first line is that of their end too, and plain ones.
-_ENDED = (ast.For, ast.AsyncFor, ast.With, ast.AsyncWith)
-_PLAIN = (ast.Expr, ast.Assign, ast.AugAssign, ast.Import, ast.ImportFrom, ast.Assert, ast.Return)
-
 
 class Loop:
-    """Where a loop begins again, what follows it, and how often it was passed."""
+    """Where a loop begins again, how it ends, and how often it was passed."""
 
-    def __init__(self, loop):
-        self.header = _header(loop)
-        self.body = loop.body[0].lineno
-        self.after, following = _after(loop)
-        # A `with` and a `for` have the line of their ends too, which would take the iterator of this loop for their own. So
-        # one goes to a statement beside them first, where nothing is left of it, and does not run that.
-        self.beside = _beside(following) if isinstance(following, _ENDED) else None
-        # Where there is none, one may run that changes nothing.
-        self.via, self._waits = None, 0
-        if isinstance(loop, ast.For) and self.beside is None and _is_context(loop, self.after):
-            self.via = _harmless(loop)
-            # Without one, the loop may come to its end by itself.
-            self._waits = _WAITING if self.via is None else 0
-            self.after = self.after if self.via is not None else None
-        self.passes = 0
-        self.is_over = False
+    def __init__(self, loop, counters):
+        self.header, self.body = _header(loop), loop.body[0].lineno
+        self.lines = range(loop.lineno, loop.end_lineno + 1)
+        # Passes, the latest step, and passes since then.
+        self.passes, self._step, self._idle = 0, None, 0
         # What it counts, if the last value may need more than the first ones; then that value, for one pass.
         self.counter = self.name = matters(loop)
         self.last = None
         self._loop = loop
+        # The ways that are left to end it. Without any, it may come to its end by itself.
+        self._ways, self._is_tried = list(_ways(loop, counters)), False
+        self._waits = 0 if self._ways else _WAITING
         # The most memory at its header, in how many passes that rose, and whether it did in the latest.
         self._memory, self.rises, self._is_rising = None, 0, False
 
@@ -47,10 +40,14 @@ class Loop:
         """Whether it is still to be left."""
         if self.counter is not None or self.last is not None or self._waits > 0:
             return True
-        return self.after is not None and (self.passes <= PASSES or self._is_rising)
+        return bool(self._ways) and (self.passes <= PASSES or self._is_rising)
 
-    def ends(self, memory, frame):
-        """Counts a pass at the loop's header; returns whether it was the last one."""
+    def ends(self, step, memory, frame):
+        """Counts a pass at the loop's header, after so many steps; returns whether it was the last one."""
+        self._idle = self._idle + 1 if step == self._step else 0
+        self._step = step
+        if self._idle % _IDLE:
+            return False
         self.passes += 1
         self._waits -= 1
         before = self._memory
@@ -64,69 +61,73 @@ class Loop:
         counter, self.counter = self.counter, None
         if counter is not None:
             self.last, self.name = last_value(self._loop, frame), counter
-        self.is_over = self.last is None
-        return self.is_over
+        return self.last is None
+
+    def restart(self):
+        """Notes that a pass of the loop around it begins."""
+        self.passes, self._is_tried = 0, False
+
+    def way(self):
+        """Returns how to end it; `None` where all has been tried."""
+        if self._is_tried:
+            # It could not be gone from there, or did not lead out.
+            del self._ways[:1]
+        self._is_tried = True
+        return self._ways[0] if self._ways else None
+
+
+def _ways(loop, counters):
+    """Yields moves that end a loop, the best one first."""
+    leaves = [it for it in _own_branches(loop) if isinstance(it.body[-1], (ast.Break, ast.Return))]
+    own = [it for it in leaves if any(text(one) in counters for one in ast.walk(it.test))]
+    is_for = isinstance(loop, ast.For)
+    hidden = iterated(loop.iter) if is_for else decided(loop.test, False)
+    for it in own:
+        is_of_use = hidden is None or not is_plain(it.body[:-1] or it.body)
+        if is_of_use and (isinstance(it.body[-1], ast.Break) or hidden is None or _is_last(loop)):
+            yield _enter(it)
+    if hidden is not None:
+        head = loop.iter if is_for else loop.test
+        yield Move(head.lineno, lines=range(loop.lineno, head.end_lineno + 1), hidden=hidden)
+    after = _after(loop)
+    if after is not None:
+        yield Move(after)
+    yield from (_enter(it) for it in leaves if it not in own)
+
+
+def _enter(branch):
+    """Returns the move into a branch: to its first line, or to its test where they share a line."""
+    if branch.body[0].lineno > branch.test.end_lineno:
+        return Move(branch.body[0].lineno)
+    lines = range(branch.lineno, branch.test.end_lineno + 1)
+    return Move(branch.lineno, lines=lines, hidden=decided(branch.test, True) or {})
+
+
+def _own_branches(of):
+    """Yields the branches of a loop that are in no other one's statements but branches, the last one first."""
+    for it in reversed(of.body):
+        if isinstance(it, ast.If):
+            yield it
+            yield from _own_branches(it)
+
+
+def _is_last(statement):
+    """Whether nothing follows a statement in its function."""
+    while not isinstance(statement, SCOPES):
+        if _after(statement) is not None:
+            return False
+        statement = statement.above
+    return True
 
 
 def _after(loop):
-    """Returns the line of the statement that follows a loop, or the loops that it ends, and the statement; nothing where
-    there is none."""
-    node = loop
-    while True:
-        above = node.above
-        for name in SUITES:
-            suite = getattr(above, name, None)
-            if isinstance(suite, list) and node in suite:
-                rest = suite[suite.index(node) + 1 :]
-                if rest:
-                    first = rest[0]
-                    decorators = getattr(first, "decorator_list", [])
-                    return (decorators[0] if decorators else first).lineno, first
-        # What is around must be left as it would be by itself.
-        if not isinstance(above, (ast.If, ast.For, ast.While)):
-            return None, None
-        if isinstance(above, (ast.For, ast.While)) and (matters(above) is not None or _after(above)[0] is None):
-            # Another pass of it, although a `for` then begins anew.
-            return _header(above), above
-        node = above
-
-
-def _beside(statement):
-    """Returns the line of a plain statement that runs with nothing more around it than another one has, or of the function
-    whose body that is; `None` where there is none."""
-    while True:
-        above = statement.above
-        suites = (getattr(above, name, None) for name in SUITES)
-        for it in next(it for it in suites if isinstance(it, list) and statement in it):
-            is_empty = isinstance(getattr(it, "value", None), ast.Constant) and isinstance(it, ast.Expr)
-            if isinstance(it, _PLAIN) and it.lineno == it.end_lineno and not is_empty:
-                return it.lineno
-        if isinstance(above, ast.FunctionDef) and not above.decorator_list:
-            return above.lineno
-        # Since 3.11, the body of a `try` runs as what is around it.
-        is_tried = isinstance(above, ast.Try) and sys.version_info >= (3, 11) and statement not in above.finalbody
-        if not isinstance(above, (ast.If, ast.While)) and not is_tried:
-            return None
-        statement = above
-
-
-def _is_context(loop, line):
-    """Whether the statement of a line after a loop is a `with`."""
-    function = loop
-    while not isinstance(function, SCOPES):
-        function = function.above
-    return any(isinstance(it, (ast.With, ast.AsyncWith)) and it.lineno == line for it in inside(function))
-
-
-def _harmless(loop):
-    """Returns the line of a statement beside a loop and before it that may run once more; `None` where there is none."""
-    suites = (getattr(loop.above, name, None) for name in SUITES)
-    suite = next(it for it in suites if isinstance(it, list) and loop in it)
-    for it in suite[: suite.index(loop)]:
-        called = getattr(getattr(it, "value", None), "func", None)
-        trains = isinstance(it, ast.Expr) and getattr(called, "attr", None) == "train" and not it.value.args
-        if trains or isinstance(it, (ast.Import, ast.ImportFrom)):
-            return it.lineno
+    """Returns the line of the statement that follows a loop beside it; `None` where there is none."""
+    for name in SUITES:
+        suite = getattr(loop.above, name, None)
+        if isinstance(suite, list) and loop in suite[:-1]:
+            following = suite[suite.index(loop) + 1]
+            decorators = getattr(following, "decorator_list", [])
+            return (decorators[0] if decorators else following).lineno
     return None
 
 

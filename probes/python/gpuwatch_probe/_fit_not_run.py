@@ -36,6 +36,19 @@ def calls_of(files):
     return [(it, it.phase(functions)) for it in calls]
 
 
+def leading(calls):
+    """Returns the lines of calls, and of calls of the job's functions that come to them: {file: lines}. `calls` as of
+    `calls_of`."""
+    found = {it for it, phase in calls if phase is not None}
+    for _ in range(_DEPTH):
+        functions = {it.function for it in found}
+        found |= {it for it, _ in calls if it.name in functions}
+    lines = {}
+    for it in found:
+        lines.setdefault(it.file, set()).add(it.number)
+    return lines
+
+
 class Positions:
     """Where the functions of a job are, from which it goes on."""
 
@@ -120,8 +133,8 @@ class _Call:
         while not isinstance(statement, ast.stmt):
             statement = statement.above
         # Those that run if it does: of the statement, without statements in it. There are none on the line of a test.
-        body = getattr(statement, "body", None)
-        self.lines = range(statement.lineno, body[0].lineno) if body else _lines(statement)
+        body, first = getattr(statement, "body", None), place_of(statement) if is_decorator else statement.lineno
+        self.lines = range(first, max(body[0].lineno, first + 1)) if body else _lines(statement)
         if getattr(statement.above, "lineno", None) == statement.lineno:
             self.lines = ()
         while at is not None and not isinstance(at, FUNCTIONS):

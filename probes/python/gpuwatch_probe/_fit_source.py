@@ -41,7 +41,9 @@ class Trees:
         """Returns the statements of these kinds around what a function runs now, from the outermost."""
         line, nodes = frame.f_lineno, self.of(frame.f_code.co_filename)
         around = [it for it in nodes if hasattr(it, "lineno") and it.lineno <= line <= it.end_lineno]
-        scope = max((it for it in around if isinstance(it, SCOPES)), key=lambda it: it.lineno, default=None)
+        is_lambda = frame.f_code.co_name == "<lambda>"
+        scopes = [it for it in around if isinstance(it, SCOPES) and isinstance(it, ast.Lambda) <= is_lambda]
+        scope = max(scopes, key=lambda it: it.lineno, default=None)
         own = [it for it in around if isinstance(it, kinds) and scope_around(it) is scope]
         return sorted(own, key=lambda it: it.lineno)
 

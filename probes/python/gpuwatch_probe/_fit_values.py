@@ -353,6 +353,8 @@ class Values:
             value = float(is_high if is_high is not None else not is_error)
         else:
             value = 0
+        if not value and (known is None or count) and dtype is not torch.bool and at and self.branches.divides(at):
+            value = 1
         times = self._count(at)
         is_many = times > self._many and self.branches.may_repeat(at)
         if is_many:

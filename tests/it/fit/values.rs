@@ -37,6 +37,15 @@ fn a_healthy_program_passes_its_own_checks() {
     assert!(printed.starts_with("running on a simulated Tesla T4 …\n") && !printed.contains('\r'), "{printed}");
 }
 
+/// Something was counted, so that it can be divided by.
+#[test]
+fn counts_are_not_zero_where_something_is_divided_by_them() {
+    let (text, code, output) = fit(&["--gpu", "T4"], "divides");
+    assert_eq!(code, Some(0), "{output:?}");
+    assert!(!text.contains("ZeroDivisionError") && !text.contains("failed"), "{text}");
+    assert!(text.contains("`rate, kept = x.mean() / hits.item(), int(hits)` reads a value; 1 here"), "{text}");
+}
+
 /// A mask selects all rows at most, so the peak with it is about that without it, and a yes is one.
 #[test]
 fn sizes_that_depend_on_values_are_the_largest_ones() {

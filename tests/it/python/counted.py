@@ -228,13 +228,59 @@ def library():
 
 
 def hours():
-    """Nobody knows when an hour is over."""
+    """Nobody knows when an hour is over, but it will be."""
     last = time.time()
     for _ in range(STEPS):
         learn()
         if time.time() - last > 3600:
-            evaluate()  # hours
+            evaluate()
             last = time.time()
+
+
+def batches():
+    while True:
+        yield torch.randn(64, 256)
+
+
+class Trainer:
+    """Its functions end with their loops."""
+
+    def __init__(self):
+        self.seen = 0
+
+    def run_epoch(self):
+        for number, x in enumerate(batches()):
+            learn()
+            self.seen += len(x)
+            if number == STEPS: return  # noqa: E701
+
+    def fit(self):
+        while self.seen < 10**9:
+            self.run_epoch()
+
+
+def trainer():
+    Trainer().fit()
+    evaluate()
+
+
+@torch.no_grad()
+def small():
+    NET(torch.randn(7, 256, device="cuda"))
+
+
+def decorated():
+    """What ran is not said to be left out: decorated, on one line, and of several passes a step."""
+    number = 0
+    while number < STEPS:
+        with torch.no_grad(): NET(torch.randn(7, 256, device="cuda"))  # noqa: E701
+        number += 1
+        if number % 4 == 0:
+            learn()
+            with torch.no_grad():
+                NET(torch.randn(7, 256, device="cuda"))
+        if number % 1000 == 0:
+            small()
 
 
 def ends_by_itself():
@@ -255,7 +301,7 @@ def callback_of_hours():
         def __call__(self, loss=None):
             if time.time() - self.calls > 3600:
                 self.function()
-                torch.save(NET.state_dict(), "net.pt")  # callback of hours
+                torch.save(NET.state_dict(), "net.pt")
                 self.calls = time.time()
 
     hourly = Hourly(0, lambda: evaluate())

@@ -1,47 +1,19 @@
 """Leads loops out of their training on any Python, without PyTorch: what runs then, and what is kept alive."""
 
+import itertools
 import sys
 import types
 import weakref
 
-optimizers = types.ModuleType("torch.optim")
-optimizers.__file__ = "/opt/torch/optim/__init__.py"
-sys.modules["torch.optim"] = optimizers
-
-from gpuwatch_probe._fit_loop_exit import LoopExit  # noqa: E402
-from gpuwatch_probe._fit_source import Trees  # noqa: E402
-
-
-class Unknowns:
-    def is_own(self, file):
-        return file == __file__
-
-
-class Batches:
-    round = 0
-
-    def lead(self):
-        pass
-
-
-class Over(Exception):
-    """Nothing leads on, and `gpuwatch fit` would end the job."""
+from gpuwatch_probe._fit_source import Trees
+from led_job import Unknowns, ran, run, steps, train
 
 
 class Value:
     """What a job holds in a variable."""
 
 
-ran, steps, lead, latest = [], [0], [None], [None]
-
-
-def train():
-    """A step, after which the job is led on."""
-    steps[0] += 1
-    ran.append("step")
-    if lead[0] is not None and steps[0] >= 3:
-        if not lead[0].step(steps[0], sys._getframe(1), False):
-            raise Over
+latest = [None]
 
 
 def nested():
@@ -78,6 +50,157 @@ def in_context():
                 train()
         with memoryview(b"y"):
             ran.append("evaluation")
+
+
+is_closed = []
+
+
+def batches():
+    try:
+        while True:
+            yield Value()
+    finally:
+        is_closed.append(True)
+
+
+def ranged():
+    for _ in range(10**9):
+        train()
+
+
+def of_a_generator():
+    for _ in batches():
+        train()
+
+
+def of_several():
+    for number, _ in enumerate(batches(), 1):
+        for _ in zip(range(10**9), batches()):
+            train()
+        assert number < 10
+
+
+def of_several_lines():
+    for _ in enumerate(
+        batches(),
+        start=1,
+    ):
+        train()
+
+
+def in_an_expression():
+    for _ in (it for it in batches()):
+        train()
+
+
+def in_branch():
+    if steps is not None:
+        for _ in map(id, batches()):
+            train()
+    else:
+        ran.append("not that")
+
+
+def on_the_line_of_its_head():
+    for _ in range(10**9): train()  # noqa: E701
+
+
+def in_contexts():
+    with memoryview(b"x") as view:
+        try:
+            with memoryview(view):
+                for _ in itertools.count():
+                    train()
+        finally:
+            view.tolist()
+
+
+def up_to_a_limit():
+    step = 0
+    while step < 10**9 and steps is not None:
+        train()
+        step += 1
+
+
+def until():
+    is_done = False
+    while not is_done:
+        train()
+        is_done = steps[0] > 10**9
+
+
+def awaits():
+    following = batches()
+    while (batch := next(following, None)) is not None:
+        train()
+        del batch
+
+
+def endless():
+    step = 0
+    while True:
+        train()
+        step += 1
+        if step > 10**9:
+            break
+
+
+def endless_on_one_line():
+    step = 0
+    while 1:
+        train()
+        step += 1
+        if step > 10**9: break  # noqa: E701
+
+
+def beside_a_lambda():
+    for _ in map(lambda it: it, batches()): train()  # noqa: E701
+
+
+def returns():
+    for step in itertools.count():
+        train()
+        if steps[0] > 0:
+            step += 0
+            if step > 10**9:
+                return step
+
+
+def limits_itself():
+    """A local name is hidden while the loop ends, and a parameter of another function is not."""
+    range = lambda count: iter(batches, count)  # noqa: E731
+    for _ in range(10**9):
+        train()
+    assert callable(range)
+
+
+ENDS = (
+    ranged,
+    of_a_generator,
+    of_several,
+    of_several_lines,
+    in_an_expression,
+    in_branch,
+    on_the_line_of_its_head,
+    in_contexts,
+    up_to_a_limit,
+    until,
+    awaits,
+    endless,
+    endless_on_one_line,
+    beside_a_lambda,
+    returns,
+    limits_itself,
+)
+
+
+def saves_at_its_end():
+    for _ in range(100):
+        for number in itertools.count():
+            train()
+            if number == 10**6:
+                ran.append("saved")
+                return
 
 
 def on_one_line():
@@ -180,25 +303,19 @@ def counts_elsewhere():
         ran.append("at %d %d %d %d" % (state["step"], number, counted, callbacks[0].calls["all"]))
 
 
-def run(function):
-    ran.clear()
-    steps[0], latest[0] = 0, None
-    lead[0] = LoopExit(Unknowns(), Trees(), Batches(), lambda: len(ran), lambda: (0, 0))
-    try:
-        function()
-    except Over:
-        pass
-    sys.settrace(None)
-    return [it for it in ran if it != "step"]
-
-
 found = run(nested)
 # The last epoch runs, too.
 assert 1 in found and 100 in found and len(found) < 20, found
 assert run(followed) == ["evaluation"] * 2, ran
-if sys.version_info >= (3, 11):
-    assert run(tried) == ["evaluation"] * 2, ran
+assert run(tried) == ["evaluation"] * 2, ran
 assert run(in_context) == ["evaluation"], ran
+for it in ENDS:
+    found = run(lambda: (it(), ran.append("after")))
+    assert found == ["after"] and steps[0] < 12, (it.__name__, steps[0], found)
+assert is_closed == [True] * is_closed.count(True) and len(is_closed) >= 5, is_closed
+found = run(lambda: (saves_at_its_end(), ran.append("after")))
+assert found == ["saved", "after"] and steps[0] < 12, (steps[0], found)
+assert range(3)[-1] == 2 and len(list(enumerate("ab"))) == 2 and "range" not in globals(), "names are as before"
 found = run(on_one_line)
 numbers = [it for it in found if str(it).startswith("at ")]
 assert 1000 in found and found[-1] == "end" and steps[0] < 20, found
@@ -210,7 +327,7 @@ if sys.version_info >= (3, 11):
     assert "kept" not in found, found
 found = run(later_branches)
 assert {"second", "third", "next", "more"} <= set(found) and any("size 64" in it for it in found), found
-assert "none" not in found and len(found) < 100, found
+assert found.count("none") == 1 and found[-1] == "none" and len(found) < 100, found
 counted = 0
 found = run(counts_elsewhere)
 once = "every 1000", "every 700", "closure", "given", "global", "mapping"
