@@ -6,7 +6,7 @@ use super::{
     nvml::{figure, no_number, number, numbers},
     nvml_faults::Faults,
     nvml_faults::status,
-    sensors::{MEMORY_MHZ, POWER_LIMIT_MW, SM_MHZ, Sensors, now_us},
+    sensors::{MEMORY_MHZ, SM_MHZ, Sensors, now_us, power_limit},
     state::Card,
 };
 use std::{
@@ -163,16 +163,16 @@ entry_points! {
     }
 
     fn nvmlDeviceGetPowerManagementLimit(device: Device, out: Out<u32>) -> i32 {
-        number("nvmlDeviceGetPowerManagementLimit", device, out, |_, _| POWER_LIMIT_MW)
+        number("nvmlDeviceGetPowerManagementLimit", device, out, |card, _| power_limit(card))
     }
 
     fn nvmlDeviceGetEnforcedPowerLimit(device: Device, out: Out<u32>) -> i32 {
-        number("nvmlDeviceGetEnforcedPowerLimit", device, out, |_, _| POWER_LIMIT_MW)
+        number("nvmlDeviceGetEnforcedPowerLimit", device, out, |card, _| power_limit(card))
     }
 
     fn nvmlDeviceGetPowerManagementLimitConstraints(device: Device, least: Out<u32>, most: Out<u32>) -> i32 {
         let call = "nvmlDeviceGetPowerManagementLimitConstraints";
-        numbers(call, device, [least, most], |_| [200_000, POWER_LIMIT_MW])
+        numbers(call, device, [least, most], |card| [power_limit(card) / 7 * 2, power_limit(card)])
     }
 
     fn nvmlDeviceGetPerformanceState(device: Device, out: Out<i32>) -> i32 {

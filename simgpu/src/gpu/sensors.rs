@@ -1,7 +1,7 @@
 //! The sensors of a device. They depend only on the time and on the device's index, so that all processes read the
 //! same, and they vary as in a training job. Nothing here is measured.
 
-use super::state::Card;
+use super::{model::Model, state::Card};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Between two figures of the utilisation: real drivers have a new one every sixth of a second to every second.
@@ -21,8 +21,10 @@ const RESTING_MHZ: u32 = 345;
 /// Clocks go in steps of this.
 const CLOCK_STEP_MHZ: u64 = 15;
 
-/// The limit of the power.
-pub(super) const POWER_LIMIT_MW: u32 = 700_000;
+/// Permille of its highest power that a board takes without work, at full utilisation beyond that, and in its own time.
+const RESTING: u64 = 107;
+const WORKING: u64 = 707;
+const WAVERING: u64 = 43;
 
 /// `nvmlClocksThrottleReasonGpuIdle`
 const IDLE: u64 = 1;
@@ -30,6 +32,8 @@ const IDLE: u64 = 1;
 /// A device at a moment.
 pub(super) struct Sensors {
     works: bool,
+    /// The highest power of the board, in mW.
+    limit_mw: u64,
     index: u64,
     at_ms: u64,
 }
@@ -37,11 +41,11 @@ pub(super) struct Sensors {
 impl Sensors {
     /// Returns the current readings.
     pub(super) fn now(card: &Card, index: usize) -> Self {
-        Self::at(!card.tenants().is_empty(), index, now_ms())
+        Self::at(!card.tenants().is_empty(), power_limit(card), index, now_ms())
     }
 
-    fn at(works: bool, index: usize, at_ms: u64) -> Self {
-        Self { works, index: index as u64, at_ms }
+    fn at(works: bool, limit_mw: u32, index: usize, at_ms: u64) -> Self {
+        Self { works, limit_mw: u64::from(limit_mw), index: index as u64, at_ms }
     }
 
     /// Percent of the time in which something ran.
@@ -55,15 +59,17 @@ impl Sensors {
         figure(BUSY + walk * BUSIER / 4000)
     }
 
-    /// Milliwatts.
+    /// Milliwatts, always below the board's limit.
     pub(super) fn power(&self) -> u32 {
         let at = self.at_ms / POWER_MS * POWER_MS;
         let jitter = self.drift(2, at, POWER_MS);
-        if self.works {
-            75_000 + self.utilisation() * 5000 + figure(self.drift(3, at, 1500) * 30 + jitter * 5)
-        } else {
-            75_000 + figure(jitter / 2)
+        let of_limit = |permille: u64| self.limit_mw * permille / 1000;
+        let resting = of_limit(RESTING) + of_limit(jitter) / 1400;
+        if !self.works {
+            return figure(resting);
         }
+        let wavering = of_limit(WAVERING) * self.drift(3, at, 1500) / 1000;
+        figure(resting + of_limit(WORKING) * u64::from(self.utilisation()) / 100 + wavering)
     }
 
     /// MHz of the SMs: a few steps below the highest while something runs.
@@ -110,6 +116,11 @@ impl Sensors {
     }
 }
 
+/// The highest power of a board, in mW.
+pub(super) fn power_limit(card: &Card) -> u32 {
+    Model::of(card.name()).watts * 1000
+}
+
 fn now_ms() -> u64 {
     now_us() / 1000
 }
@@ -142,9 +153,16 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// A minute of each of two devices.
+    /// The highest power of an H200, in mW.
+    const LIMIT_MW: u32 = 700_000;
+
+    /// A minute of a device.
     fn minute(index: usize) -> Vec<Sensors> {
-        (0..600).map(|it| Sensors::at(true, index, 1_800_000_000_000 + it * 100)).collect()
+        minute_below(LIMIT_MW, index)
+    }
+
+    fn minute_below(limit_mw: u32, index: usize) -> Vec<Sensors> {
+        (0..600).map(|it| Sensors::at(true, limit_mw, index, 1_800_000_000_000 + it * 100)).collect()
     }
 
     #[test]
@@ -171,6 +189,16 @@ mod tests {
     }
 
     #[test]
+    fn no_board_takes_more_than_its_own_limit() {
+        for (name, limit_mw) in [("NVIDIA GeForce RTX 3060", 170_000), ("NVIDIA L4", 72_000), ("unknown", LIMIT_MW)] {
+            assert_eq!(Model::of(name).watts * 1000, limit_mw, "{name}");
+            let powers: Vec<u32> = minute_below(limit_mw, 0).iter().map(Sensors::power).collect();
+            let is_busy = |it: &u32| (limit_mw / 10 * 7..limit_mw).contains(it);
+            assert!(powers.iter().all(is_busy), "{name}: {powers:?}");
+        }
+    }
+
+    #[test]
     fn every_process_reads_the_same_and_each_device_has_its_own() {
         let readings = |index| minute(index).iter().map(|it| (it.utilisation(), it.power())).collect::<Vec<_>>();
         assert_eq!(readings(3), readings(3));
@@ -179,8 +207,8 @@ mod tests {
 
     #[test]
     fn an_unused_device_rests() {
-        let idle: Vec<Sensors> = (0..100).map(|it| Sensors::at(false, 0, it * 100)).collect();
-        let rests = |it: &Sensors| it.utilisation() == 0 && it.celsius() == 35 && it.power().abs_diff(75_250) <= 250;
+        let idle: Vec<Sensors> = (0..100).map(|it| Sensors::at(false, LIMIT_MW, 0, it * 100)).collect();
+        let rests = |it: &Sensors| it.utilisation() == 0 && it.celsius() == 35 && it.power().abs_diff(75_150) <= 250;
         assert!(idle.iter().all(rests));
         let is_still = |it: &Sensors| {
             (it.sm_mhz(), it.throttle_reasons(), it.pcie_kib(true)) == (RESTING_MHZ, IDLE, 0)
