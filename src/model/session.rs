@@ -285,6 +285,9 @@ impl Session {
                 it.next = Some(probe);
             }
         }
+        if let Some(latest) = before.iter().max() {
+            self.continue_timelines(probe, *latest);
+        }
     }
 
     fn process_mut(&mut self, probe: ProbeId) -> Option<&mut Process> {

@@ -251,7 +251,8 @@ impl Ui {
         let probed = self.process(session).is_some();
         match self.screen {
             Screen::Overview
-                if self.focus == Focus::Processes && self.chosen(session).is_some_and(|it| it.probed().is_some()) =>
+                if self.focus == Focus::Processes
+                    && self.chosen(session).is_some_and(|it| it.run(session).is_some()) =>
             {
                 self.open(Screen::Process);
             }

@@ -6,7 +6,7 @@
 
 use super::{
     Session,
-    device::{Device, DriverUse},
+    device::{Device, DriverUse, ROUNDING},
     oom::Tenancy,
     process::{OnDevice, Process},
 };
@@ -73,10 +73,12 @@ impl Session {
         } else {
             strangers.iter().map(|it| it.used).try_fold(Bytes(0), |sum, used| Some(sum.plus(used?)))
         };
+        let figures = device_figures(device, &own, others);
         let used_now = |process: &Process, on: &OnDevice| {
             let listed = used_by(process.pid).and_then(|it| it.used);
             let is_current = process.is_alive() || device.ended.is_some();
-            if is_current { on.driver_use.now(listed) } else { listed }
+            let used = if is_current { on.driver_use.now(listed) } else { listed };
+            used.map(|used| unrounded(used, &figures))
         };
         let attributed = own.iter().enumerate().map(|(place, (process, on))| {
             let driver_used = used_now(process, on);
@@ -84,10 +86,10 @@ impl Session {
             Own { process, on, driver_used, figures }
         });
         Attribution {
-            device: device_figures(device, &own, others),
             own: attributed.collect(),
             unprobed: list.map(|_| strangers.len()),
             foreign_pids,
+            device: figures,
         }
     }
 
@@ -134,6 +136,19 @@ impl Session {
             for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
                 let driver = beyond.take().flatten();
                 it.observe(&Observation { at, driver, device: outside.take(), ..Observation::default() });
+            }
+        }
+    }
+
+    /// Continues the timelines of a process's earlier probe, where the new one has sent no sample yet.
+    pub(super) fn continue_timelines(&mut self, probe: ProbeId, before: ProbeId) {
+        let Some(earlier) = self.process(before) else { return };
+        let Some(start) = self.process(probe).and_then(attached_at).or_else(|| earlier.ended_at()) else { return };
+        let runs: Vec<_> = earlier.devices.iter().map(|it| (it.device.clone(), it.timeline.clone())).collect();
+        let Some(own) = self.process_mut(probe) else { return };
+        for it in own.devices.iter_mut().filter(|it| it.first.is_none()) {
+            if let Some((_, run)) = runs.iter().find(|(device, _)| *device == it.device) {
+                it.timeline.continue_from(run, start);
             }
         }
     }
@@ -261,6 +276,14 @@ fn device_figures(device: &Device, own: &[(&Process, &OnDevice)], others: Option
     }
 }
 
+/// Returns a process's total as at most what the device has in use, if it exceeds that by no more than the rounding of
+/// a framework's message.
+fn unrounded(used: Bytes, device: &DeviceFigures) -> Bytes {
+    let free = device.free.map(|it| it.plus(device.driver.unwrap_or_default()));
+    let most = device.total.zip(free).and_then(|(total, free)| total.checked_sub(free));
+    most.filter(|it| *it < used && used.0 - it.0 <= ROUNDING).unwrap_or(used)
+}
+
 fn own_figures(process: &Process, it: &OnDevice, driver_used: Option<Bytes>, driver_at: Stamp) -> OwnFigures {
     // The driver frees the memory of an ended process piece by piece; how much of each rung remains is unknown.
     let held = it.counters.reserved;
@@ -299,4 +322,11 @@ fn is_foreign(process: &Process, id: &DeviceId, devices: &[Device], wants: &[(Pr
         trains |= it.device == *id && !is_stray(it) || named.parent.as_ref() == Some(id);
     }
     Some((step, !trains))
+}
+
+/// Returns when a process's probe was started, if that was in a running job.
+fn attached_at(process: &Process) -> Option<Stamp> {
+    let hello = process.hello.as_ref()?;
+    let ago = hello.unix_us.checked_sub(hello.attached_us?)?;
+    hello.monotonic_us.checked_sub(ago).map(Stamp)
 }

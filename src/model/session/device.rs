@@ -120,7 +120,7 @@ impl Device {
 }
 
 /// An error's text rounds to hundredths of a GiB.
-const ROUNDING: u64 = 8 << 20;
+pub(super) const ROUNDING: u64 = 8 << 20;
 
 /// Free memory at one instant, and what allocators took since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

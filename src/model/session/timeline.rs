@@ -49,6 +49,13 @@ impl Timeline {
         }
     }
 
+    /// Continues the run that an earlier probe of the process has seen; nothing is known of the time from its end until
+    /// `at`.
+    pub(super) fn continue_from(&mut self, earlier: &Self, at: Stamp) {
+        self.clone_from(earlier);
+        self.push(at, None, &OwnFigures::default());
+    }
+
     /// Adds a sample. Ignores one older than the newest; restarts the run if the step falls.
     pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, figures: &OwnFigures) {
         let newest = self.columns.all().newest().map(|it| (it.at, it.step));

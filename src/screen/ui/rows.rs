@@ -54,6 +54,17 @@ impl<'a> ProcessRow<'a> {
         }
     }
 
+    /// Returns the run that its screens are about: of a process whose probe has ended, that of the latest probe.
+    pub fn run(&self, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
+        match self {
+            Self::Probed(process, on) => Some((process, on)),
+            Self::Unprobed(device, it) => {
+                let process = session.left(it.pid)?;
+                Some((process, process.devices.iter().find(|on| on.device == device.id)?))
+            }
+        }
+    }
+
     /// Returns its device.
     pub fn device(&self) -> &'a DeviceId {
         match self {
@@ -245,10 +256,13 @@ impl Ui {
         rows.get(self.place(&rows)).copied()
     }
 
-    /// Returns the process of the selected row if it is probed, otherwise the first in the list.
+    /// Returns the run of the selected row. Before the user selects anything, it is that of the first probed process if
+    /// the row has none.
     pub fn process<'a>(&self, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
         let rows = self.rows(session);
-        rows.get(self.place(&rows)).and_then(ProcessRow::probed).or_else(|| rows.iter().find_map(ProcessRow::probed))
+        let row = rows.get(self.place(&rows))?;
+        let is_held = self.held.as_ref() == Some(&row.id());
+        row.run(session).or_else(|| rows.iter().filter(|_| !is_held).find_map(ProcessRow::probed))
     }
 
     /// Returns the row that is visibly meant: the marked one of the overview, whichever box is focused, the process of
@@ -256,7 +270,8 @@ impl Ui {
     pub(super) fn meant<'a>(&self, session: &'a Session) -> Option<ProcessRow<'a>> {
         match self.screen {
             Screen::Process | Screen::Timeline => {
-                self.process(session).map(|(process, on)| ProcessRow::Probed(process, on))
+                let left = self.chosen(session).filter(|it| it.probed().is_none() && it.run(session).is_some());
+                left.or_else(|| self.process(session).map(|(process, on)| ProcessRow::Probed(process, on)))
             }
             // Every preset lists processes.
             Screen::Overview => self.chosen(session),
@@ -266,10 +281,11 @@ impl Ui {
 
     /// Selects the process after or before the selected one, on any device.
     pub(super) fn neighbour(&mut self, after: bool, session: &Session) {
-        let all: Vec<ProcessRow> = self.rows_of(None, session).into_iter().filter(|it| it.probed().is_some()).collect();
-        let Some((process, on)) = self.process(session) else { return };
-        let here = RowId::Probed(process.probe, on.ordinal);
-        let Some(place) = all.iter().position(|it| it.id() == here) else { return };
+        let mut all = self.rows_of(None, session);
+        all.retain(|it| it.run(session).is_some());
+        let run = |(process, on): (&Process, &OnDevice)| (process.probe, on.ordinal);
+        let Some(here) = self.process(session).map(run) else { return };
+        let Some(place) = all.iter().position(|it| it.run(session).map(run) == Some(here)) else { return };
         let there = if after { place + 1 } else { place.wrapping_sub(1) };
         if let Some(row) = all.get(there) {
             self.go_to(row, session);

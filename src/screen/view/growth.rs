@@ -19,7 +19,7 @@ use crate::{
     },
     screen::{
         theme::Role,
-        view::{RenderContext, cells, messages::short, put, title, verdict},
+        view::{RenderContext, cells, messages::short, processes, put, title, verdict},
     },
 };
 use ratatui::{
@@ -76,7 +76,7 @@ fn of_process(buffer: &mut Buffer, area: Rect, context: &RenderContext, process:
     let mark = process.marks.last().map_or_else(String::new, |it| {
         format!(" · {} {}", cells::raw(&it.name), it.value.map_or_else(String::new, |value| value.to_string()))
     });
-    let ended = if process.is_alive() { "" } else { " · ended" };
+    let ended = process.ended_at().map_or_else(String::new, |_| format!(" · {}", processes::end(process, it, context)));
     let name = format!("{} · {owner}{mark}{ended}", resource.name());
     let (words, role) = match (growing, strained) {
         (None, Some((_, it))) => (it.cause.entry().title.to_owned(), verdict::role(it.severity)),

@@ -26,7 +26,7 @@ use crate::{
             cells, culprit,
             growth::{self, dash},
             heading, host, messages, peak,
-            processes::SILENT_US,
+            processes::{self, SILENT_US},
             scroll::{Scrolled, moved, scrolled},
             step_times, title, verdict,
         },
@@ -88,7 +88,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
         figures.height -= height;
         growth::draw(buffer, curve, context);
     }
-    let life = vec![Span::styled(life(process, context), context.style(Role::Dim))];
+    let life = vec![Span::styled(life(process, on, context), context.style(Role::Dim))];
     title(buffer, figures, &verdict::place(process, on, context), life, context);
     let width = usize::from(figures.width);
     let mut lines = identity_lines(process, on, width, context);
@@ -150,7 +150,7 @@ fn curves(buffer: &mut Buffer, mut area: Rect, process: &Process, on: &OnDevice,
     growth::unused(buffer, area, process, on, context);
 }
 
-fn life(process: &Process, context: &RenderContext) -> String {
+fn life(process: &Process, on: &OnDevice, context: &RenderContext) -> String {
     let ago = |at| units::duration(context.session.now.since(at));
     match &process.life {
         ProbeState::Found => "not connected yet".to_owned(),
@@ -159,7 +159,7 @@ fn life(process: &Process, context: &RenderContext) -> String {
         ProbeState::Live if context.session.now.since(process.last_line_at) < SILENT_US => "live".to_owned(),
         ProbeState::Live => format!("silent for {}", ago(process.last_line_at)),
         ProbeState::Ended { at, reason } => {
-            let what = if process.has_left() { "its probe ended" } else { "ended" };
+            let what = processes::end(process, on, context);
             format!("{what} {} ago: {}", ago(*at), cells::elide(&cells::foreign(reason), 20))
         }
         ProbeState::Gone { at, .. } => format!("lost {} ago", ago(*at)),

@@ -147,7 +147,7 @@ fn text(it: &ProcessRow, context: &RenderContext) -> (String, Role) {
         ProcessRow::Unprobed(_, it) => {
             let who = context.session.process_info.get(&it.pid);
             let command = who.map_or_else(|| cells::UNKNOWN.to_owned(), |it| shortened(words(it)));
-            let state = who.and_then(ended).or_else(|| context.session.left(it.pid).map(|_| "probe ended".to_owned()));
+            let state = who.and_then(ended).or_else(|| context.session.left(it.pid).map(|_| PROBE_ENDED.to_owned()));
             (state.map_or(command.clone(), |state| format!("{state}: {command}")), Role::Dim)
         }
     }
@@ -218,6 +218,16 @@ fn nothing(device: &Device, context: &RenderContext) -> &'static str {
     }
 }
 
+/// What has ended of a process that continues.
+const PROBE_ENDED: &str = "probe ended";
+
+/// Returns what has ended of a process whose probe has: also the process, if a driver that lists processes does not
+/// list it.
+pub(super) fn end(process: &Process, on: &OnDevice, context: &RenderContext) -> &'static str {
+    let may_continue = context.session.is_listed(process) || !is_list_known(process, on, context);
+    if process.has_left() && may_continue { PROBE_ENDED } else { "ended" }
+}
+
 /// Whether the driver lists the processes of a device by pids of this namespace.
 fn is_list_known(process: &Process, on: &OnDevice, context: &RenderContext) -> bool {
     let is_known = context.session.device(&on.device).is_some_and(|it| it.process_list().is_some());
@@ -234,11 +244,7 @@ fn state(process: &Process, on: &OnDevice, context: &RenderContext) -> (String, 
         ProbeState::CatchingUp => ("history".to_owned(), Role::Dim),
         ProbeState::Live if silent > SILENT_US => (format!("silent {}", units::duration(silent)), Role::Warning),
         ProbeState::Live => (String::new(), Role::Dim),
-        // A driver that lists processes would list it.
-        ProbeState::Ended { .. } if process.has_left() && !is_list_known(process, on, context) => {
-            ("probe ended".to_owned(), Role::Dim)
-        }
-        ProbeState::Ended { .. } => ("ended".to_owned(), Role::Dim),
+        ProbeState::Ended { .. } => (end(process, on, context).to_owned(), Role::Dim),
         ProbeState::Gone { .. } => ("lost".to_owned(), Role::Warning),
     }
 }
@@ -263,7 +269,8 @@ fn hint(rows: &[ProcessRow], width: usize, context: &RenderContext) -> Option<St
     };
     let job = known().find(|it| it.is_python() && !it.commands_for_a_probe().is_empty())?;
     let place = if job.contained { " in its container" } else { "" };
-    let mut lines = vec![" no probe yet: P".to_owned()];
+    let state = context.session.left(job.pid).map_or("no probe yet", |_| PROBE_ENDED);
+    let mut lines = vec![format!(" {state}: P")];
     for command in job.commands_for_a_probe() {
         lines.extend(lines.last().map(|line| format!("{line}, or{place} {command}")));
     }

@@ -1,22 +1,22 @@
 //! Processes that have ended, and processes whose probe ended before them.
 
-use crate::helpers::story::{GIB, Story, counters, device, picture, text};
+use crate::helpers::story::{GIB, MIB, Story, counters, device, picture, text};
 use gpuwatch::{
     facts::{
         event::{
             Fact, Line, ProbeId, ProcessInfo,
-            wire::{Bye, Device, Hello, Live, Oom, PROTOCOL},
+            wire::{Bye, Device, Hello, Live, Oom, OomMessage, PROTOCOL},
         },
         units::{Bytes, Stamp},
     },
     model::{
-        analysis::ladder::Gap,
+        analysis::ladder::{Gap, Level},
         findings::{Findings, findings},
-        session::Session,
+        session::{Session, timeline::Column},
     },
     screen::{
         theme::Theme,
-        ui::{Command, Focus, HostCommand, Screen, Ui},
+        ui::{Command, Focus, HostCommand, Screen, Ui, rows::RowId},
     },
 };
 
@@ -103,6 +103,108 @@ fn a_process_is_one_row_through_any_number_of_probes() {
     let session = story.session();
     assert_eq!(session.probed(None).len(), 1);
     assert!(drawn(&session, &all()).contains("ended: python train.py"));
+}
+
+/// A probe that was started at a step of a running job.
+fn attaches(story: &mut Story, number: u32, step: u64) {
+    let Line::Hello(hello) = hello(42, 7 * SECOND) else { unreachable!() };
+    let (unix_us, monotonic_us) = (900 * SECOND, story.now);
+    let attached = Hello { unix_us, monotonic_us, attached_us: Some(unix_us), attached_step: Some(step), ..hello };
+    story.add(Fact::ProbeFound { probe: ProbeId(number), pid: Some(42), socket: "/tmp/x.sock".into() });
+    story.line(number, Line::Hello(attached)).line(number, Line::Live(Live::default()));
+}
+
+#[test]
+fn the_run_of_a_process_continues_through_its_probes() {
+    let mut story = Story::default();
+    attaches(&mut story, 0, 1);
+    leaking(&mut story, 0, 1..60);
+    ends(&mut story, 0, "detach");
+    let (left, back) = (story.now, story.now + 40 * SECOND);
+    story.wait(40 * SECOND);
+    attaches(&mut story, 1, 100);
+    leaking(&mut story, 1, 100..131);
+    let session = story.session();
+    let run = |session: &Session| session.probed(None)[0].1.timeline.columns().collect::<Vec<_>>();
+    let columns = run(&session);
+    assert_eq!((columns[0].step, columns.last().unwrap().step), (Some(1), Some(130)));
+    // Nothing is known of the time between.
+    let is_known = |it: &Column| it.last.get(Level::Allocated).is_some();
+    let unknown: Vec<Stamp> = columns.iter().filter(|it| !is_known(it)).map(|it| it.at).collect();
+    assert_eq!(unknown, [Stamp(back)]);
+    assert!(columns.iter().all(|it| it.at.0 < left || it.at.0 >= back));
+    let shown = drawn(&session, &Ui { screen: Screen::Timeline, ..all() });
+    assert!(shown.contains("steps 1 – 130 · the whole run"), "{shown}");
+    // A count of steps that begins again is a run of its own.
+    ends(&mut story, 1, "detach");
+    attaches(&mut story, 2, 1);
+    leaking(&mut story, 2, 1..20);
+    assert_eq!(run(&story.session())[0].step, Some(1));
+    assert_eq!(run(&story.session()).len(), 19);
+}
+
+#[test]
+fn the_screens_are_about_the_selected_process_also_without_its_probe() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    ends(&mut story, 0, "detach");
+    begins(&mut story, 1, 43, 9 * SECOND);
+    story.sample(1, 1, counters(GIB, GIB)).sample(1, 2, counters(GIB, GIB));
+    story.device(0, 20 * GIB, &[(42, 10 * GIB), (43, 3 * GIB), (44, GIB)]);
+    let session = story.session();
+    let of = |pid| {
+        let session = &session;
+        let mut ui = all();
+        ui.select_process(&RowId::Unprobed(pid, device(0)), session);
+        move |screen| drawn(session, &Ui { screen, ..ui.clone() })
+    };
+    let left = of(42);
+    assert!(left(Screen::Overview).contains("allocated · pid 42 · probe ended"), "{}", left(Screen::Overview));
+    assert!(left(Screen::Timeline).contains("timeline · pid 42 on GPU 0"), "{}", left(Screen::Timeline));
+    let process = left(Screen::Process);
+    assert!(process.contains("probe ended ") && process.contains("─ pid 42 on GPU 0 ─"), "{process}");
+    // What has never had a probe has no run; that of its device stands for it.
+    let stranger = of(44);
+    for screen in [Screen::Overview, Screen::Timeline] {
+        let shown = stranger(screen);
+        assert!(shown.contains("─ used on the device ─") && !shown.contains("· pid 43 "), "{shown}");
+    }
+    assert!(stranger(Screen::Process).contains("no probed process here"), "{}", stranger(Screen::Process));
+}
+
+#[test]
+fn keys_on_the_screen_of_a_process_without_its_probe_reach_the_process() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    ends(&mut story, 0, "detach");
+    let session = story.session();
+    let mut ui = all();
+    ui.update(Command::Open, &session);
+    assert_eq!(ui.screen, Screen::Process);
+    ui.update(Command::Host(HostCommand::Signal), &session);
+    assert!(!drawn(&session, &ui).contains("has ended"), "{}", drawn(&session, &ui));
+}
+
+/// The message rounds 139.4775 GiB to 139.48 GiB, which is more than the device has in use.
+#[test]
+fn a_total_that_a_message_rounds_contradicts_nothing() {
+    let (mut story, used) = (Story::default(), 140 * GIB - GIB / 2 - 23 * MIB);
+    begins(&mut story, 0, 42, 7 * SECOND);
+    story.sample(0, 1, counters(100 * GIB, GIB));
+    story.device(0, 101 * GIB, &[(42, 101 * GIB)]).wait(SECOND).sample(0, 2, counters(137 * GIB, 2 * GIB));
+    let message = "CUDA out of memory. Tried to allocate 64.00 MiB. GPU 0 has a total capacity of 139.50 GiB of which \
+                   23.00 MiB is free. Including non-PyTorch memory, this process has 139.48 GiB memory in use.";
+    story.line(0, Line::Oom(Oom { device_free: Some(23 * MIB), at_us: story.now, ..Oom::default() }));
+    story.line(
+        0,
+        Line::OomMessage(OomMessage { message: message.to_owned(), at_us: story.now, ..OomMessage::default() }),
+    );
+    story.device(0, used, &[]);
+    let ladder = findings(&story.session()).devices[0].ladder.clone();
+    assert!(ladder.rungs.iter().all(|it| it.inconsistent.is_none()), "{ladder:#?}");
+    assert_eq!(ladder.sum(), Bytes(140 * GIB));
 }
 
 #[test]

@@ -348,7 +348,12 @@ fn only_a_visibly_selected_process_can_be_signalled() {
     ui.update(Command::Host(HostCommand::Signal), &session);
     let Some(Request::Hold(subject)) = ui.request.take() else { panic!("{:?}", ui.request) };
     assert_eq!((subject.pid, subject.vouched), (977, false));
-    // The run that is shown is of another process than the selected row.
+    // What is shown is the device of a process without a run, and no process of it.
+    ui.update(Command::Host(HostCommand::Timeline), &session);
+    ui.update(Command::Host(HostCommand::Signal), &session);
+    assert_eq!(ui.request.take(), None);
+    ui.update(Command::Back, &session);
+    ui.update(Command::Move(Motion::First), &session);
     ui.update(Command::Host(HostCommand::Timeline), &session);
     ui.update(Command::Host(HostCommand::Signal), &session);
     assert!(matches!(ui.request.take(), Some(Request::Hold(it)) if it.pid == 4242));

@@ -83,7 +83,17 @@ impl OnDevice {
                 });
             }
             self.counts.push(counted);
+        } else if !self.is_between_steps {
+            self.retain_more(sample, at);
         }
+    }
+
+    /// Takes what else is allocated at the end of a step as retained: the next count may be many steps away.
+    fn retain_more(&mut self, sample: &Sample, at: Stamp) {
+        let Some(Parts { weights, gradients, optimizer, .. }) = self.parts.map(|it| it.parts) else { return };
+        let allocated = sample.counters.allocated;
+        let parts = allocated.and_then(|it| Parts::of(it, [weights, gradients, optimizer]));
+        self.parts = parts.map(|parts| CountedParts { parts, step: sample.step, at }).or(self.parts);
     }
 }
 
@@ -93,6 +103,22 @@ mod tests {
     use crate::facts::event::DeviceId;
 
     const MIB: u64 = 1 << 20;
+
+    /// What is retained at the end of the latest step is not transient in the next one, however old the count is.
+    #[test]
+    fn what_a_job_keeps_since_the_count_is_retained() {
+        let mut on = OnDevice::new(0, DeviceId("GPU-0".into()));
+        counted(&mut on, 4, [10, 20, 30, 40]);
+        let ends = |on: &mut OnDevice, step, edge, mib: u64| {
+            let counters = Counters { allocated: Some(mib * MIB), ..Counters::default() };
+            on.take_parts(&Sample { step: Some(step), edge, counters, ..Sample::default() }, Stamp(step));
+            on.parts.map(|counted| counted.parts.values().map(|bytes| bytes / MIB))
+        };
+        assert_eq!(ends(&mut on, 5, Edge::Tick, 500), Some([10, 20, 30, 40]));
+        assert_eq!(ends(&mut on, 5, Edge::Step, 340), Some([10, 20, 30, 280]));
+        assert_eq!(ends(&mut on, 6, Edge::Step, 50), Some([10, 20, 30, 280]), "less than the model: no account");
+        assert_eq!(on.counts.len(), 1);
+    }
 
     fn counted(on: &mut OnDevice, step: u64, parts: [u64; 4]) {
         let [weights, gradients, optimizer, retained] = parts.map(|it| it * MIB);
