@@ -7,7 +7,7 @@ mod machines;
 
 pub use super::findings::is_open;
 use crate::{
-    facts::text::Foreign,
+    facts::{text::Foreign, units::Stamp},
     model::{
         analysis::{
             cause::{self, Cause},
@@ -19,7 +19,7 @@ use crate::{
             Cluster,
             findings::{ClusterFindings, Subject},
         },
-        findings::{Finding, Findings, Identity, Kind, Standing, findings},
+        findings::{Finding, Findings, Identity, Kind, Standing, findings, follow},
         session::{
             Session,
             process::{ProbeState, Process},
@@ -40,6 +40,8 @@ use std::{
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewAlerts {
     reported: BTreeSet<Identity>,
+    /// Those that other ranks may share, and when they were first seen.
+    waiting: BTreeMap<Identity, Stamp>,
 }
 
 impl NewAlerts {
@@ -47,13 +49,29 @@ impl NewAlerts {
     /// on the grid of events, at each [`Fact::Second`](crate::facts::event::Fact::Second), so that alerts do not depend
     /// on when frames are drawn.
     ///
-    /// While a process's backlog arrives its findings wait, because they may end within the backlog.
+    /// While a process's backlog arrives its findings wait, because they may end within the backlog. A leak that
+    /// several ranks share is reported once: one that other ranks may share waits for them until the next second.
     pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Message> {
         let known: BTreeSet<Identity> = findings.all.iter().map(Finding::identity).collect();
         self.reported.retain(|it| known.contains(it));
-        let alerts = findings.all.iter().filter(|it| is_alert(it, session));
-        let news = alerts.filter(|it| self.reported.insert(it.identity()));
-        news.map(|it| Message::new(it, session)).collect()
+        self.waiting.retain(|it, _| known.contains(it));
+        let alerts: Vec<&Finding> = findings.all.iter().filter(|it| is_alert(it, session)).collect();
+        let groups = follow::grouped(&alerts, None, session).into_iter();
+        let news = groups.filter(|group| self.is_news(group, session));
+        news.filter_map(|group| Some(Message::new(group.first()?, &group, session))).collect()
+    }
+
+    /// Returns whether ranks with the same leak are to be reported now.
+    fn is_news(&mut self, group: &[&Finding], session: &Session) -> bool {
+        let is_reported = group.iter().any(|it| self.reported.contains(&it.identity()));
+        if !is_reported && follow::may_grow(group, session) {
+            let since = group.iter().map(|it| *self.waiting.entry(it.identity()).or_insert(session.now)).min();
+            if since >= Some(session.now) {
+                return false;
+            }
+        }
+        self.reported.extend(group.iter().map(|it| it.identity()));
+        !is_reported
     }
 }
 
@@ -261,18 +279,21 @@ pub struct Message {
     /// One line: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, full in 43 min`.
     pub line: String,
     /// Variables with ids and numbers only: `GPUWATCH_ALERT_SEVERITY`, `_KIND`, `_CAUSE`, and where they are known
-    /// `_RESOURCE`, `_GPU` (the driver's number), `_PID`, `_RANK`, `_STEP`, `_BYTES_PER_STEP`, `_FULL_IN_STEPS`,
-    /// `_FULL_IN_S`.
+    /// `_RESOURCE`, `_GPU` (the driver's number), `_PID`, `_RANK`, `_RANKS` (all that share the leak), `_STEP`,
+    /// `_BYTES_PER_STEP`, `_FULL_IN_STEPS`, `_FULL_IN_S`.
     pub environment: Vec<(&'static str, String)>,
-    /// One JSON object in one line: `schema` (1), `gpuwatch` (version), `host`, `gpu` (the driver's number), and the
-    /// fields of [`Finding::json`] without `replay`. Of a culprit it has `file`, `line`, `kept` (its line),
-    /// `bytes_per_step`, `blocks_per_step`, `sentence`, `advice` and the first lines of the account.
+    /// One JSON object in one line: `schema` (1), `gpuwatch` (version), `host`, `gpu` (the driver's number), `ranks`
+    /// (all that share the leak), and the fields of [`Finding::json`] without `replay`. Of a culprit it has `file`,
+    /// `line`, `kept` (its line), `bytes_per_step`, `blocks_per_step`, `sentence`, `advice` and the first lines of the
+    /// account.
     pub object: String,
 }
 
 impl Message {
-    fn new(it: &Finding, session: &Session) -> Self {
+    /// Creates the message of a finding; `group` are those of all ranks that have it.
+    fn new(it: &Finding, group: &[&Finding], session: &Session) -> Self {
         let gpu = gpu(it, session);
+        let ranks = follow::numbers(group);
         let host = it.process(session).and_then(|it| Some(short(&it.hello.as_ref()?.host)));
         let mut object = it.json();
         object.insert("culprit".to_owned(), it.culprit.as_deref().map_or(Value::Null, culprit));
@@ -286,9 +307,10 @@ impl Message {
         object.insert("gpuwatch".to_owned(), json!(env!("CARGO_PKG_VERSION")));
         object.insert("host".to_owned(), json!(host));
         object.insert("gpu".to_owned(), json!(gpu));
+        object.insert("ranks".to_owned(), json!(ranks));
         Self {
-            line: in_a_line(it, gpu),
-            environment: environment(it, gpu),
+            line: in_a_line(it, group, session),
+            environment: environment(it, gpu, &ranks),
             object: serde_json::Value::from(object).to_string(),
         }
     }
@@ -329,7 +351,7 @@ fn culprit(it: &Culprit) -> Value {
 /// Formats an alert as one line in gpuwatch's own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step,
 /// …`.
 pub fn line(it: &Finding, session: &Session) -> String {
-    in_a_line(it, gpu(it, session))
+    in_a_line(it, &[it], session)
 }
 
 /// Returns the driver's number of the finding's device.
@@ -337,9 +359,12 @@ fn gpu(it: &Finding, session: &Session) -> Option<u32> {
     it.device.as_ref().and_then(|id| session.device(id)?.index)
 }
 
-fn in_a_line(it: &Finding, gpu: Option<u32>) -> String {
-    let who = it.rank.map(|it| format!("rank {it}")).or(it.pid.map(|it| format!("pid {it}")));
-    let gpu = gpu.map(|it| format!("GPU {it}"));
+fn in_a_line(it: &Finding, group: &[&Finding], session: &Session) -> String {
+    let who = || it.rank.map(|it| format!("rank {it}")).or(it.pid.map(|it| format!("pid {it}")));
+    let ranks = follow::ranks(group);
+    // Each of several ranks has its own.
+    let gpu = gpu(it, session).filter(|_| ranks.is_none()).map(|it| format!("GPU {it}"));
+    let who = ranks.or_else(who);
     let place: Vec<String> = who.into_iter().chain(gpu).collect();
     let what = match (it.kind, it.resource, it.slope()) {
         (Kind::Growth, Some(resource), Some(slope)) => format!("{} {slope}", resource.name()),
@@ -354,10 +379,11 @@ fn in_a_line(it: &Finding, gpu: Option<u32>) -> String {
     pieces.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ")
 }
 
-fn environment(it: &Finding, gpu: Option<u32>) -> Vec<(&'static str, String)> {
+fn environment(it: &Finding, gpu: Option<u32>, ranks: &[u64]) -> Vec<(&'static str, String)> {
     fn word(value: Option<impl Display>) -> Option<String> {
         value.map(|it| it.to_string())
     }
+    let joined = |ranks: &[u64]| ranks.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
     let values = [
         ("GPUWATCH_ALERT_SEVERITY", word(Some(it.severity.name()))),
         ("GPUWATCH_ALERT_KIND", word(Some(it.kind.name()))),
@@ -366,6 +392,7 @@ fn environment(it: &Finding, gpu: Option<u32>) -> Vec<(&'static str, String)> {
         ("GPUWATCH_ALERT_GPU", word(gpu)),
         ("GPUWATCH_ALERT_PID", word(it.pid)),
         ("GPUWATCH_ALERT_RANK", word(it.rank)),
+        ("GPUWATCH_ALERT_RANKS", Some(joined(ranks)).filter(|it| !it.is_empty())),
         ("GPUWATCH_ALERT_STEP", word(Some(it.first_alert_step))),
         ("GPUWATCH_ALERT_BYTES_PER_STEP", word(it.bytes_per_step.map(f64::round))),
         ("GPUWATCH_ALERT_FULL_IN_STEPS", word(it.full_in_steps)),

@@ -68,7 +68,7 @@ impl NewClusterAlerts {
             for it in found.all.iter().filter(|it| is_of_machine(it, node)) {
                 let identity = Identity::Machine(place, it.kind, it.cause, it.pid, it.device.clone());
                 if self.is_new(identity, 0, &[], now) {
-                    news.push(Message::new(it, &node.session).on(&node.host));
+                    news.push(Message::new(it, &[it], &node.session).on(&node.host));
                 }
             }
         }

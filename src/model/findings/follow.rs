@@ -8,7 +8,7 @@ use crate::model::{
         episode::{Axis, Resource},
         severity::Severity,
     },
-    session::Session,
+    session::{Session, process::Process},
 };
 use std::{
     cmp::Reverse,
@@ -253,9 +253,23 @@ pub fn sharing<'a>(it: &'a Finding, all: &[&'a Finding], session: &Session) -> V
 
 /// Returns `ranks 0, 1` of several findings; `None` of one alone, and without known ranks.
 pub fn ranks(group: &[&Finding]) -> Option<String> {
-    let ranks: BTreeSet<u64> = group.iter().filter_map(|it| it.rank).collect();
+    let ranks = numbers(group);
     let named = names(ranks.iter().map(u64::to_string)).filter(|_| ranks.len() > 1)?;
     Some(format!("ranks {named}"))
+}
+
+/// Returns the known ranks of findings, in order.
+pub fn numbers(group: &[&Finding]) -> Vec<u64> {
+    let ranks: BTreeSet<u64> = group.iter().filter_map(|it| it.rank).collect();
+    ranks.into_iter().collect()
+}
+
+/// Returns whether living ranks of the same job may yet share a leak of these.
+pub fn may_grow(group: &[&Finding], session: &Session) -> bool {
+    let Some(leak) = group.first().and_then(|it| it.leak(session)) else { return false };
+    let is_other = |it: &&Process| !group.iter().any(|finding| finding.is_of(it));
+    let others = session.processes.iter().filter(|it| it.is_alive() && it.rank().is_some()).filter(is_other);
+    others.filter_map(Process::group).any(|it| it == leak.run)
 }
 
 fn probes(group: &[&Finding]) -> usize {

@@ -2,7 +2,11 @@
 //! of them stay readable.
 
 use super::theme;
-use crate::helpers::story::{GIB, MIB, Story, counters, device, fleet, picture, text};
+use crate::{
+    analysis::alerts::messages_under,
+    helpers::story::{GIB, MIB, Story, counters, device, fleet, picture, text},
+    house::schemas,
+};
 use gpuwatch::{
     commands::check::{self, FailOn, Limits},
     facts::event::{
@@ -21,6 +25,7 @@ use gpuwatch::{
     screen::ui::{Command, Focus, Motion, Scope, Screen, Ui, preset::Preset},
     storage::replay::run::Run,
 };
+use serde_json::{Value, json};
 
 #[test]
 fn sixty_four_ranks_fit_on_one_screen() {
@@ -174,6 +179,34 @@ fn one_leak_of_two_ranks_is_one_alert_and_each_process_has_its_own() {
         let process = shown(&Ui { screen: Screen::Process, ..ui });
         assert!(process.contains(" warning: growth of allocated +4.00 MiB/step"), "{process}");
         assert!(process.contains(&format!("rank {place}")), "{process}");
+    }
+}
+
+#[test]
+fn one_leak_of_two_ranks_starts_one_program_that_names_both_however_late_the_second_is() {
+    for apart in [0, 3, 8] {
+        let mut story = Story::default();
+        rank(&mut story, 0, 0);
+        rank(&mut story, 1, 1);
+        // The second lags by some steps, and is noticed up to a second later.
+        for step in 1..=300 {
+            story.wait(100_000);
+            story.sample(0, step, counters(30 * GIB + step * 4 * MIB, 2 * GIB));
+            if step > apart {
+                story.sample(1, step - apart, counters(30 * GIB + (step - apart) * 4 * MIB, 2 * GIB));
+            }
+            if step % 10 == 0 {
+                story.add(Fact::Second);
+            }
+        }
+        let messages = messages_under(&Policy::default(), &story);
+        let lines: Vec<&str> = messages.iter().map(|it| it.line.as_str()).collect();
+        assert_eq!(lines.len(), 1, "{apart}: {lines:?}");
+        assert!(lines[0].starts_with("warning: ranks 0, 1: allocated +4.00 MiB/step, "), "{apart}: {lines:?}");
+        let object: Value = serde_json::from_str(&messages[0].object).unwrap();
+        schemas::check("alert", &object);
+        assert_eq!((&object["ranks"], &object["rank"]), (&json!([0, 1]), &json!(0)));
+        assert!(messages[0].environment.contains(&("GPUWATCH_ALERT_RANKS", "0,1".to_owned())));
     }
 }
 
