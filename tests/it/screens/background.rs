@@ -138,6 +138,41 @@ fn a_wrong_reply_is_ignored() {
     }
 }
 
+/// What terminals reply, as they document it: to the background's question, and to that for their attributes.
+const TERMINALS: [(&str, &str, &str); 11] = [
+    ("xterm", "\x1b]11;rgb:ffff/ffff/ffff\x07\x1b[?64;1;9;15;18;21;22c", "paper"),
+    (
+        "Windows Terminal since 1.22, also as WSL's",
+        "\x1b]11;rgb:0c0c/0c0c/0c0c\x1b\\\x1b[?61;6;7;14;21;22;23;24;28;32;42c",
+        "dusk",
+    ),
+    ("the same with a light scheme", "\x1b]11;rgb:ffff/ffff/ffff\x1b\\\x1b[?61;6;7;14;21;22;23;24;28;32;42c", "paper"),
+    ("Windows Terminal before, which knows only the second", "\x1b[?61;6;7;22;23;24;28;32;42c", "neutral"),
+    ("conhost", "\x1b[?1;0c", "neutral"),
+    ("mosh, whose server replies to the second and swallows the first", "\x1b[?62c", "neutral"),
+    ("GNU screen reached by ssh, without STY", "\x1b[?1;2c", "neutral"),
+    ("GNU screen whose terminal replies after it", "\x1b[?1;2c\x1b]11;rgb:ffff/ffff/ffff\x07", "paper"),
+    ("tmux that knows its terminal's colour", "\x1b]11;rgb:1c1c/1c1c/1c1c\x07\x1b[?1;2;4c", "dusk"),
+    ("tmux that does not", "\x1b[?1;2c", "neutral"),
+    ("VTE", "\x1b]11;rgb:3030/0a0a/2424\x1b\\\x1b[?65;1;9c", "dusk"),
+];
+
+#[test]
+fn terminals_as_they_are_documented_are_understood() {
+    for (name, replies, theme) in TERMINALS {
+        // A key that is typed behind the replies counts, and no part of a reply is a key.
+        let mut terminal =
+            prompt(&["demo"], &format!("{replies}?"), &[("TERM", "xterm-256color"), ("WT_SESSION", "0")]);
+        terminal.shows("this help");
+        assert_eq!(themes(&terminal), [theme], "{name}");
+        terminal.press("\x1b");
+        terminal.hides("this help");
+        let text = terminal.text();
+        assert!(["FROZEN", "no such key", "theme ", "copied"].iter().all(|it| !text.contains(it)), "{name}:\n{text}");
+        quits(terminal);
+    }
+}
+
 #[test]
 fn on_an_unknown_background_text_has_the_terminals_own_foreground_in_every_theme() {
     let mut terminal = silent(&["demo"], &[]);
