@@ -37,13 +37,14 @@ pub(super) struct DoctorArgs {
 impl Subcommand for DoctorArgs {
     /// It checks the file itself.
     fn config_use(&self) -> ConfigUse {
-        ConfigUse::Unused
+        // An error in the file is an answer.
+        ConfigUse::Tolerant
     }
 
     /// Checks everything, and prints the results; exit code 1 if something fails.
     fn run(&self, invocation: &Invocation) -> Result<u8> {
         let mut checks = watched::checks(invocation.driver)?;
-        checks.extend(places::checks(&invocation.config));
+        checks.extend(places::checks(invocation));
         checks.extend(python::checks());
         checks.extend(terminal_checks());
         let is_sound = checks.iter().all(|it| it.state != CheckState::Fail);

@@ -147,6 +147,10 @@ impl Reader<'_> {
         let mut settings = Settings::default();
         for (name, value) in table.get_ref() {
             let Some(section) = SECTIONS.into_iter().find(|it| name.get_ref() == it) else {
+                if let Some(section) = SECTIONS.into_iter().find(|it| names(it).iter().any(|key| name.get_ref() == key))
+                {
+                    return Err(self.fault(name.span(), format!("{}: write it below [{section}]", name.get_ref())));
+                }
                 return Err(self.unknown(name.span(), "key", name.get_ref(), SECTIONS));
             };
             let Some(keys) = value.get_ref().as_table() else {
@@ -284,6 +288,8 @@ mod tests {
                 "alerts.silence = ['growth:hots']",
                 "1: there is no alert for alerts.silence \"growth:hots\"; the nearest is \"growth:host\"",
             ),
+            ("theme = 'dusk'", "1: theme: write it below [view]"),
+            ("allow = ['oom']", "1: allow: write it below [alerts]"),
             ("[driver]\nintervall = '2s'", "2: there is no key in [driver] \"intervall\"; the nearest is \"interval\""),
             ("[view]\n\nreadonly = 'yes'", "3: view.readonly: expected true or false"),
             ("view.theme = ['dusk']", "1: view.theme: expected a string, as in \"…\""),

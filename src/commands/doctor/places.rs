@@ -2,6 +2,7 @@
 
 use super::Check;
 use crate::{
+    commands::Invocation,
     config,
     jobs::launch::{assets::Assets, unusable},
     storage::sink::store::Store,
@@ -16,8 +17,9 @@ use std::{
 /// Free space for days of recordings.
 const ROOM: u64 = 1 << 30;
 
-pub(super) fn checks(config: &config::File) -> Vec<Check> {
-    vec![sockets(&directories()), library(), recordings(), user_file(config)]
+pub(super) fn checks(invocation: &Invocation) -> Vec<Check> {
+    let file = user_file(&invocation.config, invocation.config_error.clone());
+    vec![sockets(&directories()), library(), recordings(), file]
 }
 
 fn sockets(all: &[PathBuf]) -> Check {
@@ -125,9 +127,10 @@ fn recordings() -> Check {
     Check::ok(NAME, format!("{path}: writable, {size} free"))
 }
 
-fn user_file(config: &config::File) -> Check {
+/// Checks the config file; `fault` is what keeps gpuwatch from using it.
+fn user_file(config: &config::File, fault: Option<config::Fault>) -> Check {
     const NAME: &str = "config";
-    match config.read() {
+    match fault.map_or_else(|| config.read(), Err) {
         Ok(settings) if settings == config::Settings::default() => Check::ok(NAME, "nothing is set: the defaults hold"),
         Ok(settings) => {
             let lists = [&settings.policy.allow, &settings.policy.silence];

@@ -117,6 +117,15 @@ fn wrong_directory_modes_and_a_broken_config_fail_with_advice() {
     reported.assert("sockets", "fail", "its mode is 0755", "chmod 0700");
     reported.assert("config", "fail", "config.toml:2: ", "gpuwatch generate config");
     assert!(reported.check("config").1.contains("the nearest is \"theme\""));
+    // What every other command refuses is no valid value.
+    for (text, words) in [
+        ("[view]\ntheme = 'dsk'\n", "there is no theme of that name"),
+        ("[driver]\ninterval = 'fast'\n", "\"fast\" is not a time"),
+        ("[view]\npreset = 'trainin'\n", "the nearest is \"training\""),
+    ] {
+        fs::write(home.path().join("config/gpuwatch/config.toml"), text).unwrap();
+        Report::by(&mut doctor(home.path())).assert("config", "fail", words, "gpuwatch generate config");
+    }
     reported.assert("recordings", "fail", "cannot be written", "XDG_STATE_HOME");
 }
 
