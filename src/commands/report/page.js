@@ -30,7 +30,7 @@ function tellFindings() {
     if (it.replay) for (const line of it.replay.words) box.append(make("p", line));
     let when = "since " + it.since + ", noticed at " + unit(it) + " " + it.first_alert_step;
     if (known(it.resolved_step)) when += ", over by " + unit(it) + " " + it.resolved_step;
-    else if (it.full_in_steps > 0) when += "; at that pace the device is full in " + it.full_in_steps + " " + unit(it) + (it.full_in_steps === 1 ? "" : "s");
+    else if (it.full_in_steps > 0) when += "; at that pace the device would be full after " + it.full_in_steps + " " + unit(it) + (it.full_in_steps === 1 ? "" : "s") + " more";
     box.append(make("p", when + " (" + it.cause + ")", "faint"));
     const on = series.find(of => of.id === it.device_id) || (known(it.device_id) ? null : series[0]);
     if (on) { const button = make("button", "show on the timeline"); button.type = "button"; button.addEventListener("click", () => show(it, on)); box.append(button); }

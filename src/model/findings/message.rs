@@ -59,9 +59,22 @@ impl Finding {
 
     /// Returns `full in 16270 steps, 27 min`, or the known part of it; `None` if no time is left.
     pub fn forecast(&self) -> Option<String> {
+        self.remaining().map(|it| format!("full in {it}"))
+    }
+
+    /// Returns the same of a run that is over: `full after 16270 steps more, 27 min`.
+    pub fn forecast_of_ended(&self) -> Option<String> {
+        let remaining = self.remaining()?;
+        let (steps, time) = remaining.split_once(", ").unwrap_or((&remaining, ""));
+        let time = if time.is_empty() { String::new() } else { format!(", {time}") };
+        Some(format!("full after {steps} more{time}"))
+    }
+
+    /// Returns `16270 steps, 27 min` until the device is full.
+    fn remaining(&self) -> Option<String> {
         let steps = self.full_in_steps.filter(|it| *it > 0 && self.follows.is_none()).map(steps);
         let both: Vec<String> = steps.into_iter().chain(self.left()).collect();
-        (!both.is_empty()).then(|| format!("full in {}", both.join(", ")))
+        (!both.is_empty()).then(|| both.join(", "))
     }
 
     /// Returns the time until the device is full, such as `27 min`; `None` if it is unknown or zero, or if the finding
