@@ -93,10 +93,11 @@ impl Maker {
         *self == Self::default()
     }
 
-    /// Returns a device's name without the maker's.
+    /// Returns a device's name without the maker's, and without a brand that all models of a kind have.
     pub fn model(name: &str) -> &str {
         let of = |row: &MakerRow| name.strip_prefix(row.name)?.strip_prefix(' ');
-        Self::TABLE.iter().find_map(of).unwrap_or(name)
+        let model = Self::TABLE.iter().find_map(of).unwrap_or(name);
+        model.strip_prefix("GeForce ").unwrap_or(model)
     }
 }
 
@@ -117,6 +118,7 @@ mod tests {
     fn a_model_is_a_name_without_the_maker() {
         for (name, model) in [
             ("NVIDIA H200", "H200"),
+            ("NVIDIA GeForce RTX 3060", "RTX 3060"),
             ("AMD Instinct MI300X OAM", "Instinct MI300X OAM"),
             ("Intel Arc B580", "Arc B580"),
             ("NVIDIA", "NVIDIA"),

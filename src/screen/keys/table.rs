@@ -145,7 +145,7 @@ pub const BINDINGS: &[Binding] = &[
     replay(
         [Replay::PreviousTrouble, Replay::NextTrouble],
         "{ }",
-        "previous, next alert or fault",
+        "previous, next trouble",
         &[(NONE, KeyCode::Char('{')), (NONE, KeyCode::Char('}'))],
     ),
     replay(

@@ -339,6 +339,8 @@ impl List<'_> {
              attach PID gives a running job one"
         } else if devices().all(|it| it.growth.watched() < it.growth.enough()) {
             "none so far: too few steps were seen to judge growth"
+        } else if self.context.findings.all.iter().any(|it| !self.context.ui.is_open(it, session)) {
+            "none is open"
         } else {
             "none: nothing was found that grows or wastes memory"
         };

@@ -15,11 +15,12 @@ const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 /// Most characters read of foreign text: longer text never fits a screen.
 const FOREIGN_MAX: usize = 600;
 
-/// Formats bytes in GiB with two decimals, from 10 MiB on; smaller ones in their own unit.
+/// Formats bytes in GiB with two decimals, from 100 MiB on; smaller ones, of which these would show one digit, in their
+/// own unit.
 pub(super) fn bytes(value: Option<Bytes>) -> String {
     match value {
         None => UNKNOWN.to_owned(),
-        Some(Bytes(it)) if (10 << 20..10_000 << 30).contains(&it) => format!("{:.2} GiB", it as f64 / 1_073_741_824.0),
+        Some(Bytes(it)) if (100 << 20..10_000 << 30).contains(&it) => format!("{:.2} GiB", it as f64 / 1_073_741_824.0),
         Some(it) => it.to_string(),
     }
 }
@@ -190,7 +191,13 @@ mod tests {
 
     #[test]
     fn bytes_keep_one_unit_where_that_is_precise_enough() {
-        let cases = [(0, "0 B"), (9 << 20, "9.00 MiB"), (1536 << 20, "1.50 GiB"), (150_754_820_096, "140.40 GiB")];
+        let cases = [
+            (0, "0 B"),
+            (64 << 20, "64.00 MiB"),
+            (128 << 20, "0.12 GiB"),
+            (1536 << 20, "1.50 GiB"),
+            (150_754_820_096, "140.40 GiB"),
+        ];
         for (value, text) in cases {
             assert_eq!(bytes(Some(Bytes(value))), text);
         }

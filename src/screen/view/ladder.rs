@@ -31,9 +31,6 @@ const ENTRY: usize = 36;
 /// The least room for an explanation.
 const EXPLANATION: usize = 36;
 
-/// The least room for a cause next to a remedy.
-const CAUSE: usize = 16;
-
 /// The columns of a rung's bytes.
 const FIGURE: usize = 11;
 
@@ -203,7 +200,7 @@ fn explanation(rung: &Rung, room: usize) -> String {
     }
     let remedy = format!("→ {}", row.remedy);
     match room.checked_sub(cells::width(&remedy) + 1) {
-        Some(left) if left >= cells::width(cause).min(CAUSE) => format!("{} {remedy}", cells::elide(cause, left)),
+        Some(left) if left >= cells::width(cause) => format!("{cause} {remedy}"),
         _ => cells::elide(&remedy, room),
     }
 }

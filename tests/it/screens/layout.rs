@@ -111,7 +111,7 @@ fn rungs_of_no_bytes_fold_away_unless_they_held_something() {
     };
     assert!(!see(&story).contains(" pending"), "{}", see(&story));
     story.wait(100_000).sample(0, 2, pending);
-    assert!(see(&story).contains("▞ pending        0.06 GiB"), "{}", see(&story));
+    assert!(see(&story).contains("▞ pending       64.00 MiB"), "{}", see(&story));
     story.wait(100_000).sample(0, 3, settled);
     assert!(see(&story).contains("▞ pending             0 B"), "{}", see(&story));
 }

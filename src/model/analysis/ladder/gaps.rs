@@ -162,7 +162,7 @@ gaps! {
         name: "retained",
         id: "retained",
         role: "retained",
-        cause: "all else that is allocated at the end of a step: buffers, inputs, caches, copies of models",
+        cause: "the rest at the end of a step: buffers, inputs, caches, copies of models",
         remedy: "",
         place: Place::InUse,
         level: Some(Level::Wanted),
