@@ -11,6 +11,7 @@ use crate::{
         alerts,
         analysis::{episode::Resource, severity::Severity},
         findings::{Finding, Identity, Kind, names},
+        session::process::Process,
     },
     screen::{
         keys,
@@ -283,8 +284,12 @@ impl List<'_> {
         let word = if it.is_active() { "ended" } else { "resolved" };
         let mut lines = self.head(it, word, Role::Good, Role::Dim);
         let end = it.resolved_step.map(|step| format!("over at {}", it.place(step)));
-        let end = end.unwrap_or_else(|| "until its process ended".to_owned());
+        let has_left = it.process(self.context.session).is_some_and(Process::has_left);
+        let end = end.unwrap_or_else(|| format!("until its {} ended", if has_left { "probe" } else { "process" }));
         self.below(&mut lines, &format!("{}, {end}", when(it)), Role::Dim);
+        if let Some(culprit) = it.culprit.as_ref().filter(|_| it.follows.is_none()) {
+            self.below(&mut lines, &culprit.sentence, Role::Dim);
+        }
         lines
     }
 

@@ -164,6 +164,8 @@ fn the_screens_are_about_the_selected_process_also_without_its_probe() {
     assert!(left(Screen::Timeline).contains("timeline · pid 42 on GPU 0"), "{}", left(Screen::Timeline));
     let process = left(Screen::Process);
     assert!(process.contains("probe ended ") && process.contains("─ pid 42 on GPU 0 ─"), "{process}");
+    let alerts = left(Screen::Alerts);
+    assert!(alerts.contains("until its probe ended") && !alerts.contains("its process ended"), "{alerts}");
     // What has never had a probe has no run; that of its device stands for it.
     let stranger = of(44);
     for screen in [Screen::Overview, Screen::Timeline] {

@@ -8,7 +8,7 @@ use crate::{
 use gpuwatch::{
     facts::event::{
         Line,
-        wire::{Hello, PROTOCOL, Refused, Sites},
+        wire::{Bye, Hello, PROTOCOL, Refused, Sites},
     },
     model::{findings::findings, session::Session},
     screen::{
@@ -60,6 +60,15 @@ fn the_sentence_and_the_advice_are_seen_without_scrolling() {
             assert!(left.contains(SENTENCE) && left.contains(&format!("→ {ADVICE}")), "{width}: {left}");
         }
     }
+}
+
+#[test]
+fn an_alert_that_has_ended_still_names_its_line() {
+    let mut story = blamed(sites);
+    story.line(0, Line::Bye(Bye { reason: "exit".to_owned(), ..Bye::default() }));
+    let shown = unwrapped(&text(&picture(&story.session(), &of(Screen::Alerts), &theme("dusk"), 120, 40)));
+    let ended = shown.split("▸ended ").nth(1).unwrap_or_else(|| panic!("{shown}"));
+    assert!(ended.contains(&format!("until its process ended {SENTENCE}")) && !ended.contains(ADVICE), "{shown}");
 }
 
 #[test]
