@@ -23,7 +23,7 @@ const CLOCK_STEP_MHZ: u64 = 15;
 
 /// Permille of its highest power that a board takes without work, at full utilisation beyond that, and in its own time.
 const RESTING: u64 = 107;
-const WORKING: u64 = 707;
+const WORKING: u64 = 715;
 const WAVERING: u64 = 43;
 
 /// `nvmlClocksThrottleReasonGpuIdle`
