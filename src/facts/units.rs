@@ -43,6 +43,28 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Returns ` on rank 3` or ` on ranks 0 to 3, 6`; nothing of a job without ranks.
+pub fn on_ranks(ranks: &[u64]) -> String {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for rank in ranks {
+        match runs.last_mut().filter(|it| it.1 + 1 == *rank) {
+            Some(run) => run.1 = *rank,
+            None => runs.push((*rank, *rank)),
+        }
+    }
+    let run = |(first, last): &(u64, u64)| match last - first {
+        0 => first.to_string(),
+        1 => format!("{first}, {last}"),
+        _ => format!("{first} to {last}"),
+    };
+    let words = runs.iter().map(run).collect::<Vec<_>>().join(", ");
+    match ranks {
+        [] => String::new(),
+        [one] => format!(" on rank {one}"),
+        _ => format!(" on ranks {words}"),
+    }
+}
+
 /// Formats a signed rate such as `+4.00 MiB/step`.
 pub fn per_step(bytes: f64) -> String {
     signed(bytes, 4, "/step")
@@ -186,6 +208,14 @@ mod tests {
         let texts =
             [counted(0, "step"), counted(1, "step"), counted(2, "step"), counted(1, "process"), counted(3, "process")];
         assert_eq!(texts, ["0 steps", "1 step", "2 steps", "1 process", "3 processes"]);
+    }
+
+    #[test]
+    fn ranks_are_listed_in_words() {
+        let of = |ranks: &[u64]| on_ranks(ranks);
+        assert_eq!([of(&[]), of(&[7])], ["", " on rank 7"]);
+        assert_eq!([of(&[0, 1]), of(&[0, 2, 3])], [" on ranks 0, 1", " on ranks 0, 2, 3"]);
+        assert_eq!(of(&[0, 1, 2, 5, 7, 8, 9]), " on ranks 0 to 2, 5, 7 to 9");
     }
 
     #[test]

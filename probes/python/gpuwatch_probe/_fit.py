@@ -18,8 +18,10 @@ import time
 import weakref
 
 from ._advise import attach as attach_advise
+from ._fit_agreement import Agreement
 from ._fit_batches import Batches
 from ._fit_growth import Growth, held
+from ._fit_kept import Kept
 from ._fit_loop_exit import LoopExit
 from ._fit_makers import Makers
 from ._fit_not_run import Positions, not_run
@@ -30,10 +32,10 @@ from ._process import at_end_of_multiprocessing_child, is_data_worker
 from ._steps import Steps, hooks
 
 _LEAST, _MOST = 3, 12
+# Optimizers whose gradients are looked at together.
+_FEW = 4
 _EVENTS = 4_000_000
 _STEPS = 1000
-# Seconds to wait for the other ranks of this machine, whose collectives may need this process.
-_PATIENCE = 30.0
 # The machine's memory, the part of it that has to stay free, and the part that a job takes before it is ended for that.
 _MEMINFO, _FREE, _MUCH = "/proc/meminfo", 0.05, 0.25
 # Seconds between two looks at it.
@@ -53,12 +55,11 @@ class Fit:
         # Which ranks run, where some are absent.
         self._plan = plan
         self._file = os.path.join(folder, "%d.json" % os.getpid())
-        self._folder = folder
+        self._folder, self._others = folder, Agreement(folder, plan)
         self._steps = int(os.environ.get("GPUWATCH_FIT_STEPS") or 0)
         self._is_whole = bool(os.environ.get("GPUWATCH_FIT_WHOLE"))
         self.is_traced = bool(os.environ.get("GPUWATCH_FIT_TRACE"))
         self._seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
-        self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self._unknowns = Unknowns(torch)
         if plan is not None:
             plan.assume = self._unknowns.assume
@@ -75,9 +76,7 @@ class Fit:
         # Where the job was when it was led on.
         self._positions = None
         self._begun = time.monotonic()
-        # Blocks by what the job keeps in them.
-        self._kept = {}
-        self._gradients = {}
+        self._kept = Kept(torch, self._makers)
         self._backward = []
         # When steps ended, in µs since 1970.
         self._ends = []
@@ -177,7 +176,6 @@ class Fit:
         if self._is_on or self._is_over or is_data_worker():
             return
         self._is_on = True
-        self._ranks = int(os.environ.get("WORLD_SIZE") or 1)
         self._unknowns.watch()
         self._phases = Phases(self._torch, self._unknowns, self._optimizers)
         self._phases.install()
@@ -247,11 +245,8 @@ class Fit:
         self._optimizers.add(optimizer)
         if not self.is_traced or self._number > _MOST:
             return
-        for group in optimizer.param_groups:
-            for it in group["params"]:
-                grad = getattr(it, "grad", None)
-                if grad is not None:
-                    self._note(self._gradients, grad, self._makers.line(it))
+        # What another optimizer trains may be freed before its own step; with one for each parameter, it is not.
+        self._kept.look_at_gradients(self._optimizers if len(self._optimizers) <= _FEW else [optimizer])
 
     def step(self, number, frame):
         """An optimizer step has ended; once the peak is known, the process is led on from here, or ends."""
@@ -278,7 +273,7 @@ class Fit:
         if self._advise is not None and not self._advise.is_active:
             # What follows is of no use to a run that only observes.
             self.finish("steps")
-            self._wait_for_others()
+            self._others.wait_for_all()
             self._leave()
         if self._led is None:
             self._led = number
@@ -294,7 +289,7 @@ class Fit:
             self._write(None)
             return
         self.finish("steps")
-        self._wait_for_others()
+        self._others.wait_for_all()
         self._leave()
 
     def _search(self):
@@ -303,11 +298,7 @@ class Fit:
             return
         try:
             self._grows = self._growth.report()
-            kept = {}
-            for of in self._kept.values():
-                for device, addresses in of.items():
-                    kept.setdefault(device, set()).update(addresses)
-            self._alive = held(self._torch, self._unknowns.stacks, kept)
+            self._alive = held(self._torch, self._unknowns.stacks, self._kept.addresses())
         except Exception:
             pass
 
@@ -317,16 +308,16 @@ class Fit:
         done = number - (len(self._optimizers) > 1)
         if self._steps:
             return done >= self._steps
-        if self._ranks > 1:
-            # Ranks must agree, and each has only its own figures.
-            return done >= _LEAST
-        return done >= _MOST or (done >= _LEAST and not rises)
+        if done < _LEAST or done >= _MOST:
+            return done >= _MOST
+        # Where more and more is allocated on one rank, the others continue, too.
+        return not self._others.any("rises-%d" % number, rises)
 
     def _continues(self, number):
         """Whether a whole run continues by itself."""
         if not self._is_whole:
             return False
-        if self._ranks > 1:
+        if self._others.count() > 1:
             return number < _STEPS_OF_RANKS
         seconds = min(_SECONDS, self._seconds * _PART) if self._seconds else _SECONDS
         return time.monotonic() - self._begun < seconds and self._allocations() < _ALLOCATIONS
@@ -408,17 +399,17 @@ class Fit:
             self._facts.update(self._learnt())
         except Exception:
             pass
-        tensors = snapshot = None
+        kept = snapshot = None
         # What a job holds that was ended by its time is of no use.
         if self.is_traced and (how != "time" or self._steady is not None):
             try:
                 self._keep()
-                tensors = {kind: {at: sorted(all_) for at, all_ in it.items()} for kind, it in self._kept.items()}
+                kept = self._kept.report()
                 snapshot = self._file[:-5] + ".pickle"
                 self._torch.cuda.memory._dump_snapshot(snapshot)
             except Exception:
                 snapshot = None
-        self._write(how, tensors=tensors, snapshot=snapshot, not_run=self._not_run(how == "exit"))
+        self._write(how, kept=kept, snapshot=snapshot, not_run=self._not_run(how == "exit"))
 
     def _not_run(self, is_end=False):
         """Returns what the job's own lines would still do, or would have done."""
@@ -451,49 +442,9 @@ class Fit:
         return facts
 
     def _keep(self):
-        """Notes blocks by what the job keeps in them: {kind: {device: {address}}}."""
-        if not self.is_traced:
-            return
-        torch = self._torch
-        weights, buffers, optimizer = (self._kept.setdefault(it, {}) for it in ("weights", "buffers", "optimizer"))
-        self._kept["gradients"] = self._gradients
-        for it in self._makers.look(torch):
-            try:
-                for into, own in ((weights, "_parameters"), (buffers, "_buffers")):
-                    for one in list(it.__dict__[own].values()):
-                        self._note(into, one, self._makers.line(one))
-            except Exception:
-                continue
-        for one in list(self._optimizers):
-            for group in one.param_groups:
-                for it in group["params"]:
-                    self._note(weights, it, self._makers.line(it))
-            for owner, state in list(one.state.items()):
-                self._walk(optimizer, state, 3, self._makers.line(one) or self._makers.line(owner))
-
-    def _walk(self, into, it, depth, line):
-        if issubclass(type(it), self._torch.Tensor):
-            self._note(into, it, line)
-        elif depth and isinstance(it, dict):
-            for value in it.values():
-                self._walk(into, value, depth - 1, line)
-        elif depth and isinstance(it, (list, tuple)):
-            for value in it:
-                self._walk(into, value, depth - 1, line)
-
-    def _note(self, into, tensor, line):
-        # A distributed tensor's own part.
-        tensor = getattr(tensor, "_local_tensor", tensor)
-        if tensor is None or not tensor.is_cuda:
-            return
-        # One that consists of others, such as a quantized one.
-        parts = getattr(tensor, "__tensor_flatten__", None)
-        if parts is not None:
-            for name in parts()[0]:
-                self._note(into, getattr(tensor, name), line)
-            return
-        self._makers.note(tensor, line)
-        into.setdefault(tensor.device.index, set()).add(tensor.untyped_storage().data_ptr())
+        """Notes what the job keeps now."""
+        if self.is_traced:
+            self._kept.look(self._optimizers)
 
     def _write(self, ended, **more):
         devices = []
@@ -529,13 +480,13 @@ class Fit:
             "devices": devices,
             "backward": self._backward,
             "ends": self._ends,
-            "makers": self._makers.addresses,
             "paths": self._makers.paths,
             "modules_of": self._makers.functions,
             "grows": self._grows,
             "held": self._alive,
             **self._unknowns.lists(),
             "facts": {**self._unknowns.facts, **self._facts},
+            "rank": self._others.rank(),
             **(self._plan.report() if self._plan is not None else {}),
             "techniques": self._advise.report() if self._advise is not None and ended is not None else {},
         }
@@ -544,18 +495,6 @@ class Fit:
         with open(beside, "w") as file:
             json.dump(report, file)
         os.replace(beside, self._file)
-
-    def _wait_for_others(self):
-        local, rank = int(os.environ.get("LOCAL_WORLD_SIZE") or 1), os.environ.get("RANK", "0")
-        if self._plan is not None and self._plan.world is not None:
-            local, rank = len(self._plan.present(self._plan.world)), self._plan.rank
-        mark = os.path.join(self._folder, "done-%s" % rank)
-        open(mark, "w").close()
-        until = time.monotonic() + _PATIENCE
-        while time.monotonic() < until:
-            if sum(it.startswith("done-") for it in os.listdir(self._folder)) >= local:
-                return
-            time.sleep(0.02)
 
     def _leave(self):
         """Ends the process as if it were done: what would follow is of no use here."""

@@ -18,8 +18,6 @@ class Makers:
         self._unknowns = unknowns
         # {id of a tensor or an optimizer: (weak reference to it, (file, line, function))}
         self._lines = {}
-        # {device: {address: (file, line, function)}}
-        self.addresses = {}
         # The paths of what is made at lines, and forward functions with the paths of their modules (`_peak_window.py`):
         # of all modules so far.
         self._paths, self._functions = {}, {}
@@ -98,8 +96,3 @@ class Makers:
             seen.add(id(module))
             yield path, module
             left += [(path + "." + name if path else name, it) for name, it in within(module, "_modules")]
-
-    def note(self, tensor, line):
-        """Notes a line for the memory of a tensor."""
-        if line is not None and tensor.is_cuda:
-            self.addresses.setdefault(tensor.device.index, {})[tensor.untyped_storage().data_ptr()] = line

@@ -78,8 +78,8 @@ class TestMemory(Fit):
 
     def begin(self):
         """A test begins, before its fixtures are set up."""
-        self._kept, self._gradients, self._backward, self._ends, self._peaks = {}, {}, [], [], {}
-        self._makers.addresses = {}
+        self._backward, self._ends, self._peaks = [], [], {}
+        self._kept.clear()
         self._number, self._grows, self._alive = 0, None, []
         self._growth.clear()
         # The optimizers of another test count their own steps.
@@ -147,14 +147,14 @@ class TestMemory(Fit):
 
     def end(self):
         """Writes the report of the test so far; returns its file."""
-        tensors = snapshot = None
+        kept = snapshot = None
         if self._is_on:
             self._measure()
             self._keep()
-            tensors = {kind: {at: sorted(all_) for at, all_ in it.items()} for kind, it in self._kept.items()}
+            kept = self._kept.report()
             snapshot = self._file[:-5] + ".pickle"
             self._torch.cuda.memory._dump_snapshot(snapshot)
-        self._write(None, tensors=tensors, snapshot=snapshot)
+        self._write(None, kept=kept, snapshot=snapshot)
         return self._file
 
     def over(self):

@@ -91,7 +91,7 @@ fn figures(verdict: &Verdict) -> Baseline {
     let growth = verdict.findings.iter().filter(grows).filter_map(|finding| {
         let line = finding.culprit.as_ref().map(|it| it.kept.as_ref().unwrap_or(&it.allocated).place());
         let culprits = finding.culprit.iter().map(|it| SavedCulprit::from(&**it)).collect();
-        Some(Growth { bytes: whole(finding.bytes_per_step?), line, culprits })
+        Some(Growth { bytes: whole(finding.bytes_per_step?), line, culprits, ranks: Vec::new() })
     });
     let torch = session.processes.iter().find_map(|it| Some(it.hello.as_ref()?.framework_version.as_ref()?.clone()));
     Baseline {

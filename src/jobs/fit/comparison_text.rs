@@ -8,7 +8,7 @@ use crate::{
     },
     model::fit::{
         Comparison,
-        baseline::{Growth, PeakLine},
+        baseline::{Growth, PeakLine, SavedCulprit},
         comparison::{Change, ChangedLine, Over},
     },
 };
@@ -188,8 +188,10 @@ fn closing(out: &mut String, it: &Comparison, bullet: &str) {
     let rate = |growth: &Option<Growth>| growth.as_ref().map(|it| it.bytes);
     if rate(&it.growth.0) != rate(&it.growth.1) {
         lines.push(growth(&it.growth));
-        let more = it.growth.1.iter().flat_map(|it| it.culprits.iter().take(CULPRITS));
-        lines.extend(more.flat_map(|it| [it.sentence.clone(), format!("remedy: {}", it.advice)]));
+        if let Some(now) = &it.growth.1 {
+            let of = |it: &SavedCulprit| [now.sentence(it), format!("remedy: {}", it.advice)];
+            lines.extend(now.culprits.iter().take(CULPRITS).flat_map(of));
+        }
     }
     lines.extend(it.notes.clone());
     lines.extend(it.not_compared.iter().map(|it| format!("not compared: {it}")));
@@ -241,7 +243,7 @@ pub(super) fn details(it: &PeakLine) -> impl Iterator<Item = String> {
 }
 
 fn growth((before, now): &(Option<Growth>, Option<Growth>)) -> String {
-    let rate = |it: &Growth| units::per_step(it.bytes as f64);
+    let rate = |it: &Growth| units::per_step(it.bytes as f64) + &units::on_ranks(&it.ranks);
     let at = |it: &Growth| it.line.as_ref().map_or_else(String::new, |line| format!(" at {line}"));
     match (before, now) {
         (None, Some(now)) => format!("grows {}{}; the baseline does not grow", rate(now), at(now)),

@@ -2,11 +2,17 @@
 
 use crate::{
     facts::event::wire::{Site, Sites},
-    model::{fit, trace::SourceLine},
+    model::{
+        fit::{
+            self,
+            peak_parts::{KeptKind, KeptLook},
+        },
+        trace::SourceLine,
+    },
 };
 use serde::Deserialize;
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -55,9 +61,8 @@ pub(super) struct JobReport {
     /// When steps ended, in µs since 1970.
     pub(super) ends: Vec<u64>,
     pub(super) facts: Learnt,
-    pub(super) tensors: Option<BTreeMap<String, BTreeMap<u32, BTreeSet<u64>>>>,
-    /// Lines that make parameters, buffers and optimizers, by device and by the addresses of what these hold.
-    pub(super) makers: BTreeMap<u32, BTreeMap<u64, SourceLine>>,
+    /// What it keeps.
+    pub(super) kept: Option<KeptReport>,
     /// What such lines make, as its path in the model: file, line, path.
     pub(super) paths: Vec<(String, u32, String)>,
     /// Functions of modules: file, first line, name, and the module's path.
@@ -79,6 +84,35 @@ pub(super) struct JobReport {
     pub(super) sources: Vec<u64>,
     /// Techniques that the run injected or looked for, by name.
     pub(super) techniques: BTreeMap<String, InjectedTechnique>,
+}
+
+/// What a process keeps (`_fit_kept.py`), by kind: `weights`, `buffers`, `optimizer`, `gradients`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct KeptReport {
+    /// When it was looked at, in µs since 1970.
+    looks: BTreeMap<String, Vec<u64>>,
+    /// Lines that make parameters, buffers and optimizers.
+    lines: Vec<SourceLine>,
+    /// By device.
+    blocks: BTreeMap<String, BTreeMap<u32, KeptAt>>,
+}
+
+/// By address: the looks that found it, each with the number of the line.
+type KeptAt = BTreeMap<u64, Vec<(usize, Option<usize>)>>;
+
+impl KeptReport {
+    /// Returns what a device has of a kind.
+    pub(super) fn of(&self, kind: &str, device: u32) -> KeptKind {
+        let looks = self.looks.get(kind).cloned().unwrap_or_default();
+        let found = |(look, line): &(usize, Option<usize>)| {
+            let line = line.and_then(|it| self.lines.get(it)).cloned();
+            Some(KeptLook { unix_us: *looks.get(*look)?, line })
+        };
+        let of_device = self.blocks.get(kind).and_then(|it| it.get(&device)).into_iter().flatten();
+        let blocks = of_device.map(|(address, it)| (*address, it.iter().filter_map(found).collect())).collect();
+        KeptKind { blocks, last: looks.last().copied().unwrap_or(0) }
+    }
 }
 
 /// What a technique did in a process (`_advise.py`).

@@ -13,7 +13,10 @@ use crate::{
     facts::units::{Bytes, counted},
     model::fit::{Device, Facts, Fits, Need, Table, full_after, overhead::outside},
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 /// The card whose architecture a question without a device is answered for first.
 const USUAL: &str = "RTX 4090";
@@ -63,6 +66,8 @@ struct Found {
     trial: Trial,
     /// The same with the smallest sizes, where it ran.
     least: Option<Trial>,
+    /// How it grows, if it does.
+    grown: Option<Grown>,
 }
 
 impl Bench {
@@ -86,7 +91,8 @@ impl Bench {
             let setup = Setup { device, limit: None, is_least: false };
             let trial = self.run_whole(&setup, found.is_empty(), progress)?;
             answer.why = answer.why.or_else(|| why(&trial.outcome));
-            found.push(Found { driver_name: device.driver_name, count: device.count, trial, least: None });
+            let grown = Grown::of(&trial);
+            found.push(Found { driver_name: device.driver_name, count: device.count, trial, least: None, grown });
         }
         let Some(first) = found.first() else { return Ok((answer, Vec::new())) };
         let tables = &question.tables;
@@ -107,7 +113,7 @@ impl Bench {
             let mut judged =
                 Judged { device, fits: Fits::Unknown, need, there: None, least: None, note: None, doubt: None };
             self.judge(&mut judged, own, (question, is_named), progress)?;
-            let growth = judged.need.as_ref().and_then(|need| grows(&own.trial, need, judged.device.capacity()));
+            let growth = judged.need.as_ref().and_then(|need| own.grown.as_ref()?.on(need, judged.device.capacity()));
             if judged.fits == Fits::Yes {
                 let fills = growth.as_ref().filter(|it| it.fills).map(|it| it.words.clone());
                 judged.doubt = fills.or_else(|| doubt.clone());
@@ -120,7 +126,7 @@ impl Bench {
         let is_enough = |it: &Device| need(&first.trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
         answer.smallest = Device::all()
             .into_iter()
-            .find(|card| is_enough(card) && !fills(&first.trial, card, tables))
+            .find(|card| is_enough(card) && !fills(first, card, tables))
             .filter(|_| answer.why.is_none() && doubt.is_none());
         // With several devices, the peak is what the job wants; with one, what it takes there.
         answer.peak = match answer.devices.as_slice() {
@@ -129,7 +135,7 @@ impl Bench {
             all => all.first().and_then(|it| Peak::of(&first.trial, it.need.as_ref()?)),
         };
         answer.phases = phases(&first.trial);
-        answer.growth = growing(&first.trial).and_then(|(account, device, _)| peak::growth(account, device));
+        answer.growth = peak::growth(&growing(&first.trial));
         if let ([one], true) = (answer.devices.as_mut_slice(), is_named) {
             judge_phases(&mut answer.phases, one);
         }
@@ -364,40 +370,66 @@ fn judge_phases(phases: &mut Phases, judged: &mut Judged) {
 /// leak.
 const SPARE: (u64, u64) = (10, 10_000);
 
-/// How a job grows.
+/// How a job grows on a device.
 struct Growing {
     words: String,
     /// Whether it fills the device, as far as is known of the job's loops.
     fills: bool,
 }
 
+/// How a job grows in each step. Its line is in a trace, which is large: it is read once for all devices.
+struct Grown {
+    bytes: u64,
+    /// Steps of training that ran.
+    steps: u64,
+    /// As in the report of the process that grows.
+    round: u64,
+    passes: u64,
+    /// The line that allocates what it keeps, in words.
+    line: String,
+}
+
+impl Grown {
+    /// Returns how a job grows; `None` where it does not.
+    fn of(trial: &Trial) -> Option<Self> {
+        let (account, device, bytes) = *growing(trial).first()?;
+        let rank = account.rank.map_or_else(String::new, |it| format!(" on rank {it}"));
+        let line = peak::keeps(account, device);
+        let line = line.map_or_else(String::new, |it| format!("; {it} allocates what it keeps{rank}"));
+        Some(Self { bytes, steps: account.steps_of_training(), round: account.round, passes: account.passes, line })
+    }
+
+    /// Returns how it grows where it fits.
+    fn on(&self, need: &Need, capacity: u64) -> Option<Growing> {
+        let step = full_after(self.steps, capacity.saturating_sub(need.must()), self.bytes)?;
+        // What a round keeps is given back before the device is full, or the whole training is over long before.
+        let is_given_back = self.round > 0 && step > self.steps + self.round;
+        let is_short = self.passes > 0 && step > self.passes.saturating_mul(SPARE.0).max(SPARE.1);
+        let why = match self.passes {
+            _ if is_given_back => format!(", but every {} give it back", counted(self.round, "step")),
+            passes if is_short => format!(", and its loops make {passes}"),
+            _ => String::new(),
+        };
+        let (bytes, step, line) = (Bytes(self.bytes), counted(step, "step"), &self.line);
+        let words = format!("grows {bytes} a step: full after about {step}{why}{line}");
+        Some(Growing { words, fills: !is_given_back && !is_short })
+    }
+}
+
 /// Whether a job that grows in each step would fill a card.
-fn fills(trial: &Trial, card: &Device, tables: &[Table]) -> bool {
-    need(trial, card, tables).and_then(|it| grows(trial, &it, card.capacity())).is_some_and(|it| it.fills)
+fn fills(found: &Found, card: &Device, tables: &[Table]) -> bool {
+    let on = |need: Need| found.grown.as_ref()?.on(&need, card.capacity());
+    need(&found.trial, card, tables).and_then(on).is_some_and(|it| it.fills)
 }
 
-/// Returns how a job that fits grows in each step.
-fn grows(trial: &Trial, need: &Need, capacity: u64) -> Option<Growing> {
-    let (account, device, bytes) = growing(trial)?;
-    let step = full_after(account.steps_of_training(), capacity.saturating_sub(need.must()), bytes)?;
-    // What a round keeps is given back before the device is full, or the whole training is over long before.
-    let is_given_back = account.round > 0 && step > account.steps_of_training() + account.round;
-    let is_short = account.passes > 0 && step > account.passes.saturating_mul(SPARE.0).max(SPARE.1);
-    let fills = !is_given_back && !is_short;
-    let why = match account.passes {
-        _ if is_given_back => format!(", but every {} give it back", counted(account.round, "step")),
-        passes if is_short => format!(", and its loops make {passes}"),
-        _ => String::new(),
-    };
-    let line = peak::keeps(account, device).map_or_else(String::new, |it| format!("; {it} allocates what it keeps"));
-    let words = format!("grows {} a step: full after about {}{why}{line}", Bytes(bytes), counted(step, "step"));
-    Some(Growing { words, fills })
-}
-
-/// The process and the device whose peak rises in each step, and by how many bytes.
-fn growing(trial: &Trial) -> Option<(&JobReport, &OnDevice, u64)> {
+/// The processes and the devices whose peak rises in each step, and by how many bytes, the most first.
+fn growing(trial: &Trial) -> Vec<(&JobReport, &OnDevice, u64)> {
     let all = trial.accounts.iter().flat_map(|it| it.devices.iter().map(move |on| (it, on)));
-    all.into_iter().find_map(|(account, device)| Some((account, device, account.growth(device)?)))
+    let grows = |(account, device)| Some((account, device, JobReport::growth(account, device)?));
+    let mut found: Vec<_> = all.filter_map(grows).collect();
+    // Of equal ones, in the order of their ranks.
+    found.sort_by_key(|it| (Reverse(it.2), it.0.rank));
+    found
 }
 
 /// Returns why a job that fits may not fit all the same.
@@ -422,7 +454,7 @@ fn unknown(trial: &Trial) -> Vec<String> {
     let modules: BTreeSet<&String> = trial.accounts.iter().flat_map(|it| &it.modules).collect();
     let of_module = |it: &&String| format!("{it}: loads kernels of its own, which compute nothing here");
     all.extend(modules.iter().take(NAMED).map(of_module));
-    if trial.accounts.iter().any(rises) && growing(trial).is_none() {
+    if trial.accounts.iter().any(rises) && growing(trial).is_empty() {
         all.push("the peak was still rising at the last step that ran: use --steps".to_owned());
     }
     all

@@ -8,7 +8,6 @@ use crate::{
     },
     model::{
         analysis::culprit,
-        anatomy::KeptAddresses,
         fit::{
             Need, Overhead,
             baseline::{Growth, PeakLine, SavedCulprit},
@@ -96,20 +95,14 @@ impl Consists {
 
 fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
     let trace = pickle::open(account.snapshot.as_deref()?).ok()?.trace;
-    let set = |kind: &str| -> BTreeSet<u64> {
-        let of = account.tensors.as_ref().and_then(|it| it.get(kind)?.get(&device.ordinal));
-        of.cloned().unwrap_or_default()
-    };
+    let of = |kind| account.kept.as_ref().map(|it| it.of(kind, device.ordinal)).unwrap_or_default();
     let kept = KeptByRun {
-        addresses: KeptAddresses {
-            weights: set("weights"),
-            buffers: set("buffers"),
-            gradients: set("gradients"),
-            optimizer: set("optimizer"),
-        },
+        weights: of("weights"),
+        buffers: of("buffers"),
+        gradients: of("gradients"),
+        optimizer: of("optimizer"),
         workspaces: account.facts.blas.get(&device.ordinal).copied().unwrap_or(0),
         backward: account.backward.clone(),
-        makers: account.makers.get(&device.ordinal).cloned().unwrap_or_default(),
         paths: account.paths.iter().map(|it| ((it.0.clone(), it.1), it.2.clone())).collect(),
         modules: account.modules_of.clone(),
     };
@@ -165,11 +158,27 @@ fn holder(account: &JobReport, line: &SourceLine) -> Option<String> {
     grown.chain(&account.held).filter(is_there).find_map(words)
 }
 
-/// Returns what each step adds, where a process grows in each step.
-pub(super) fn growth(account: &JobReport, device: &OnDevice) -> Option<Growth> {
-    let found = account.grows.as_ref().map(|it| culprit::account(it, device.ordinal).culprits).unwrap_or_default();
-    let bytes = account.growth(device)?;
-    Some(Growth { bytes, line: keeps(account, device), culprits: found.iter().map(SavedCulprit::from).collect() })
+/// Returns what each step adds, of the processes that grow in each step, those that grow the most first.
+pub(super) fn growth(growing: &[(&JobReport, &OnDevice, u64)]) -> Option<Growth> {
+    let (account, device, bytes) = growing.first()?;
+    let mut culprits: Vec<SavedCulprit> = Vec::new();
+    for (account, device, _) in growing {
+        let found = account.grows.as_ref().map(|it| culprit::account(it, device.ordinal).culprits).unwrap_or_default();
+        for it in found.iter().map(SavedCulprit::from) {
+            // Of several ranks, one sentence is enough where only its figures differ.
+            let same = culprits.iter_mut().find(|one| one.line == it.line && one.advice == it.advice);
+            if let Some(same) = same.filter(|one| !account.rank.is_some_and(|rank| one.ranks.contains(&rank))) {
+                same.ranks.extend(account.rank);
+            } else {
+                culprits.push(SavedCulprit { ranks: account.rank.into_iter().collect(), ..it });
+            }
+        }
+    }
+    for it in &mut culprits {
+        it.ranks.sort_unstable();
+    }
+    let ranks = growing.iter().filter_map(|it| it.0.rank).collect::<BTreeSet<_>>().into_iter().collect();
+    Some(Growth { bytes: *bytes, line: keeps(account, device), culprits, ranks })
 }
 
 /// Returns the job's line that allocates what one step makes and the next one does not free.

@@ -108,7 +108,7 @@ fn judged(request: &TestRequest) -> Result<Value, String> {
             let need = Need { allocated, reserved, ..Need::default() };
             // What the allocator caches depends on the tests before.
             let peak = Peak { wanted: allocated, ..Peak::read(&report, device, need) };
-            (peak, peak::growth(&report, device))
+            (peak, report.growth(device).and_then(|it| peak::growth(&[(&report, device, it)])))
         }
         None => (Peak { torch: report.torch.clone(), ..Peak::default() }, None),
     };

@@ -13,7 +13,7 @@ use crate::{
     facts::{
         event::anatomy::AnatomyPart,
         text::Foreign,
-        units::{Bytes, counted, per_step},
+        units::{Bytes, counted, on_ranks, per_step},
     },
     model::fit::{
         Fits,
@@ -59,7 +59,7 @@ pub(super) fn answer(it: &Answer) -> String {
         None => {}
     }
     if let Some(growth) = it.growth.as_ref().filter(|it| !it.culprits.is_empty()) {
-        let _ = writeln!(out, "\nwhat grows, {}:", per_step(growth.bytes as f64));
+        let _ = writeln!(out, "\nwhat grows, {}{}:", per_step(growth.bytes as f64), on_ranks(&growth.ranks));
         out += &culprits(growth, 2);
     }
     if let Some(found) = &it.peak {
@@ -84,7 +84,7 @@ pub(super) fn answer(it: &Answer) -> String {
 pub(super) fn culprits(growth: &Growth, indent: usize) -> String {
     let both = |it: &SavedCulprit| {
         let line = |text: &str, indent| wrapped(&Foreign::new(text).to_string(), indent);
-        line(&it.sentence, indent) + &line(&format!("remedy: {}", it.advice), indent + 2)
+        line(&growth.sentence(it), indent) + &line(&format!("remedy: {}", it.advice), indent + 2)
     };
     growth.culprits.iter().take(CULPRITS).map(both).collect()
 }

@@ -1,7 +1,10 @@
 //! An answer of `gpuwatch fit` that was saved, to compare a later one with it.
 
 use crate::{
-    facts::{text::Foreign, units::whole},
+    facts::{
+        text::Foreign,
+        units::{on_ranks, whole},
+    },
     model::analysis::culprit::Culprit,
 };
 use serde::{Deserialize, Serialize};
@@ -176,6 +179,16 @@ pub struct Growth {
     pub line: Option<String>,
     /// What keeps it, the most first.
     pub culprits: Vec<SavedCulprit>,
+    /// The ranks that grow; empty of a job without ranks.
+    pub ranks: Vec<u64>,
+}
+
+impl Growth {
+    /// Returns what one of its lines does, with the ranks on which it does where others grow, too.
+    pub fn sentence(&self, of: &SavedCulprit) -> String {
+        let ranks = if of.ranks == self.ranks { String::new() } else { on_ranks(&of.ranks) };
+        format!("{}{ranks}", of.sentence)
+    }
 }
 
 /// A line that keeps memory.
@@ -190,6 +203,8 @@ pub struct SavedCulprit {
     pub sentence: String,
     /// The remedy.
     pub advice: String,
+    /// The ranks on which it does; empty of a job without ranks.
+    pub ranks: Vec<u64>,
 }
 
 impl From<&Culprit> for SavedCulprit {
@@ -199,6 +214,7 @@ impl From<&Culprit> for SavedCulprit {
             bytes: whole(it.bytes_per_step),
             sentence: it.sentence.clone(),
             advice: it.advice.clone(),
+            ranks: Vec::new(),
         }
     }
 }

@@ -4,30 +4,103 @@ use crate::{
     facts::event::anatomy::AnatomyPart,
     model::{
         anatomy::{KeptAddresses, WORKSPACE, module, part},
-        trace::{Action, SourceLine, StackId, Trace},
+        trace::{Action, Event, SourceLine, StackId, Trace},
     },
 };
 use hashbrown::HashMap;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::RangeInclusive,
+    ops::{Range, RangeInclusive},
 };
 
 /// What a job keeps on a device in the whole run.
 #[derive(Clone, Debug, Default)]
 pub struct KeptByRun {
-    /// Where it is.
-    pub addresses: KeptAddresses,
+    /// Parameters.
+    pub weights: KeptKind,
+    /// Buffers of modules.
+    pub buffers: KeptKind,
+    /// Gradients.
+    pub gradients: KeptKind,
+    /// Optimizers' states.
+    pub optimizer: KeptKind,
     /// Bytes of cuBLAS's workspaces.
     pub workspaces: u64,
     /// When backward ran, and for which line: begin and end in µs since 1970.
     pub backward: Vec<(u64, u64, SourceLine)>,
-    /// The lines that make parameters, buffers and optimizers, by the addresses of what these hold.
-    pub makers: BTreeMap<u64, SourceLine>,
     /// What these lines make, as its path in the model, by file and line.
     pub paths: HashMap<(String, u32), String>,
     /// Functions of modules: file, first line, name, and the module's path.
     pub modules: Vec<(String, u32, String, String)>,
+}
+
+/// What a job keeps of one kind. An address has other blocks at other times.
+#[derive(Clone, Debug, Default)]
+pub struct KeptKind {
+    /// The looks that found something at an address, in order.
+    pub blocks: BTreeMap<u64, Vec<KeptLook>>,
+    /// When the last look was.
+    pub last: u64,
+}
+
+/// A look that found what is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptLook {
+    /// µs since 1970.
+    pub unix_us: u64,
+    /// The line that makes it.
+    pub line: Option<SourceLine>,
+}
+
+impl KeptKind {
+    /// Returns the look that found a block; `None` of one that is not of this kind. It lives for some time, also at a
+    /// moment. A look in that time tells; where none came after the moment, one that found the address before is all
+    /// that is known.
+    fn of(&self, addresses: Range<u64>, life: &Range<u64>, moment: u64) -> Option<&KeptLook> {
+        let all: Vec<_> = self.blocks.range(addresses).flat_map(|it| it.1).collect();
+        let in_time = all.iter().filter(|it| life.contains(&it.unix_us));
+        let nearest = in_time.min_by_key(|it| it.unix_us.abs_diff(moment));
+        nearest.or_else(|| all.last().filter(|_| self.last < moment)).copied()
+    }
+}
+
+/// The blocks of a moment that are kept.
+#[derive(Debug, Default)]
+struct KeptThen<'a> {
+    addresses: KeptAddresses,
+    lines: BTreeMap<(AnatomyPart, u64), &'a SourceLine>,
+}
+
+impl<'a> KeptThen<'a> {
+    /// Finds them among the blocks that live after an event.
+    fn at(
+        kept: &'a KeptByRun,
+        trace: &Trace,
+        events: &Range<usize>,
+        event: usize,
+        blocks: &[(u64, u64, StackId)],
+    ) -> Self {
+        let (births, deaths) = (births(trace, events.start..=event), deaths(trace, event + 1..events.end));
+        let moment = trace.events.get(event).and_then(|it| it.unix_us).unwrap_or(u64::MAX);
+        let mut found = Self::default();
+        for (address, bytes, _) in blocks {
+            let begin = births.get(address).copied().unwrap_or(0);
+            let life = begin..deaths.get(address).copied().unwrap_or(u64::MAX);
+            // Views of one storage have addresses of their own.
+            let addresses = *address..address.saturating_add((*bytes).max(1));
+            for (part, kind, into) in [
+                (AnatomyPart::Weights, &kept.weights, &mut found.addresses.weights),
+                (AnatomyPart::Other, &kept.buffers, &mut found.addresses.buffers),
+                (AnatomyPart::Gradients, &kept.gradients, &mut found.addresses.gradients),
+                (AnatomyPart::Optimizer, &kept.optimizer, &mut found.addresses.optimizer),
+            ] {
+                let Some(look) = kind.of(addresses.clone(), &life, moment) else { continue };
+                into.insert(*address);
+                found.lines.extend(look.line.as_ref().map(|made| ((part, *address), made)));
+            }
+        }
+        found
+    }
 }
 
 /// The allocated peak of a device.
@@ -55,15 +128,17 @@ pub fn consists(trace: &Trace, device: u32, kept: &KeptByRun) -> Option<Peak> {
     let moment = trace.peak(device)?;
     let range = trace.devices.get(device as usize)?;
     let (mut kinds, mut lines, mut workspaces) = (BTreeMap::new(), BTreeMap::new(), 0);
-    let times = births(trace, range.start..=range.start + moment.event);
+    let event = range.start + moment.event;
+    let times = births(trace, range.start..=event);
     let within = |at: u64| kept.backward.iter().find(|it| it.0 <= at && at <= it.1).map(|it| it.2.clone());
-    for (address, bytes, stack) in trace.live_after(device, moment.event) {
+    let blocks = trace.live_after(device, moment.event);
+    let then = KeptThen::at(kept, trace, range, event, &blocks);
+    for (address, bytes, stack) in blocks {
         let is_workspace = bytes == WORKSPACE;
         workspaces += if is_workspace { bytes } else { 0 };
-        let kind = part(&trace.stacks, &kept.addresses, (address, bytes, stack), false);
+        let kind = part(&trace.stacks, &then.addresses, (address, bytes, stack), false);
         *kinds.entry(kind).or_insert(0_u64) += bytes;
-        let is_kept = !matches!(kind, AnatomyPart::Activations | AnatomyPart::Temporaries);
-        let mut made: Vec<SourceLine> = kept.makers.get(&address).filter(|_| is_kept).cloned().into_iter().collect();
+        let mut made: Vec<SourceLine> = then.lines.get(&(kind, address)).map(|it| (*it).clone()).into_iter().collect();
         let mut owner = made.first().and_then(|it| kept.paths.get(&(it.file.clone(), it.line)).cloned());
         if made.is_empty() {
             made.extend(trace.stacks.own_lines(stack));
@@ -88,7 +163,7 @@ pub fn consists(trace: &Trace, device: u32, kept: &KeptByRun) -> Option<Peak> {
         *kinds.entry(AnatomyPart::Other).or_insert(0) += taken;
     }
     kinds.retain(|_, bytes| *bytes > 0);
-    let event = trace.events.get(range.start + moment.event)?;
+    let event = trace.events.get(event)?;
     let line = trace.stacks.own_line(event.stack).or_else(|| Some(within(event.unix_us?)?.short()));
     Some(Peak { kinds, line, lines })
 }
@@ -97,6 +172,18 @@ pub fn consists(trace: &Trace, device: u32, kept: &KeptByRun) -> Option<Peak> {
 fn births(trace: &Trace, events: RangeInclusive<usize>) -> HashMap<u64, u64> {
     let all = events.filter_map(|at| trace.events.get(at)).filter(|it| it.action == Action::Alloc);
     all.filter_map(|it| Some((it.address?, it.unix_us?))).collect()
+}
+
+/// Returns when the block that is at each address at the beginning was freed, in µs since 1970.
+fn deaths(trace: &Trace, events: Range<usize>) -> HashMap<u64, u64> {
+    let is_free = |it: &Event| matches!(it.action, Action::FreeRequested | Action::FreeCompleted);
+    let mut found = HashMap::new();
+    for it in events.filter_map(|at| trace.events.get(at)).filter(is_free) {
+        if let (Some(address), Some(at)) = (it.address, it.unix_us) {
+            found.entry(address).or_insert(at);
+        }
+    }
+    found
 }
 
 /// Returns the job's own line that allocated the most of what a step made and the next one did not free. `ends` are the
@@ -126,7 +213,7 @@ pub fn keeps(trace: &Trace, device: u32, ends: &[u64]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::trace::{Event, Frame};
+    use crate::model::trace::Frame;
 
     #[test]
     fn the_line_that_keeps_memory_is_found_between_steps() {
@@ -153,6 +240,36 @@ mod tests {
         assert_eq!(keeps(&trace, 3, &[15, 25, 35]), None);
     }
 
+    fn look(unix_us: u64, line: Option<SourceLine>) -> KeptLook {
+        KeptLook { unix_us, line }
+    }
+
+    #[test]
+    fn an_address_holds_what_it_held_at_the_moment() {
+        let line = |line| Some(SourceLine { file: "net.py".into(), line, function: String::new() });
+        let gradients = KeptKind {
+            blocks: BTreeMap::from([(100, vec![look(10, line(1)), look(30, line(3))]), (200, vec![look(10, line(2))])]),
+            last: 30,
+        };
+        let at = |address: u64, life: Range<u64>, moment| {
+            let found = gradients.of(address..address + 50, &life, moment);
+            found.map(|look| look.line.as_ref().map(|it| it.line))
+        };
+        // Blocks that lived at looks, of which the nearest tells the line.
+        assert_eq!(at(100, 5..12, 8), Some(Some(1)));
+        assert_eq!(at(100, 25..u64::MAX, 26), Some(Some(3)));
+        assert_eq!(at(100, 5..u64::MAX, 27), Some(Some(3)));
+        assert_eq!(at(90, 5..12, 8), Some(Some(1)), "a view");
+        // Others that were there between two looks, or when one found nothing.
+        assert_eq!(at(100, 15..20, 16), None);
+        assert_eq!(at(200, 25..u64::MAX, 26), None);
+        // After the last look, a place is all that is known.
+        assert_eq!(at(200, 35..40, 36), Some(Some(2)));
+        assert_eq!(at(300, 35..40, 36), None);
+        let without = KeptKind { blocks: BTreeMap::from([(7, vec![look(10, None)])]), last: 10 };
+        assert_eq!(without.of(7..8, &(5..20), 6), Some(&look(10, None)));
+    }
+
     #[test]
     fn blocks_are_sorted_by_who_keeps_them_and_where_they_were_made() {
         let mut trace = Trace::default();
@@ -177,13 +294,15 @@ mod tests {
             trace.events.push(&Event { unix_us: Some(address), ..event });
         }
         trace.devices.push(0..7);
-        let set = |it: u64| BTreeSet::from([it * 100]);
+        let kind = |it: u64, line| KeptKind { blocks: BTreeMap::from([(it * 100, vec![look(8, line)])]), last: 8 };
         let line = |file: &str, line| SourceLine { file: format!("/job/{file}"), line, function: String::new() };
         let kept = KeptByRun {
-            addresses: KeptAddresses { weights: set(1), buffers: set(7), gradients: set(5), optimizer: set(2) },
+            weights: kind(1, None),
+            buffers: kind(7, None),
+            gradients: kind(5, Some(line("net.py", 7))),
+            optimizer: kind(2, None),
             workspaces: 8,
             backward: vec![(5, 6, line("train.py", 50))],
-            makers: BTreeMap::from([(500, line("net.py", 7)), (400, line("never.py", 1))]),
             paths: HashMap::from([(("/job/net.py".to_owned(), 7), "head.weight".to_owned())]),
             modules: vec![("/job/train.py".to_owned(), 40, String::new(), "blocks.*".to_owned())],
         };

@@ -6,7 +6,7 @@
 
 use super::{Asked, bytes, packages::PACKAGES};
 use crate::{helpers::torch, house::schemas, probe::frameworks::FRAMEWORKS};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::{collections::BTreeMap, path::Path};
 
 const JOB: &str = include_str!("ranks/job.py");
@@ -221,4 +221,68 @@ fn the_smallest_number_of_machines_that_is_enough_is_found() {
     assert_eq!(answer["nodes"]["enough"].as_u64(), Some(2), "{answer:#}");
     assert_eq!(answer["nodes"]["asked"], answer["nodes"]["enough"], "{answer:#}");
     assert_eq!((&answer["host"]["fits"], &answer["fits"]), (&"no".into(), &"no".into()), "{answer:#}");
+}
+
+/// A job whose ranks keep more after each step.
+const GROWS: &str = include_str!("ranks/grows.py");
+
+/// Line, ranks and what is said of each culprit of a job of two ranks; with the ranks that grow, and the text.
+type Grown = (Vec<(String, Value, String)>, Value, String);
+
+fn grown(case: &str, gpu: &[&str]) -> Grown {
+    let asked = Asked::new(GROWS);
+    let launch = [&TORCHRUN[..], &["2"]].concat();
+    let output = asked.launched(&torch::python(), &launch, &[&["--json"], gpu].concat(), &[case]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    schemas::check("fit", &answer);
+    let growth = &answer["growth"];
+    let words = |it: &Value| it.as_str().unwrap().to_owned();
+    let row = |it: &Value| (words(&it["line"]), it["ranks"].clone(), words(&it["sentence"]));
+    let culprits = growth["culprits"].as_array().map(|it| it.iter().map(row).collect()).unwrap_or_default();
+    let output = asked.launched(&torch::python(), &launch, gpu, &[case]);
+    (culprits, growth["ranks"].clone(), String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn grows_at(mark: &str) -> String {
+    let at = GROWS.lines().position(|it| it.ends_with(&format!("# {mark}"))).unwrap();
+    format!("train.py:{}", at + 1)
+}
+
+/// The other ranks run as many steps as one needs to show that it grows.
+#[test]
+fn what_grows_is_named_with_its_line_its_holder_and_its_ranks() {
+    test_tiers::change!("processes of PyTorch");
+    let all = ["--gpu", "2xRTX 4090"];
+    let (culprits, ranks, text) = grown("one", &all);
+    let [(line, on, sentence)] = &culprits[..] else { panic!("{culprits:?}: {text}") };
+    assert_eq!((line, on, &ranks), (&grows_at("outputs"), &json!([1]), &json!([1])), "{text}");
+    assert!(sentence.contains("list `outputs`"), "{sentence}");
+    assert!(text.contains("\nwhat grows, +512.0 KiB/step on rank 1:\n"), "{text}");
+    assert!(text.contains("allocates what it keeps on rank 1"), "{text}");
+    for (case, gpu) in test_tiers::vary!(
+        [("all", &all[..]), ("all", &["--gpu", "2xRTX 4090", "--nodes", "2"])],
+        "all ranks, and two of four"
+    ) {
+        let (culprits, ranks, text) = grown(case, gpu);
+        let both = if gpu.len() == 2 { json!([0, 1]) } else { json!([0, 3]) };
+        assert_eq!((&culprits[0].0, &culprits[0].1, &ranks), (&grows_at("outputs"), &both, &both), "{text}");
+        assert_eq!(culprits.len(), 1, "{culprits:?}");
+        let words = if gpu.len() == 2 { "on ranks 0, 1:\n" } else { "on ranks 0, 3:\n" };
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn ranks_that_keep_different_things_are_told_apart_and_healthy_ones_do_not_grow() {
+    test_tiers::change!("processes of PyTorch");
+    let all = ["--gpu", "2xRTX 4090"];
+    let (culprits, ranks, text) = grown("apart", &all);
+    let found: Vec<_> = culprits.iter().map(|it| (it.0.clone(), it.1.clone())).collect();
+    assert_eq!(found, [(grows_at("samples"), json!([0])), (grows_at("outputs"), json!([1]))], "{text}");
+    assert_eq!(ranks, json!([0, 1]));
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("what grows, +1.00 MiB/step on ranks 0, 1: "), "{text}");
+    assert!(words.contains("on rank 0 remedy: clear `samples`"), "{text}");
+    let (culprits, ranks, text) = grown("none", &all);
+    assert!(culprits.is_empty() && ranks.is_null() && !text.contains("grows"), "{text}");
 }
