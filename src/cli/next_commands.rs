@@ -9,6 +9,8 @@ use std::{env, ffi::OsStr, path::Path};
 pub(crate) struct NextCommand {
     /// A variable that its environment needs, and its value.
     variable: Option<(&'static str, String)>,
+    /// What starts gpuwatch: its name, or the words that start it on another machine.
+    program: Vec<String>,
     words: Vec<String>,
     why: &'static str,
 }
@@ -16,7 +18,18 @@ pub(crate) struct NextCommand {
 impl NextCommand {
     /// A command of gpuwatch with these words.
     pub(crate) fn new<W: AsRef<str>>(words: impl IntoIterator<Item = W>, why: &'static str) -> Self {
-        Self { variable: None, words: words.into_iter().map(|it| it.as_ref().to_owned()).collect(), why }
+        let words = words.into_iter().map(|it| it.as_ref().to_owned()).collect();
+        Self { variable: None, program: vec!["gpuwatch".to_owned()], words, why }
+    }
+
+    /// The same on another machine, where these words start gpuwatch.
+    pub(crate) fn started_by(self, program: Vec<String>) -> Self {
+        Self { program, ..self }
+    }
+
+    /// Whether it is this subcommand.
+    pub(crate) fn is(&self, subcommand: &str) -> bool {
+        self.words.first().is_some_and(|it| it == subcommand)
     }
 
     /// The same with a variable in its environment.
@@ -52,7 +65,7 @@ pub(crate) fn word(path: &Path) -> Option<String> {
 pub(crate) fn with_next(answer: &str, next: &[NextCommand]) -> String {
     let line = |it: &NextCommand| {
         let variable = it.variable.iter().flat_map(|(name, value)| ["env".to_owned(), format!("{name}={value}")]);
-        let words: Vec<String> = variable.chain(["gpuwatch".to_owned()]).chain(it.words.iter().cloned()).collect();
+        let words: Vec<String> = variable.chain(it.program.iter().chain(&it.words).cloned()).collect();
         let words = words.iter().map(String::as_str);
         json!({ "command": Foreign::new(command(words, COMMAND_MAX)), "why": it.why })
     };

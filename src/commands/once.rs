@@ -100,7 +100,7 @@ impl Subcommand for OnceArgs {
                 let mut sources = Sources::start(self.watching.sources().in_detail());
                 return print(&mut sources.events, 0, form).await;
             };
-            cluster_once::print(&mut Links::start(&plan), &plan.hosts, self.wait, self.json).await
+            cluster_once::print(&mut Links::start(&plan), &plan, self.wait, self.json).await
         })?;
         Ok(0)
     }

@@ -123,7 +123,7 @@ fn watch_hosts(plan: &Plan, args: &WatchArgs, policy: &Policy) -> Result<u8> {
         if !term::is_screen() {
             refuse_hook(args)?;
             output::message(format_args!("{NO_SCREEN}"));
-            once::cluster_once::print(&mut links, &plan.hosts, WAIT, false).await?;
+            once::cluster_once::print(&mut links, plan, WAIT, false).await?;
             return Ok(0);
         }
         let config = if args.screen.readonly { Err(READONLY) } else { Ok(args.config.clone()) };

@@ -15,6 +15,7 @@ use crate::{
         terminal::{PATIENCE, PROGRAM, until},
         torch,
     },
+    house::schemas,
     probe::{
         launch::Home,
         pytorch::{script, sockets},
@@ -183,6 +184,30 @@ fn a_running_job_gets_a_probe_that_counts_as_pytorch_does_and_loses_it_without_a
     let left: Vec<_> = std::fs::read_dir(job.home.0.path().join("cache/gpuwatch")).unwrap().flatten().collect();
     assert_eq!(left.len(), 1, "only the probe's own files stay: {left:?}");
     expect(&job.gpuwatch(&["detach"]), 2, "has no probe");
+    job.end();
+}
+
+/// Of a job without a probe, `once` names the command that gives it one, and that command does.
+#[test]
+fn what_follows_from_a_job_without_a_probe_is_to_attach() {
+    let job = Job::start();
+    let once = || -> Value {
+        let mut command = job.gpu.command(PROGRAM);
+        command.args(["once", "--json"]).envs(job.home.variables());
+        let output = command.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1")).output().unwrap();
+        let once = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+        schemas::check("once", &once);
+        once
+    };
+    let before = once();
+    let command = format!("gpuwatch attach {}", job.pid);
+    assert_eq!(before["next"].as_array().map(Vec::len), Some(1), "{before:#}");
+    assert_eq!(before["next"][0]["command"], command, "{before:#}");
+    job.attach();
+    let after = once();
+    assert_eq!(after["next"][0]["command"], format!("gpuwatch peak {}", job.pid), "{after:#}");
+    assert!(!after["next"].to_string().contains("attach"), "{after:#}");
+    job.detach();
     job.end();
 }
 

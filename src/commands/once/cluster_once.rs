@@ -2,13 +2,14 @@
 //!
 //! `docs/reference/schemas/hosts.json` has every field of the JSON, schema 1.
 
-use super::{AT_LEAST, NAP, WAIT, has_answers, session_json};
+use super::{AT_LEAST, NAP, WAIT, after, has_answers, session_json};
 use crate::{
+    cli::next_commands::{NextCommand, with_next},
     facts::{
         text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
-    hosts::link::Links,
+    hosts::{link::Links, plan::Plan},
     model::{
         alerts::Policy,
         cluster::{
@@ -32,14 +33,21 @@ const SCHEMA: u32 = 1;
 /// Most findings and ranks of a job that the text lists.
 const LISTED: usize = 16;
 
+/// Most commands that follow.
+const NEXT: usize = 4;
+
 /// Waits until every machine has answered or failed, at most for `wait`, then prints.
 ///
 /// # Errors
 /// Fails if standard output cannot be written.
-pub async fn print(links: &mut Links, hosts: &[String], wait: Duration, json: bool) -> Result<()> {
-    let cluster = collect(links, hosts, wait).await;
+pub async fn print(links: &mut Links, plan: &Plan, wait: Duration, json: bool) -> Result<()> {
+    let cluster = collect(links, &plan.hosts, wait).await;
     let found = Policy::default().found(&cluster);
-    let text = if json { report(&cluster, &found).context("cannot write JSON")? } else { text(&cluster, &found) };
+    let text = if json {
+        with_next(&report(&cluster, &found).context("cannot write JSON")?, &next(plan, &cluster, &found))
+    } else {
+        text(&cluster, &found)
+    };
     output::print(&text)?;
     Ok(())
 }
@@ -68,6 +76,20 @@ pub async fn collect(links: &mut Links, hosts: &[String], wait: Duration) -> Clu
             cluster.apply(news);
         }
     }
+}
+
+/// Returns what follows on the machines themselves, what grows first.
+fn next(plan: &Plan, cluster: &Cluster, found: &ClusterFindings) -> Vec<NextCommand> {
+    // A copy of gpuwatch is gone from there by then.
+    let up = cluster.nodes.iter().zip(&found.machines).filter(|(it, _)| !plan.push && matches!(it.link, Link::Up));
+    let of = |(node, found): (&Node, &Findings)| {
+        let program = plan.transport.command(node.host.raw(), &[&plan.program]);
+        after::next(&node.session, found).into_iter().map(move |it| it.started_by(program.clone()))
+    };
+    let mut all: Vec<NextCommand> = up.flat_map(of).collect();
+    all.sort_by_key(|it| !it.is("sites"));
+    all.truncate(NEXT);
+    all
 }
 
 fn report(cluster: &Cluster, found: &ClusterFindings) -> serde_json::Result<String> {

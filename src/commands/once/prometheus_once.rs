@@ -3,6 +3,7 @@
 //! `docs/reference/schemas/fleet.json` has every field of the JSON, schema 1.
 
 use crate::{
+    cli::next_commands::{NextCommand, with_next},
     facts::{
         text::{Foreign, escape_json},
         units::counted,
@@ -38,7 +39,9 @@ pub async fn print(store: &Store, matchers: &[Matcher], json: bool) -> Result<()
     let order = fleet.overview.rank_order(RankFigure::default());
     let text = if json {
         let past = past(store, &fleet, order.first().copied()).await?;
-        report(store, &fleet.overview, &order, &past).context("cannot write JSON")?
+        let report = report(store, &fleet.overview, &order, &past).context("cannot write JSON")?;
+        let next: Vec<NextCommand> = next(&fleet.overview, &order).into_iter().collect();
+        with_next(&report, &next)
     } else {
         text(store, &fleet.overview, &order)
     };
@@ -51,6 +54,17 @@ async fn past(store: &Store, fleet: &Fleet, worst: Option<usize>) -> Result<Hist
     let Some(worst) = worst.and_then(|it| fleet.series.get(it)) else { return Ok(History::new()) };
     let past = Question { rank: worst.key.clone(), figure: RankFigure::Allocated, seconds: PAST_S, points: POINTS };
     prometheus::history(store, &past, sources::unix_us() / 1_000_000).await
+}
+
+/// Returns what follows: to ask the machine of the worst rank itself.
+fn next(overview: &Overview, order: &[usize]) -> Option<NextCommand> {
+    let worst = order.iter().filter_map(|it| overview.ranks.get(*it)).find(|it| it.worst.is_some() && !it.ended)?;
+    let host = overview.nodes.get(worst.node)?.host.raw();
+    // Whoever writes figures names the hosts: what is no plain name is no word of a command.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let is_name = host.starts_with(|c: char| c.is_ascii_alphanumeric()) && host.chars().all(is_plain);
+    let why = "asks the machine of the worst rank, which knows its devices, its processes and their findings";
+    is_name.then(|| NextCommand::new(["once", "--hosts", host, "--json"], why))
 }
 
 fn report(store: &Store, overview: &Overview, order: &[usize], past: &History) -> serde_json::Result<String> {

@@ -5,7 +5,12 @@ mod live;
 mod push;
 mod ssh;
 
-use crate::{helpers::terminal::PROGRAM, hosts::stream::Rank, house::schemas, probe::launch::Home};
+use crate::{
+    helpers::terminal::{PATIENCE, PROGRAM, until},
+    hosts::stream::Rank,
+    house::schemas,
+    probe::launch::Home,
+};
 use serde_json::Value;
 use std::{
     fs,
@@ -118,6 +123,38 @@ fn ranks_of_one_run_on_two_machines_are_one_job() {
         assert_eq!((&it["rank"], &it["host"], &it["alive"]), (&rank.into(), &host.into(), &true.into()));
         assert!(it["step"].as_u64() > Some(0) && it["allocated"].as_u64() > Some(0), "{it}");
     }
+}
+
+/// What follows runs as it is written: on the machine, reached in the same way.
+#[test]
+fn what_follows_runs_on_the_machine_and_asks_for_what_grows_first() {
+    let machines = Machines::new();
+    let _rank = machines.rank("node01", &["--kind", "leaking"]);
+    let begin = |host: &str| format!("{} {host} {PROGRAM} ", machines.path("reach").display());
+    let mut next = Value::Null;
+    let commands = |next: &Value| -> Vec<String> {
+        next.as_array().unwrap().iter().map(|it| it["command"].as_str().unwrap().to_owned()).collect()
+    };
+    let grows = || {
+        let json = machines.json("node[01-02]", &["--wait", "60s"]);
+        let pid = &json["nodes"][0]["once"]["probes"][0]["pid"];
+        next = json["next"].clone();
+        commands(&next).first() == Some(&format!("{}sites {pid}", begin("node01")))
+    };
+    assert!(until(PATIENCE, grows), "{next:#}");
+    let all = commands(&next);
+    assert!(all.iter().any(|it| it.starts_with(&format!("{}peak ", begin("node01")))), "{all:?}");
+    // The other machine has no device and no job.
+    let doctor = all.iter().find(|it| **it == format!("{}doctor --json", begin("node02"))).unwrap_or_else(|| {
+        panic!("{all:?}");
+    });
+    let output = Command::new("sh").args(["-c", doctor]).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
+    schemas::check("doctor", &report);
+    // A gpuwatch that was copied there is gone by then.
+    let pushed = machines.pushing(&["once", "--json", "--hosts", "node02", "--wait", "60s"]).output().unwrap();
+    let pushed: Value = serde_json::from_slice(&pushed.stdout).unwrap();
+    assert_eq!((&pushed["nodes"][0]["link"], &pushed["next"]), (&"up".into(), &Value::Array(Vec::new())));
 }
 
 const HEADER: &str =

@@ -150,6 +150,8 @@ fn the_worst_of_thousands_of_ranks_in_a_prometheus_comes_first() {
     assert_eq!((whole["ranks"].as_array().unwrap().len(), whole["jobs"].as_array().unwrap().len()), (RANKS, 2));
     assert_eq!((&whole["nodes"][0]["host"], &whole["nodes"][0]["devices"]), (&first["host"], &8.into()));
     assert_eq!(whole["past"].as_array().unwrap().last().unwrap()[1], 55e9, "{}", whole["past"]);
+    let follows = format!("gpuwatch once --hosts node{:03} --json", WORST / 8);
+    assert_eq!(whole["next"][0]["command"], follows, "{}", whole["next"]);
     // Labels of all series, and those of processes alone.
     for label in ["run=a", "scheduler_job=41"] {
         let whole = json(&once(&[&url, "--json", "--match", label]));
