@@ -64,6 +64,9 @@ def extract(tree):
                 continue
             names = {it.id for it in ast.walk(method) if isinstance(it, ast.Name) and isinstance(it.ctx, ast.Store)}
             names |= {it.arg for it in method.args.args} - {"self"}
+            # What a comprehension sets is its own.
+            own = [it for it in ast.walk(last.value) if isinstance(it, ast.Name)]
+            names -= {it.id for it in own if isinstance(it.ctx, ast.Store)}
             used = sorted({it.id for it in ast.walk(last.value) if isinstance(it, ast.Name)} & names)
             helper = ast.parse("def _result(self, %s):\n    pass" % ", ".join(used)).body[0]
             helper.body = [ast.Return(last.value)]
