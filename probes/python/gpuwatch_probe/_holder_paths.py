@@ -53,6 +53,9 @@ def elected(paths, rank):
         if len(names) > 1:
             # Each tensor has its own key, so omit the key.
             it["name"] = None if it["by"] == "key" else _common(names)
+        if it["by"] in ("attribute", "slot"):
+            # Of a chain, the longest that was met.
+            it["items"] = max((steps[at]["items"] or 0 for steps, _ in alike)) or None
     names = [steps[0]["name"] for steps, _ in alike if steps]
     if chosen and isinstance(chosen[0], _Place):
         container = _container(names, chosen[0].among)
@@ -173,7 +176,8 @@ def _cycle(search, order):
 
 
 def _folded(steps):
-    """Folds places inside of `torch.nn.Module`s into one dotted attribute: `encoder.0.cache` of the outermost."""
+    """Folds places inside of `torch.nn.Module`s into one dotted attribute: `encoder.0.cache` of the outermost; and the
+    links of a chain, where each object keeps the one before, into one with their number."""
     folded = []
     for it in steps:
         if folded and folded[-1]["by"] == "key":
@@ -187,8 +191,16 @@ def _folded(steps):
             elif it["name"] is not None and it["name"].endswith("_hooks"):
                 folded.pop()
                 it = dict(it, by="hook")
+        if folded and it["by"] in ("attribute", "slot") and _is_link(folded[-1], it):
+            folded[-1] = dict(it, items=(folded[-1]["items"] or 1) + 1)
+            continue
         folded.append(it)
     return folded
+
+
+def _is_link(one, other):
+    """Whether two steps are the same attribute of objects of one type."""
+    return one["name"] is not None and all(one[it] == other[it] for it in ("by", "name", "type"))
 
 
 class _Place(dict):

@@ -30,7 +30,7 @@ const WORD: usize = 11;
 /// ```text
 /// ─ culprit · at step 690, over 8 steps ──────────
 ///  train.py:41 `losses.append(loss)` keeps 3 blocks a step (4.00 MiB) through …
-///  → append `loss.item()` or `loss.detach()`
+///  → append `loss.item()`
 /// ```
 pub(super) fn answer(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let Some((sites, account)) = process.answer(on.ordinal, |_| true) else {

@@ -93,7 +93,7 @@ pub(crate) fn sites(at_us: u64, step: u64) -> Sites {
 
 pub(crate) const SENTENCE: &str = "train.py:41 `losses.append(loss)` keeps 3 blocks a step (4.00 MiB), 2 of them of its graph \
                         (4.00 MiB), allocated at train.py:40, through list `losses` (1,204 items), global of train.py";
-pub(crate) const ADVICE: &str = "append `loss.item()` or `loss.detach()`";
+pub(crate) const ADVICE: &str = "append `loss.item()`";
 
 const NASTY: &str = "</script><img src=x onerror=alert(1)>\u{202e}\u{1b}]9;x\u{7}";
 

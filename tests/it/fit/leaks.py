@@ -1,7 +1,10 @@
 """Trains with the leak that the argument names."""
 
 import copy
+import functools
 import sys
+import threading
+import weakref
 
 import torch
 from torch import nn
@@ -73,7 +76,61 @@ def penalty(out):
     norms.append(grad.norm())  # kept: penalty
 
 
+class Node:
+    def __init__(self, state, before):
+        self.state, self.before = state, before  # kept: chain
+
+
+def chain(out):
+    global node
+    node = Node(out.detach(), node)
+
+
+def stack(out):
+    if not hasattr(of_thread, "stack"):
+        of_thread.stack = []
+    of_thread.stack.append(out.detach())
+
+
+def shadow(out):
+    for name, weight in net.up.named_parameters():
+        shadows[name] = 0.9 * shadows.get(name, 0) + 0.1 * weight.square().sqrt()  # kept: shadow
+
+
+def registry(out):
+    weakref.finalize(net, print, out.detach())
+
+
+def later(out):
+    delayed.append(functools.partial(print, "out", out.detach()))  # kept: later
+
+
+def views(out):
+    samples.append((out * 2).detach()[0, :4])  # kept: views
+
+
+def masks(out):
+    by_step[next(steps)] = torch.ones_like(out)  # kept: masks
+
+
+def evaluation(out):
+    results.append(net(torch.randn(64, 128, device="cuda")))  # kept: evaluation
+
+
+def crops(out):
+    padded = nn.functional.pad(out.detach(), (1, 1))
+    yield padded[:, :4]
+    yield padded[:, 4:]
+
+
+def views_of_crops(out):
+    opened.append(crops(out))  # kept: views_of_crops
+    next(opened[-1])
+
+
 losses, failures, averages, norms, steps = [], [], [], [], iter(range(1, 1 << 30))
+delayed, samples, results, opened, by_step, shadows = [], [], [], [], {}, {}
+of_thread, node = threading.local(), None
 net, monitor = Net().cuda(), Monitor(nn.GRUCell(128, 256).cuda())
 optimizer = torch.optim.Adam(net.parameters())
 leak = globals().get(sys.argv[1], lambda out: None)

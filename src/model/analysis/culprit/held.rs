@@ -84,7 +84,10 @@ fn role(it: &Holder, named: bool) -> String {
         "attribute" if it.name.as_deref() == Some("__self__") => {
             format!("bound method {}", function.unwrap_or_default()).trim_end().to_owned()
         }
-        "attribute" | "slot" => format!("attribute{name}{}", of(kind)),
+        "attribute" | "slot" => {
+            let links = it.items.map_or_else(String::new, |it| format!(" ({} links)", grouped(it)));
+            format!("attribute{name}{}{links}", of(kind))
+        }
         "hook" => format!("hook{name}{}", of(kind)),
         "other" => format!("something inside{}", of(kind)),
         "global" => format!("global{name}{}", of(file)),

@@ -273,6 +273,10 @@ const BY_HOLDER: [(&str, &str); 4] = [
     ("generator", "run the generator to its end, or close() it"),
 ];
 
+/// The remedy for arguments of `weakref.finalize`, whose registry nobody clears.
+const FINALIZER: &str =
+    "give weakref.finalize what holds no tensor, or detach() it: it keeps its arguments as long as its object lives";
+
 /// Returns the remedy where a network or its optimizer gets ever more.
 fn of_network(holders: &[Holder], over: Over) -> Option<String> {
     if let Some(name) = numbered(holders) {
@@ -302,13 +306,18 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
     let is_alone = is_ownerless(site);
     let mentions = |words: &str| it.source.iter().chain(&it.kept).any(|it| it.text.raw().contains(words));
     if group.own().1 == 0 {
-        return "allocate it once at its full size and write into it, or collect the parts on the host".to_owned();
+        return "allocate it once at its full size and write into it, or bound it, or collect the parts on the host"
+            .to_owned();
     }
     if is_alone {
         return GRAPH.to_owned();
     }
     if let Some((_, remedy)) = BY_HOLDER.iter().find(|(by, _)| held(by)) {
         return (*remedy).to_owned();
+    }
+    let is_finalizer = |it: &Holder| it.kind.as_deref() == Some("finalize") || it.name.as_deref() == Some("finalize");
+    if holders.iter().any(is_finalizer) {
+        return FINALIZER.to_owned();
     }
     if is_hook(it, group) {
         return "remove the hook by its handle, or let it keep numbers (`.item()`) and not the outputs".to_owned();
@@ -318,16 +327,23 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
             .to_owned();
     }
     if held("graph") {
-        let into = holders.get(1).and_then(|it| it.name.as_deref()).map_or_else(|| "what stays".to_owned(), quoted);
+        let into = holders.get(1).and_then(|it| name_of(holders, it).or(it.name.as_deref()));
+        let into = into.map_or_else(|| "what stays".to_owned(), quoted);
         return format!("let only `.item()` or `.detach()` go into {into}: its graph goes back over every step");
     }
+    let keeps = (grad && detaching_helps(group)).then(|| detached(it, group));
+    let is_link = |it: &&Holder| matches!(&*it.by, "attribute" | "slot") && it.items.is_some();
+    if let Some(name) = holders.iter().find(is_link).and_then(|it| it.name.as_deref()) {
+        let name = quoted(name);
+        return format!("set {name} to None where the earlier ones are done with: each object keeps the one before");
+    }
     if mentions("retain_graph") || mentions("create_graph") {
-        return GRAPH.to_owned();
+        // A loss of gradients needs create_graph: what goes is that its numbers are kept with their graph.
+        return keeps.filter(|_| it.kept.is_some()).unwrap_or_else(|| GRAPH.to_owned());
     }
     if let Some(remedy) = of_network(holders, over) {
         return remedy;
     }
-    let keeps = (grad && detaching_helps(group)).then(|| detached(it, group));
     let grows = holders.iter().filter(|it| is_element(it)).min_by_key(|it| Reverse(it.items));
     let name = grows.or(holders.first()).and_then(|it| name_of(holders, it));
     let kind = grows.and_then(|it| it.kind.as_deref()).unwrap_or_default();
@@ -365,14 +381,15 @@ fn is_scalar(group: &Group) -> bool {
     group.first.owners.iter().filter(|it| it.grad).all(|it| it.shape.iter().all(|size| *size == 1))
 }
 
-/// What to keep instead of a tensor with its graph.
+/// What to keep instead of a tensor with its graph: detached, a list of them would still grow on the device, by 512 B
+/// for each number.
 fn detached(it: &Culprit, group: &Group) -> String {
     let kept = it.kept.as_ref().and_then(|it| appended(it.text.raw().trim()));
     match (is_scalar(group), kept) {
-        (true, Some(name)) => format!("append `{name}.item()` or `{name}.detach()`", name = word(name)),
-        (true, None) => "keep its `.item()` or `.detach()`".to_owned(),
-        (false, Some(name)) => format!("append `{}.detach()`, or the numbers of it that are needed", word(name)),
-        (false, None) => "keep its `.detach()`, or the numbers of it that are needed".to_owned(),
+        (true, Some(name)) => format!("append `{}.item()`", word(name)),
+        (true, None) => "keep its `.item()`".to_owned(),
+        (false, Some(name)) => format!("append `{}.detach().cpu()`, or the numbers of it that are needed", word(name)),
+        (false, None) => "keep its `.detach().cpu()`, or the numbers of it that are needed".to_owned(),
     }
 }
 
@@ -420,8 +437,11 @@ fn name_of<'a>(holders: &'a [Holder], container: &Holder) -> Option<&'a str> {
     if !is_element(own) {
         return own.name.as_deref();
     }
-    // A list within a dict has no name of its own.
+    // A list within a dict has no name of its own. Where nobody else has one, as in what belongs
+    // to a thread, its key is it.
     let around = holders.get(place + 1..).unwrap_or_default();
-    let owner = around.iter().position(|it| !is_element(it))?;
-    around.get(owner).and_then(|it| it.name.as_deref())
+    let owner = around.iter().find(|it| !is_element(it) && it.by != "other")?;
+    let inner = around.iter().take_while(|it| is_element(it) || it.by == "other");
+    let key = inner.clone().any(|it| it.by == "other").then(|| inner.clone().find_map(|it| it.name.as_deref()));
+    key.flatten().or(owner.name.as_deref())
 }

@@ -1,5 +1,8 @@
 //! Every sentence and every advice, from what a probe reports.
 
+/// What to do about it.
+mod remedies;
+
 use super::*;
 use crate::facts::event::wire::{Holder, Owner};
 
@@ -89,8 +92,7 @@ fn the_example_is_described_completely() {
     assert_eq!(
         it.summary(),
         "train.py:41 `losses.append(loss)` keeps 3 blocks a step (8.00 MiB), 2 of them of its graph (8.00 MiB), \
-         allocated at train.py:40, through list `losses` (1,204 items), global of train.py: append `loss.item()` or \
-         `loss.detach()`"
+         allocated at train.py:40, through list `losses` (1,204 items), global of train.py: append `loss.item()`"
     );
     assert_eq!((it.blocks_per_step, it.graph.map(|it| it.1)), (3.0, Some(2.0)));
     // At another pace, or with something that has no graph, it is a separate culprit.
@@ -104,58 +106,6 @@ fn the_example_is_described_completely() {
         "train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by autograd's graph alone: drop \
          retain_graph and create_graph, and detach() whatever outlives the step"
             .replace("train.py:40 in main()", "train.py:12 in forward()")
-    );
-}
-
-#[test]
-fn the_kept_value_decides_the_advice() {
-    let held = |owner: Owner, text: &str| {
-        let saved = Site { line: 12, autograd: true, owners: Vec::new(), ..site() };
-        let kept =
-            Site { owners: vec![owner], holders: vec![list(9), global("kept")], kept: Some(kept(41, text)), ..site() };
-        // The largest comes first.
-        let kept = Site { bytes: 2 * kept.bytes, ..kept };
-        account(&captured(vec![kept, saved]), 0).culprits[0].advice.clone()
-    };
-    let cases = [
-        (owner(&[], true), "kept.append(loss)", "append `loss.item()` or `loss.detach()`"),
-        (owner(&[1, 1], true), "kept.append(loss / 2)", "keep its `.item()` or `.detach()`"),
-        (owner(&[8, 10], true), "kept.append(out)", "append `out.detach()`, or the numbers of it that are needed"),
-        (owner(&[8, 10], true), "kept += [out]", "keep its `.detach()`, or the numbers of it that are needed"),
-        (
-            owner(&[8, 10], false),
-            "kept.append(out)",
-            "clear `kept` each epoch, bound it, or copy what is needed to the host (`.cpu()`)",
-        ),
-    ];
-    for (owner, text, advice) in cases {
-        assert_eq!(held(owner, text), advice);
-    }
-    let after_backward = Site {
-        owners: vec![owner(&[8, 10], true)],
-        holders: vec![list(9), global("kept")],
-        kept: Some(kept(41, "kept.append(out.detach())")),
-        ..site()
-    };
-    let advice = "clear `kept` each epoch, bound it, or copy what is needed to the host (`.detach().cpu()`)";
-    assert_eq!(described(after_backward).1, advice, "its graph is gone, and detaching leaves its memory");
-    let dict = Site { owners: vec![owner(&[], true)], holders: vec![dict(9, None), global("cache")], ..site() };
-    let advice = described(dict).1;
-    assert_eq!(
-        advice,
-        "bound `cache` (remove the oldest entry, or use weak keys), and keep its `.item()` or `.detach()`"
-    );
-    let retained = Site {
-        source: vec![Place { line: 40, text: "loss.backward(retain_graph=True)".into(), ..Place::default() }],
-        ..site()
-    };
-    let (sentence, advice) = described(retained);
-    assert!(sentence.starts_with("train.py:40 `loss.backward(retain_graph=True)` allocates 2 blocks"), "{sentence}");
-    assert!(advice.starts_with("drop retain_graph"), "{advice}");
-    let hook = described(Site { function: "save_hook".into(), ..site() });
-    assert!(
-        hook.1.starts_with("remove the hook") && hook.0.ends_with("held by something that was not found"),
-        "{hook:?}"
     );
 }
 

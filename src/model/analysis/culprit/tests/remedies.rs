@@ -1,0 +1,94 @@
+//! The remedies that go with the sentences.
+
+use super::*;
+
+#[test]
+fn the_kept_value_decides_the_advice() {
+    let held = |owner: Owner, text: &str| {
+        let saved = Site { line: 12, autograd: true, owners: Vec::new(), ..site() };
+        let kept =
+            Site { owners: vec![owner], holders: vec![list(9), global("kept")], kept: Some(kept(41, text)), ..site() };
+        // The largest comes first.
+        let kept = Site { bytes: 2 * kept.bytes, ..kept };
+        account(&captured(vec![kept, saved]), 0).culprits[0].advice.clone()
+    };
+    let cases = [
+        (owner(&[], true), "kept.append(loss)", "append `loss.item()`"),
+        (owner(&[1, 1], true), "kept.append(loss / 2)", "keep its `.item()`"),
+        (
+            owner(&[8, 10], true),
+            "kept.append(out)",
+            "append `out.detach().cpu()`, or the numbers of it that are needed",
+        ),
+        (owner(&[8, 10], true), "kept += [out]", "keep its `.detach().cpu()`, or the numbers of it that are needed"),
+        (
+            owner(&[8, 10], false),
+            "kept.append(out)",
+            "clear `kept` each epoch, bound it, or copy what is needed to the host (`.cpu()`)",
+        ),
+    ];
+    for (owner, text, advice) in cases {
+        assert_eq!(held(owner, text), advice);
+    }
+    let after_backward = Site {
+        owners: vec![owner(&[8, 10], true)],
+        holders: vec![list(9), global("kept")],
+        kept: Some(kept(41, "kept.append(out.detach())")),
+        ..site()
+    };
+    let advice = "clear `kept` each epoch, bound it, or copy what is needed to the host (`.detach().cpu()`)";
+    assert_eq!(described(after_backward).1, advice, "its graph is gone, and detaching leaves its memory");
+    let dict = Site { owners: vec![owner(&[], true)], holders: vec![dict(9, None), global("cache")], ..site() };
+    let advice = described(dict).1;
+    assert_eq!(advice, "bound `cache` (remove the oldest entry, or use weak keys), and keep its `.item()`");
+    let retained = Site {
+        source: vec![Place { line: 40, text: "loss.backward(retain_graph=True)".into(), ..Place::default() }],
+        ..site()
+    };
+    let (sentence, advice) = described(retained);
+    assert!(sentence.starts_with("train.py:40 `loss.backward(retain_graph=True)` allocates 2 blocks"), "{sentence}");
+    assert!(advice.starts_with("drop retain_graph"), "{advice}");
+    let hook = described(Site { function: "save_hook".into(), ..site() });
+    assert!(
+        hook.1.starts_with("remove the hook") && hook.0.ends_with("held by something that was not found"),
+        "{hook:?}"
+    );
+}
+
+#[test]
+fn a_remedy_names_what_the_program_can_change() {
+    let advice = |holders: Vec<Holder>| described(Site { holders, ..site() }).1;
+    // A chain of objects, of which a variable has the last.
+    let link = Holder { items: Some(9), ..holder("attribute", Some("before"), Some("Node")) };
+    let state = holder("attribute", Some("state"), Some("Node"));
+    let (sentence, remedy) = described(Site { holders: vec![state, link, global("node")], ..site() });
+    assert!(
+        sentence.ends_with("held by attribute `before` of Node (9 links), held by global `node` of train.py"),
+        "{sentence}"
+    );
+    assert!(remedy.starts_with("set `before` to None where the earlier ones are done with"), "{remedy}");
+    // What belongs to a thread lies in containers of Python's own.
+    let of_thread =
+        vec![list(9), dict(1, Some("stack")), dict(1, None), holder("other", None, Some("_local")), global("_local")];
+    assert!(advice(of_thread).starts_with("clear `stack` each epoch"));
+    let registry = vec![
+        holder("item", Some("args"), Some("tuple")),
+        dict(9, None),
+        holder("class", Some("_registry"), Some("finalize")),
+    ];
+    assert!(advice(registry).starts_with("give weakref.finalize what holds no tensor"));
+    // The graph of what a dict or a tuple has under a name.
+    let graph = |inner: Holder, outer: &str| {
+        vec![holder("graph", None, Some("Tensor")), inner, holder("attribute", Some(outer), Some("A"))]
+    };
+    assert!(advice(graph(dict(4, Some("2.bias")), "shadow")).contains(" go into `shadow`: its graph"));
+    assert!(advice(graph(holder("item", None, Some("tuple")), "state")).contains(" go into `state`: its graph"));
+    // A penalty on gradients needs create_graph.
+    let penalty = Site {
+        owners: vec![owner(&[], true)],
+        holders: vec![list(9), global("norms")],
+        kept: Some(kept(41, "norms.append(grad.norm())  # create_graph")),
+        ..site()
+    };
+    assert_eq!(described(penalty).1, "keep its `.item()`");
+}
