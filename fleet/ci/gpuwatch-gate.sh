@@ -19,30 +19,38 @@ comment=$out/comment.md
 : >"$comment"
 code=0
 
+# The words of a command, as a shell reads them, but nothing in it is expanded or run.
+words() {
+    xargs printf '%s\0' <<<"$1"
+}
+
 if [ -n "${GPUWATCH_COMMAND:-}" ]; then
+    mapfile -d '' -t job < <(words "$GPUWATCH_COMMAND")
     rm -f "$out/now.json"
     if [ -e "$baseline" ]; then
-        # shellcheck disable=SC2086 # The command is several words.
         gpuwatch fit --gpu "$gpu" --save "$out/now.json" --against "$baseline" --budget "${GPUWATCH_BUDGET:-0.5%}" \
-            --markdown -- $GPUWATCH_COMMAND >"$comment" || code=$?
+            --markdown -- "${job[@]}" >"$comment" || code=$?
     else
         # A job that does not fit has a peak, too.
-        # shellcheck disable=SC2086
-        gpuwatch fit --gpu "$gpu" --save "$out/now.json" -- $GPUWATCH_COMMAND
-        [ -e "$out/now.json" ] || code=2
-        echo "### GPU memory: no baseline yet; keep \`now.json\` as \`$baseline\`" >"$comment"
+        gpuwatch fit --gpu "$gpu" --save "$out/now.json" -- "${job[@]}"
+        if [ -e "$out/now.json" ]; then
+            echo "### GPU memory: no baseline yet; keep \`now.json\` as \`$baseline\`" >"$comment"
+        else
+            code=2
+            echo "### ❔ GPU memory: cannot tell; the output of this job says why" >"$comment"
+        fi
     fi
     cat "$comment"
 fi
 
 if [ -n "${GPUWATCH_TESTS:-}" ]; then
-    # shellcheck disable=SC2086
-    python -m pytest --gpuwatch "$gpu" $GPUWATCH_TESTS >"$out/tests.txt" 2>&1
-    tests=$?
+    mapfile -d '' -t tests < <(words "$GPUWATCH_TESTS")
+    python -m pytest --gpuwatch "$gpu" "${tests[@]}" >"$out/tests.txt" 2>&1
+    failed=$?
     cat "$out/tests.txt"
-    [ "$tests" = 0 ] || [ "$code" = 2 ] || code=1
+    [ "$failed" = 0 ] || [ "$code" = 2 ] || code=1
     {
-        [ "$tests" = 0 ] && printf '\n### ✅ GPU memory tests\n' || printf '\n### ❌ GPU memory tests\n'
+        [ "$failed" = 0 ] && printf '\n### ✅ GPU memory tests\n' || printf '\n### ❌ GPU memory tests\n'
         # From the table on; it has the names of the tests that failed, too.
         printf '\n```\n'
         sed -n '/^=* GPU memory, /,$p' "$out/tests.txt" | tail -n 60

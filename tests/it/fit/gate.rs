@@ -1,5 +1,8 @@
 //! The files in `fleet/ci`: the script of the memory gate runs fit and tests as it would in CI.
 
+/// The steps of the services.
+mod steps;
+
 use super::{Asked, pytest::PYTEST};
 use crate::helpers::{terminal::PROGRAM, torch};
 use std::{
