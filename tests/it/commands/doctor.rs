@@ -121,7 +121,7 @@ fn wrong_directory_modes_and_a_broken_config_fail_with_advice() {
     for (text, words) in [
         ("[view]\ntheme = 'dsk'\n", "there is no theme of that name"),
         ("[driver]\ninterval = 'fast'\n", "\"fast\" is not a time"),
-        ("[view]\npreset = 'trainin'\n", "the nearest is \"training\""),
+        ("[view]\npreset = 'trainings'\n", "the nearest is \"training\""),
     ] {
         fs::write(home.path().join("config/gpuwatch/config.toml"), text).unwrap();
         Report::by(&mut doctor(home.path())).assert("config", "fail", words, "gpuwatch generate config");
