@@ -26,12 +26,13 @@ use crate::{
     storage::output,
 };
 use anyhow::{Context, Result, bail};
+use gpuwatch_probe::socket;
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeSet, fmt::Write as _, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, time::Duration};
 use tokio::time::timeout;
 
-/// How long to search for the probe.
-pub(super) const SEARCH: Duration = Duration::from_secs(3);
+/// How long to search for a probe of which nothing is seen.
+const SEARCH: Duration = Duration::from_secs(3);
 
 /// The arguments of `gpuwatch sites`.
 #[derive(Clone, Copy, Debug, clap::Args)]
@@ -74,8 +75,8 @@ impl Subcommand for SitesArgs {
 async fn ask(sources: &mut Sources, args: &SitesArgs) -> Result<()> {
     let mut session = Session::default();
     let pid = args.pid;
-    let found = timeout(SEARCH, find(sources, &mut session, pid)).await;
-    let Ok(Some(probe)) = found else { bail!("{}", missing(&session, pid)) };
+    let found = find(sources, &mut session, pid, args.timeout).await;
+    let Some(probe) = found else { bail!("{}", missing(&session, pid)) };
     let Some(process) = session.process(probe) else { bail!("{}", missing(&session, pid)) };
     let (asks, grows) = question_of(process);
     let chosen = args.steps.map(|steps| CaptureRequest { steps, rises: None, ..asks });
@@ -105,21 +106,75 @@ async fn ask(sources: &mut Sources, args: &SitesArgs) -> Result<()> {
     Ok(())
 }
 
-/// Returns the probe of a process, once its backlog has arrived.
-pub(super) async fn find(sources: &mut Sources, session: &mut Session, pid: u32) -> Option<ProbeId> {
-    let is_meant = |it: &&Process| it.pid == Some(pid) || (it.pid.is_none() && it.any_pid() == Some(pid));
+/// Returns the probe of a process, once its backlog has arrived. Where no probe is seen in a few seconds, there is
+/// none; one that is seen may take up to `limit`, because its machine may be busy.
+pub(super) async fn find(sources: &mut Sources, session: &mut Session, pid: u32, limit: Duration) -> Option<ProbeId> {
+    let soon = SEARCH.min(limit);
+    if let Ok(found) = timeout(soon, live(sources, session, pid)).await {
+        return found;
+    }
+    let is_there = probe_of(session, pid).is_some() || listens(pid);
+    let rest = limit.saturating_sub(soon);
+    if is_there { timeout(rest, live(sources, session, pid)).await.ok().flatten() } else { None }
+}
+
+/// Waits for the probe of a process; `None` once it lets no viewer in.
+async fn live(sources: &mut Sources, session: &mut Session, pid: u32) -> Option<ProbeId> {
     loop {
         session.apply(&sources.events.recv().await?);
-        let found = session.processes.iter().find(is_meant);
-        if let Some(process) = found.filter(|it| it.life == ProbeState::Live) {
+        if let Some(process) = probe_of(session, pid).filter(|it| it.life == ProbeState::Live) {
             return Some(process.probe);
         }
+        if refusal(session, pid).is_some() {
+            return None;
+        }
+    }
+}
+
+/// Returns the process with a probe that this pid means.
+fn probe_of(session: &Session, pid: u32) -> Option<&Process> {
+    session.processes.iter().find(|it| it.any_pid() == Some(pid))
+}
+
+/// Returns where the socket of this process's probe may be.
+fn sockets_of(pid: u32) -> impl Iterator<Item = PathBuf> {
+    socket::directories().into_iter().map(move |it| it.join(format!("{pid}.sock")))
+}
+
+/// Whether a probe of this process listens.
+fn listens(pid: u32) -> bool {
+    sockets_of(pid).any(|it| it.exists() && !socket::is_stale(&it))
+}
+
+/// Returns why the probe of this process did not let this viewer in.
+fn refusal(session: &Session, pid: u32) -> Option<&Foreign> {
+    let mut notices = session.notices.iter().map(|it| &it.value);
+    let names = |it: &Foreign| sockets_of(pid).any(|path| it.raw().starts_with(&*path.to_string_lossy()));
+    notices.find(|it| names(it))
+}
+
+/// Returns why a probe that is there cannot be asked; `None` if no probe is there.
+pub(super) fn unasked(session: &Session, pid: u32) -> Option<String> {
+    if let Some(why) = refusal(session, pid) {
+        return Some(format!("process {pid} was not asked: {why}"));
+    }
+    let busy = "is this machine overloaded? --timeout waits longer";
+    match probe_of(session, pid).map(|it| &it.life) {
+        Some(ProbeState::CatchingUp) => {
+            Some(format!("the probe of process {pid} did not send all it knows in time: {busy}"))
+        }
+        Some(_) => None,
+        None => listens(pid).then(|| format!("the probe of process {pid} did not answer in time: {busy}")),
     }
 }
 
 /// Describes that there is no probe, and which processes have one.
 fn missing(session: &Session, pid: u32) -> String {
-    let probed: Vec<String> = session.processes.iter().filter_map(|it| Some(it.any_pid()?.to_string())).collect();
+    if let Some(why) = unasked(session, pid) {
+        return why;
+    }
+    let others = session.processes.iter().filter(|it| it.any_pid() != Some(pid));
+    let probed: Vec<String> = others.filter_map(|it| Some(it.any_pid()?.to_string())).collect();
     if probed.is_empty() {
         return format!("no probe was found in process {pid}, nor in any other: `gpuwatch attach {pid}` starts one");
     }

@@ -2,7 +2,7 @@
 
 use super::{
     ConfigUse, Invocation, Subcommand,
-    sites::{SEARCH, find},
+    sites::{find, unasked},
 };
 use crate::{
     cli::{
@@ -217,7 +217,7 @@ pub(super) async fn trace(
         bail!("{why}");
     }
     let mut session = Session::default();
-    let found = timeout(SEARCH, find(sources, &mut session, pid)).await.ok().flatten();
+    let found = find(sources, &mut session, pid, limit).await;
     let Some(process) = found.and_then(|it| session.process(it)) else { bail!("{}", missing(&session, pid)) };
     let id = new_id();
     let Some(file) = file(process, id) else { bail!("{}", missing(&session, pid)) };
@@ -318,6 +318,9 @@ fn of_another_user(pid: u32, command: &str) -> Option<String> {
 
 /// Describes that there is no probe.
 fn missing(session: &Session, pid: u32) -> String {
+    if let Some(why) = unasked(session, pid) {
+        return why;
+    }
     let next = format!("start the job with `gpuwatch run`, or run `gpuwatch attach {pid}`");
     if system::start_ticks(pid).is_none() && session.processes.is_empty() {
         return format!("{pid} is neither a file, a recording nor a running process");

@@ -215,6 +215,8 @@ fn answered(
         Ok(plan) => replayed(source, plan, settings.as_deref().unwrap_or_default(), question, runner, progress)?,
         Err(why) => {
             let events = trace.devices.get(ordinal as usize).map_or(0, ExactSizeIterator::len);
+            let is_idle = question.is_window && events == 0;
+            let why = if is_idle { "the job allocated nothing in these steps: ask again".to_owned() } else { why };
             Device { ordinal, events, refused: Some(why), ..Device::default() }
         }
     };

@@ -122,6 +122,14 @@ class Window(Trace):
         self._first, self._begun = self._number(), time.monotonic()
         self._start()
 
+    def _switch_on(self):
+        super()._switch_on()
+        self._count_from_here()
+
+    def _count_from_here(self):
+        # On a busy machine, all the steps that were asked for may end before the history is on.
+        self._first, self._begun = self._number(), time.monotonic()
+
     def refuse(self, path, why):
         """Writes the reason in place of a trace."""
         self._path = path

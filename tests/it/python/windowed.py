@@ -17,6 +17,7 @@ net = torch.nn.Linear(64, 64).cuda()
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 kept = []
 history = torch.cuda.memory._record_memory_history
+made = 0
 
 
 def block(mib):
@@ -41,11 +42,21 @@ def stuck():
         kept.pop(random.randrange(len(kept)))
 
 
+def late(**named):
+    """Switches the history on after some steps, as on a machine where its thread gets no turn before."""
+    begun = made
+    while named["enabled"] and made < begun + 8:
+        time.sleep(0.001)
+    history(**named)
+
+
 def step():
+    global made
     stuck() if "stuck" in sys.argv else lengths()
     net(torch.ones(8, 64, device="cuda")).sum().backward()
     optimizer.step()
     optimizer.zero_grad()
+    made += 1
     # Another thread gets its turn.
     time.sleep(0.002)
 
@@ -74,6 +85,8 @@ def own():
     return found
 
 
+if "late" in sys.argv:
+    torch.cuda.memory._record_memory_history = late
 for _ in range(30):
     step()
 print(json.dumps({"pid": os.getpid()}), flush=True)

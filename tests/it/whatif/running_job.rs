@@ -137,6 +137,19 @@ fn a_running_job_is_traced_for_some_steps_and_left_as_it_was() {
     assert_eq!(it.job.finish(), "");
 }
 
+#[test]
+fn steps_that_end_before_the_trace_begins_are_none_of_it() {
+    let mut it = Windowed::start_on(torch::machine(), "late", &[], |_| ());
+    let child = it.command(&["--steps", "5", "--set", "", "--json"]).stdout(Stdio::piped()).spawn().unwrap();
+    let answer = torch::stdout(&child.wait_with_output().unwrap());
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    let device = &answer["devices"][0];
+    assert!(device["refused"].is_null() && device["window"] == true, "{answer:#}");
+    assert!(device["cost"]["steps"].as_u64() >= Some(5) && device["events"].as_u64() > Some(5 * 25), "{answer:#}");
+    assert_eq!(it.asked("state")["enabled"], false);
+    it.job.finish();
+}
+
 /// `gpuwatch whatif` of more steps than there will be, once the job is being traced.
 fn begun(it: &mut Windowed) -> Child {
     let mut command = it.command(&["--steps", "1000000"]);
