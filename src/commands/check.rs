@@ -25,6 +25,7 @@ use crate::{
         peaks::DevicePeaks,
         session::process::ProbeState,
     },
+    sources::system,
     storage::{
         output,
         recording::Fault,
@@ -270,7 +271,8 @@ impl Verdict {
         follow::grouped(&meant, None, &self.run.session)
     }
 
-    /// A truncated file, whose writer was killed, is judged as far as it goes; a damaged one is not sufficient.
+    /// A file that is still written, or may be, is judged as far as it goes. What a killed writer left, or a damaged
+    /// file, is not sufficient.
     fn ends(&mut self, file: &File) {
         let Some(words) = replay::words(&file.ending, file.has_header) else { return };
         let line = format!("{}: {words}", file.name);
@@ -280,6 +282,12 @@ impl Verdict {
                 self.doubts.push(line);
             }
             _ => self.notes.push(line),
+        }
+        let is_over = self.run.session.job.is_some() || self.run.living().next().is_none();
+        let is_killed = file.writer.as_ref().and_then(system::runs) == Some(false);
+        if !matches!(file.ending, Ending::Closed(_)) && is_killed && !is_over {
+            let seen = self.run.seen_to_step().map_or_else(String::new, |it| format!("after step {} ", grouped(it)));
+            self.doubts.push(format!("{}: what came {seen}is missing: its writer was killed", file.name));
         }
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod failing_disk;
 pub(crate) mod formats;
 pub(crate) mod full_disk;
 pub(crate) mod killed;
+mod killed_recorders;
 pub(crate) mod limits;
 pub(crate) mod other_tools;
 pub(crate) mod parquet;

@@ -2,7 +2,11 @@
 
 use super::recording_set::{Cursor, Ending, RecordingSet, Track};
 use crate::{
-    facts::{event::Event, text::Foreign, units::Stamp},
+    facts::{
+        event::{Event, WritingProcess},
+        text::Foreign,
+        units::Stamp,
+    },
     model::{
         peaks::Peaks,
         session::{
@@ -39,6 +43,8 @@ pub struct File {
     pub has_header: bool,
     /// How it ends.
     pub ending: Ending,
+    /// The process that wrote it.
+    pub writer: Option<WritingProcess>,
 }
 
 impl Run {
@@ -59,6 +65,7 @@ impl Run {
             name: track.name.clone(),
             has_header: track.header.is_some(),
             ending,
+            writer: track.header.as_ref().and_then(|it| it.writer.clone()),
         };
         run.files = recordings.tracks.iter().zip(cursor.endings()).map(file).collect();
         run.closed = run.files.iter().all(|it| matches!(it.ending, Ending::Closed(_)));
@@ -92,7 +99,7 @@ impl Run {
     }
 
     /// The processes that had not ended when the recording did.
-    fn living(&self) -> impl Iterator<Item = &Process> {
+    pub fn living(&self) -> impl Iterator<Item = &Process> {
         self.session.processes.iter().filter(|it| it.is_alive())
     }
 }

@@ -2,6 +2,8 @@
 // fail as the file `$FAULTS` says, for as long as it says so.
 //
 //   write N    a write takes some of its bytes, and fails with the error N
+//   kill        the program is killed when half of the bytes of a write are in the file
+//   kill-sync   the program is killed when it syncs
 //   stale      descriptors are of a file system that was there before: those that are opened now work
 //   sync N     a sync fails with the error N, and the bytes since the last one are gone
 //   sync-once N  the same; only once
@@ -10,6 +12,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +66,10 @@ static int is_stale(int file) {
 ssize_t write(int file, const void *bytes, size_t length) {
     if (is_stale(file))
         return fails(ESTALE);
+    if (is_ours(file) && fault("kill")) {
+        syscall(SYS_write, file, bytes, length / 2);
+        kill(getpid(), SIGKILL);
+    }
     int error = is_ours(file) ? fault("write") : 0;
     if (error && length < 2)
         return fails(error);
@@ -81,6 +88,8 @@ int ftruncate(int file, off_t length) {
 int fdatasync(int file) {
     if (is_stale(file))
         return fails(ESTALE);
+    if (is_ours(file) && fault("kill-sync"))
+        kill(getpid(), SIGKILL);
     struct stat about;
     int error = is_ours(file) ? fault("sync") : 0;
     if (!error && is_ours(file))
