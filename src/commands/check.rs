@@ -52,7 +52,7 @@ const PATH_MAX: usize = 4096;
 #[command(after_help = "Example:\n  gpuwatch run -- python train.py; gpuwatch check --max-growth 1MiB/step\n\n\
                             A run whose end is not recorded is judged up to the last recorded step, and the verdict \
                             says so; with --require-end it does not pass. A run that gpuwatch could not watch in \
-                            full is not judged.\n\n\
+                            full is not judged, nor one whose recorder was killed on this machine.\n\n\
                             Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
                             of a directory, the newest run is taken.")]
 pub(super) struct CheckArgs {

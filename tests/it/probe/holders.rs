@@ -55,6 +55,26 @@ fn the_variables_of_frames_are_read_on_every_python() {
     }
 }
 
+/// Jobs on such a build are refused while the lock is off; the search itself names fewer holders there, and no others.
+#[test]
+fn builds_without_the_lock_are_refused_and_name_fewer_holders() {
+    test_tiers::full!("every Python of the machine that can do without the lock");
+    let pythons = of_builds(&["t"]);
+    if pythons.is_empty() {
+        test_tiers::skip!("no Python of this machine can do without its lock");
+    }
+    for (it, lock) in pythons.iter().flat_map(|it| [(it, "0"), (it, "1")]) {
+        searched(
+            || {
+                let mut command = Command::new(it);
+                command.env("PYTHON_GIL", lock);
+                command
+            },
+            &["standin"],
+        );
+    }
+}
+
 #[test]
 fn the_line_that_keeps_a_tensor_is_distinguished_from_others() {
     let mut python = Command::new("python3");

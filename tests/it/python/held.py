@@ -5,8 +5,10 @@ With the argument `standin` without PyTorch, for the sake of this Python's own w
 
 import json
 import sys
+import sysconfig
 
 from gpuwatch_probe._holders import Search
+from gpuwatch_probe._memory_history import refusal
 from gpuwatch_probe._young_generations import collections
 
 if "standin" in sys.argv:
@@ -63,10 +65,31 @@ def expect(*want):
     return group
 
 
+# Whether this build can do without its lock, and does.
+IS_FREE = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+IS_UNLOCKED = IS_FREE and not sys._is_gil_enabled()
+
+
+def fewer():
+    """The cases in which such a build names fewer holders: its collector has no generations, so nothing lists the
+    latest objects, and without the lock the frames of other threads are not read."""
+    young = {"cycles", "two_groups", "a_variable_of_this_step_holds_nothing_of_the_others"}
+    return (young if IS_FREE else set()) | ({"a_thread"} if IS_UNLOCKED else set())
+
+
 def run(cases, **more):
     """Runs them one after the other, and reports how many there are."""
+    failed = set()
     for case in cases:
-        case()
+        try:
+            case()
+        except AssertionError:
+            if case.__name__ not in fewer():
+                raise
+            failed.add(case.__name__)
         # The next case must not find its remains at the same addresses.
         MADE.clear()
+    assert failed == fewer() & {it.__name__ for it in cases}, failed
+    if IS_UNLOCKED:
+        assert "without its global lock" in refusal(torch, "native"), "a job without the lock is searched"
     print(json.dumps(dict(more, cases=len(cases))))
