@@ -156,7 +156,7 @@ class _Test:
 
     def waits(self):
         """Whether it is false, and compares a number that has not risen yet."""
-        return not self.counts and any(it.waits for it in self._parts)
+        return any(it.waits for it in self._parts)
 
     def move(self, frame):
         """Returns how to go on if the test is false now and true for later values of what it counts, or the other way round
@@ -287,13 +287,17 @@ class _Part:
             return None
         if value:
             return NOW
-        is_known = self.counter is not None or self._watch(scope)
+        is_known = not self._is_idle(scope) or self._watch(scope)
         if self.counter is None:
             return NEVER if self._is_fixed and is_known else None
         now = eval(self.counter, scope)
         if type(now) is not int:
             return None
         return self._look_ahead(scope, now, True)
+
+    def _is_idle(self, scope):
+        """Whether no counter is known, or nothing that runs here counts what others of that name count."""
+        return self.counter is None or self._values(scope, 0) is None
 
     def _look_ahead(self, scope, now, truth):
         """Finds a later value for which it is so."""
@@ -324,9 +328,9 @@ class _Part:
             is_known &= before[2] is not None
             if before[2]:
                 rising.append(name)
-        if len(rising) == 1:
+        self.waits = bool(self._seen) and len(rising) != 1
+        if not self.waits and rising:
             self._count(rising[0], upwards)
-        self.waits = bool(self._seen)
         return is_known
 
     def false_later(self, frame):
