@@ -13,6 +13,8 @@ from ._frames import values
 _LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
 # Stands for a counter.
 _COUNTER = "_counter"
+# What asks for the kind of a value.
+_TYPES = {"callable", "hasattr", "isinstance", "issubclass", "type"}
 # How often no later value passes before none is looked for.
 _SEARCHES = 10
 
@@ -148,6 +150,8 @@ class _Test:
         # Whether its branch leads to an evaluation and the like, and has not been entered for that.
         self._is_phase = not self.is_alone and any(it in names.phases for it in self.lines)
         self._hidden = decided(test, True) if self._is_phase and self._is_line else None
+        # What the test looks for, and the branch uses.
+        self._needs = _looked_for(test) & {text(one) for it in body for one in ast.walk(it)} if self._is_phase else set()
 
     @property
     def counts(self):
@@ -187,6 +191,9 @@ class _Test:
         may_change = all(it.changes for it, truth in zip(self._parts, truths) if truth is None)
         if None not in truths or NEVER in truths or not may_change:
             return None
+        scope = scope_of(frame)
+        if not all(_is_there(eval(it, scope)) for it in self._needs):
+            return None
         self._is_phase = False
         if not self._is_line:
             return Move(self.lines[0], self, self.lines)
@@ -225,6 +232,24 @@ class _Test:
         return LATER
 
 
+def _looked_for(test):
+    """Returns the names of what a test asks whether it is there, is in something, or has anything in it."""
+    found = {text(it) for it in (test.values if isinstance(test, ast.BoolOp) else [test])}
+    for it in ast.walk(test):
+        if isinstance(it, ast.Compare) and isinstance(it.ops[0], (ast.Is, ast.IsNot, ast.In, ast.NotIn)):
+            found.update(map(text, (it.left, *it.comparators)))
+        elif isinstance(it, ast.UnaryOp) and isinstance(it.op, ast.Not):
+            found.add(text(it.operand))
+        elif isinstance(it, ast.Call):
+            found.update(map(text, it.args))
+    return found - {None}
+
+
+def _is_there(value):
+    is_empty = isinstance(value, (bool, str, bytes, list, tuple, dict, set)) and not value
+    return value is not None and not is_empty
+
+
 def _other(statement):
     """Returns the line that runs if a test is false, of the statements beside it."""
     if statement.orelse:
@@ -253,7 +278,8 @@ class _Part:
         # What may turn out to be a counter, and its value in a step: {(name, object): (step, value, whether it rises)}.
         self._candidates, self._seen = sorted(found - names.stored), {}
         self.waits = False
-        self.changes = bool(found & (names.stored | names.parameters | names.altered) or self._is_set(nodes, names))
+        # Whether something that runs here changes it. A parameter is what its caller wants, and a type stays.
+        self.changes = bool(found & (names.stored | names.altered) or self._is_set(nodes, names)) and not found & _TYPES
         # Whether nothing that runs here changes it.
         self._is_fixed = not found & (names.stored | names.parameters) and not self._is_set(nodes, names)
         self._is_fixed &= not any(isinstance(it, ast.Call) for it in nodes)

@@ -182,6 +182,43 @@ def settings(every=0, is_dry=True, name="x"):
             net.eval()
 
 
+def nothing_there():
+    """What is not there yet cannot be used, whatever the test looks like."""
+    teacher = extra = None
+    states, named = [], {}
+    for step in range(1000):
+        train()
+        teacher = None if step < 5000 else net
+        states.extend(())
+        named.update(())
+        if teacher is not None:
+            teacher.eval()
+        if states and len(states) > 5:
+            states[0].eval()
+        if step >= 0 and "best" in named:
+            named["best"].eval()
+        if isinstance(extra, str):
+            accelerator.save(extra.upper())
+        extra = None
+
+
+def another_mode():
+    """What a caller wants, and the kind of a value, are no matter of time."""
+
+    def run(mode, batch):
+        for _ in range(100):
+            train()
+            batch = list(batch)
+            if mode == "test":
+                batch.no_such_method()
+                net.eval()
+            if isinstance(batch, dict):
+                batch.update(batch)
+                net.eval()
+
+    run("train", [])
+
+
 def hours():
     """Nobody knows when."""
     start = time.time()
@@ -219,7 +256,7 @@ for it in LATE:
     found = run(lambda: (it(), ran.append("after")))
     expected = "saving" if it is best else "evaluation"
     assert found == [expected, "after"] and steps[0] < 20, (it.__name__, steps[0], found)
-for it in settings, hours, beyond_its_end:
+for it in settings, nothing_there, another_mode, hours, beyond_its_end:
     found = run(lambda: (it(), ran.append("after")))
     assert found == ["after"] and steps[0] < 20, (it.__name__, steps[0], found)
 assert next(itertools.count()) == 0
