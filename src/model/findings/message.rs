@@ -59,21 +59,18 @@ impl Finding {
 
     /// Returns `full in 16270 steps, 27 min`, or the known part of it; `None` if no time is left.
     pub fn forecast(&self) -> Option<String> {
-        self.remaining().map(|it| format!("full in {it}"))
+        self.remaining("").map(|it| format!("full in {it}"))
     }
 
     /// Returns the same of a run that is over: `full after 16270 steps more, 27 min`.
     pub fn forecast_of_ended(&self) -> Option<String> {
-        let remaining = self.remaining()?;
-        let (steps, time) = remaining.split_once(", ").unwrap_or((&remaining, ""));
-        let time = if time.is_empty() { String::new() } else { format!(", {time}") };
-        Some(format!("full after {steps} more{time}"))
+        self.remaining(" more").map(|it| format!("full after {it}"))
     }
 
-    /// Returns `16270 steps, 27 min` until the device is full.
-    fn remaining(&self) -> Option<String> {
-        let steps = self.full_in_steps.filter(|it| *it > 0 && self.follows.is_none()).map(steps);
-        let both: Vec<String> = steps.into_iter().chain(self.left()).collect();
+    /// Returns `16270 steps, 27 min` until the device is full; `more` follows the steps.
+    fn remaining(&self, more: &str) -> Option<String> {
+        let left = self.full_in_steps.filter(|it| *it > 0 && self.follows.is_none());
+        let both: Vec<String> = left.map(|it| steps(it) + more).into_iter().chain(self.left()).collect();
         (!both.is_empty()).then(|| both.join(", "))
     }
 

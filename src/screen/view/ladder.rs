@@ -71,15 +71,21 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, exp
         put(buffer, area, row, &bar);
     }
     let selected = context.ui.rung(&legend).filter(|_| context.ui.focus == Focus::Ladder).map(|it| it.gap);
-    let shown = largest(legend, below.saturating_sub(bars) * columns, selected);
-    let height = shown.len().div_ceil(columns);
+    let (shown, left_out) = largest(legend, below.saturating_sub(bars) * columns, selected);
+    let height = (shown.len() + usize::from(left_out.is_some())).div_ceil(columns);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
-    for (place, rung) in shown.iter().enumerate() {
+    let cell = |place: usize| {
         let (column, row) = (place / height.max(1), place % height.max(1));
         let offset = width.saturating_mul(u16::try_from(column).unwrap_or(0));
         let top = u16::try_from(1 + bars + row).unwrap_or(u16::MAX);
         let cell = Rect { x: area.x.saturating_add(offset), y: area.y.saturating_add(top), width, height: 1 };
-        let cell = cell.intersection(area);
+        cell.intersection(area)
+    };
+    if let Some(count) = left_out {
+        put(buffer, cell(shown.len()), 0, &Line::styled(format!("   +{count} more"), context.style(Role::Dim)));
+    }
+    for (place, rung) in shown.iter().enumerate() {
+        let cell = cell(place);
         let is_selected = Some(rung.gap) == selected;
         put(buffer, cell, 0, &entry(rung, total, (alone, is_selected), usize::from(cell.width), context));
         context.claim(cell, Target::Rung(rung.gap));
@@ -143,14 +149,17 @@ fn columns(area: Rect, explained: bool) -> usize {
     if explained { 1 } else { (usize::from(area.width) / ENTRY).clamp(1, 3) }
 }
 
-/// If not all fit, keeps the selected and the largest ones, in their order from the inside out.
-fn largest(mut rungs: Vec<Rung>, room: usize, selected: Option<Gap>) -> Vec<Rung> {
-    if rungs.len() > room {
-        rungs.sort_by_key(|it| (Some(it.gap) != selected, std::cmp::Reverse(it.bytes)));
-        rungs.truncate(room);
-        rungs.sort_by_key(|it| it.gap);
+/// If not all fit, keeps the selected and the largest ones, in their order from the inside out, and counts the others,
+/// in the room of one.
+fn largest(mut rungs: Vec<Rung>, room: usize, selected: Option<Gap>) -> (Vec<Rung>, Option<usize>) {
+    let left_out = (rungs.len() + 1).saturating_sub(room.max(1));
+    if left_out < 2 {
+        return (rungs, None);
     }
-    rungs
+    rungs.sort_by_key(|it| (Some(it.gap) != selected, std::cmp::Reverse(it.bytes)));
+    rungs.truncate(room.saturating_sub(1).max(room.min(1)));
+    rungs.sort_by_key(|it| it.gap);
+    (rungs, (room > 1).then_some(left_out))
 }
 
 /// Returns `█ releasable    12.00 GiB   9 %`, and if it fits, the cause and the remedy, the remedy completely if
@@ -327,5 +336,25 @@ mod tests {
         assert_eq!(apportion(&[5, 5], 0, 10), [0, 0]);
         assert_eq!(apportion(&[u64::MAX, u64::MAX], u64::MAX, 4), [4, 4]);
         assert!(apportion(&[], 1, 4).is_empty());
+    }
+
+    #[test]
+    fn rungs_that_have_no_room_are_counted() {
+        let gaps = [Gap::Weights, Gap::Gradients, Gap::Retained, Gap::Releasable, Gap::Free];
+        let bytes = [3_u64, 1, 4, 2, 5];
+        let all: Vec<Rung> = gaps
+            .into_iter()
+            .zip(bytes)
+            .map(|(gap, it)| Rung { gap, owner: None, bytes: Some(Bytes(it)), inconsistent: None })
+            .collect();
+        let kept = |room, selected| {
+            let (shown, left_out) = largest(all.clone(), room, selected);
+            (shown.iter().map(|it| it.gap).collect::<Vec<_>>(), left_out)
+        };
+        assert_eq!(kept(5, None), (gaps.to_vec(), None));
+        assert_eq!(kept(4, None), (vec![Gap::Weights, Gap::Retained, Gap::Free], Some(2)));
+        assert_eq!(kept(3, Some(Gap::Gradients)), (vec![Gap::Gradients, Gap::Free], Some(3)));
+        assert_eq!(kept(1, None), (vec![Gap::Free], None));
+        assert_eq!(kept(0, None), (Vec::new(), None));
     }
 }

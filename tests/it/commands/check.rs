@@ -102,6 +102,10 @@ fn check_fails_on_a_leak_and_reports_its_cause_and_figures() {
     let text = String::from_utf8(check(&path, &[]).stdout).unwrap();
     assert!(text.starts_with("FAIL  1257 steps, 1 probed process\n"), "{text}");
     assert!(text.contains("tensors-retained: ") && text.contains("gpuwatch explain CAUSE"), "{text}");
+    // The run is over: nothing is still to come.
+    let steps = found["full_in_steps"].as_u64().unwrap();
+    let end = format!(", to the end; the device would be full after {steps} steps more, ");
+    assert!(text.contains(&end) && !text.contains("full in") && !text.contains("lasts"), "{text}");
 }
 
 #[test]
