@@ -32,6 +32,13 @@ impl NextCommand {
         self.words.first().is_some_and(|it| it == subcommand)
     }
 
+    /// Returns it as a shell reads it.
+    fn command(&self) -> Foreign {
+        let variable = self.variable.iter().flat_map(|(name, value)| ["env".to_owned(), format!("{name}={value}")]);
+        let words: Vec<String> = variable.chain(self.program.iter().chain(&self.words).cloned()).collect();
+        Foreign::new(command(words.iter().map(String::as_str), COMMAND_MAX))
+    }
+
     /// The same with a variable in its environment.
     pub(crate) fn with(self, name: &'static str, value: String) -> Self {
         Self { variable: Some((name, value)), ..self }
@@ -61,14 +68,15 @@ pub(crate) fn word(path: &Path) -> Option<String> {
     Some(if text.starts_with('-') { format!("./{text}") } else { text.to_owned() })
 }
 
+/// Returns the commands that follow as lines that a shell takes, each with what it is for as a comment.
+pub(crate) fn next_text(next: &[NextCommand]) -> String {
+    let lines: String = next.iter().map(|it| format!("  {}  # {}\n", it.command(), it.why)).collect();
+    if lines.is_empty() { lines } else { format!("\nnext:\n{lines}") }
+}
+
 /// Returns an answer, which is one JSON object, with the commands that follow from it.
 pub(crate) fn with_next(answer: &str, next: &[NextCommand]) -> String {
-    let line = |it: &NextCommand| {
-        let variable = it.variable.iter().flat_map(|(name, value)| ["env".to_owned(), format!("{name}={value}")]);
-        let words: Vec<String> = variable.chain(it.program.iter().chain(&it.words).cloned()).collect();
-        let words = words.iter().map(String::as_str);
-        json!({ "command": Foreign::new(command(words, COMMAND_MAX)), "why": it.why })
-    };
+    let line = |it: &NextCommand| json!({ "command": it.command(), "why": it.why });
     let lines: Vec<_> = next.iter().map(line).collect();
     let Some(body) = answer.trim_end().strip_suffix('}') else { return answer.to_owned() };
     // As the answer is written, over several lines or in one.

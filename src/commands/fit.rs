@@ -5,7 +5,7 @@ mod against;
 use self::against::AgainstArgs;
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
-    cli::next_commands::{NextCommand, with_next},
+    cli::next_commands::{NextCommand, next_text, with_next},
     facts::{text::Foreign, units::parse_bytes},
     jobs::{
         fit::{
@@ -142,6 +142,11 @@ impl FitArgs {
         }
     }
 
+    /// Returns the lines that say what to do about a no.
+    fn remedies(&self, fits: Fits) -> String {
+        if fits == Fits::No { next_text(&self.after(fits)) } else { String::new() }
+    }
+
     fn after_advice(&self) -> Vec<NextCommand> {
         let again = || {
             NextCommand::again(
@@ -193,7 +198,7 @@ fn fit(question: &Question, arguments: &FitArgs) -> Result<u8> {
         match &baseline {
             Some(baseline) => against.compare(answer, baseline, (json, &arguments.command)),
             None if json => print(&with_next(&answer.json(), &arguments.after(answer.fits())), answer.fits()),
-            None => print(&answer.text(), answer.fits()),
+            None => print(&(answer.text() + &arguments.remedies(answer.fits())), answer.fits()),
         }
     })
 }

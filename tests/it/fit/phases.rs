@@ -247,12 +247,16 @@ fn the_text_has_a_row_for_each_phase() {
     {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // The command of a remedy is one that a shell takes as it stands.
+    let (_, next) = text.split_once("\nnext:\n  gpuwatch fit --advise --gpu 600MiB -- ").unwrap();
+    assert!(next.ends_with("  # measures what would save memory\n") && next.lines().count() == 1, "{text}");
     // One step, and what follows it, is all that is asked for here.
     let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
                   def train():\n    while True:\n        net(torch.randn(8, 64, device='cuda')).sum().backward()\n        \
                   o.step()\ntrain()\nnet.eval()\ntorch.save(net, 'x')\n";
     let output = Asked::new(script).fit(&["--gpu", "T4"], &[]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!text.contains("next:"), "{text}");
     for part in ["did not run: evaluation at train.py:9", "did not run: saving at train.py:10"] {
         assert!(text.contains(part), "{part}: {text}");
     }
