@@ -70,8 +70,8 @@ pub(crate) fn word(path: &Path) -> Option<String> {
 
 /// Returns the commands that follow as lines that a shell takes, each with what it is for as a comment.
 pub(crate) fn next_text(next: &[NextCommand]) -> String {
-    let lines: String = next.iter().map(|it| format!("  {}  # {}\n", it.command(), it.why)).collect();
-    if lines.is_empty() { lines } else { format!("\nnext:\n{lines}") }
+    let lines: Vec<String> = next.iter().map(|it| format!("  {}  # {}\n", it.command(), it.why)).collect();
+    if lines.is_empty() { String::new() } else { format!("\nnext:\n{}", lines.concat()) }
 }
 
 /// Returns an answer, which is one JSON object, with the commands that follow from it.
