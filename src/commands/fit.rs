@@ -9,7 +9,7 @@ use crate::{
     facts::{text::Foreign, units::parse_bytes},
     jobs::{
         fit::{
-            self, Nodes, Question, Ranks, Trouble, Vary,
+            self, Answer, Nodes, Question, Ranks, Trouble, Vary,
             advise::{self, Chosen},
             stop,
         },
@@ -127,24 +127,25 @@ impl Subcommand for FitArgs {
 
 impl FitArgs {
     /// Returns what follows from an answer.
-    fn after(&self, fits: Fits) -> Vec<NextCommand> {
+    fn after(&self, answer: &Answer) -> Vec<NextCommand> {
         // A recording that is there already is not written over, and advice is not saved.
         let is_free = self.output.is_none() && !self.against.saves();
         let again =
             |flag: &str, why| is_free.then(|| NextCommand::again(flag, "--whole", self.command.len(), why)).flatten();
         let job = self.command.iter().map(|it| it.to_str()).collect::<Option<Vec<_>>>();
         let run = job.map(|it| NextCommand::new(["run", "--"].into_iter().chain(it), "runs the job, and records it"));
-        match fits {
+        match answer.fits() {
             Fits::Yes => run.into_iter().collect(),
             Fits::No => again("--advise", "measures what would save memory").into_iter().collect(),
-            Fits::Unknown if self.whole => Vec::new(),
+            // A job that failed does so again.
+            Fits::Unknown if self.whole || !answer.has_peak() => Vec::new(),
             Fits::Unknown => again("--whole", "lets the job run longer").into_iter().collect(),
         }
     }
 
     /// Returns the lines that say what to do about a no.
-    fn remedies(&self, fits: Fits) -> String {
-        if fits == Fits::No { next_text(&self.after(fits)) } else { String::new() }
+    fn remedies(&self, answer: &Answer) -> String {
+        if answer.fits() == Fits::No { next_text(&self.after(answer)) } else { String::new() }
     }
 
     fn after_advice(&self) -> Vec<NextCommand> {
@@ -197,8 +198,8 @@ fn fit(question: &Question, arguments: &FitArgs) -> Result<u8> {
         against.save(answer)?;
         match &baseline {
             Some(baseline) => against.compare(answer, baseline, (json, &arguments.command)),
-            None if json => print(&with_next(&answer.json(), &arguments.after(answer.fits())), answer.fits()),
-            None => print(&(answer.text() + &arguments.remedies(answer.fits())), answer.fits()),
+            None if json => print(&with_next(&answer.json(), &arguments.after(answer)), answer.fits()),
+            None => print(&(answer.text() + &arguments.remedies(answer)), answer.fits()),
         }
     })
 }

@@ -72,6 +72,9 @@ class Agreement:
             os.link(beside, path)
         except FileExistsError:
             pass
+        except OSError:
+            # A file system without links: the ranks that came in time agree all the same.
+            return is_yes
         with open(path) as file:
             return file.read() == "yes"
 

@@ -67,7 +67,7 @@ class Counted:
             if isinstance(function, FUNCTIONS) and function.name != "__init__":
                 self.set.add(place(node))
         if isinstance(node, ast.While):
-            self.ends.update(_called(it) for it in ast.walk(node.test))
+            self.ends.update(_known_as(it) for it in ast.walk(node.test))
         counted = [(target, _counting(amount)) for target, amount in _increased(node)]
         if isinstance(node, ast.For):
             counted.append((node.target, _values(node.iter)))
@@ -81,7 +81,7 @@ class Counted:
     def ends_loop(self, body):
         """Whether all that statements do is to set what a loop's test reads."""
         targets = [it.targets[0] for it in body if isinstance(it, ast.Assign) and isinstance(it.value, ast.Constant)]
-        return len(targets) == len(body) and all(_called(it) in self.ends for it in targets)
+        return len(targets) == len(body) and all(_known_as(it) in self.ends for it in targets)
 
     def later(self, node, own):
         """Returns what yields the later values of an expression, if functions count it for each other; `own` are the
@@ -205,7 +205,7 @@ def _own_variables(function):
     return parameters | {it for it in stored if not _is_shared(it, function)}
 
 
-def _called(node):
+def _known_as(node):
     """Returns what a variable, an attribute or an entry is called in any function."""
     return node.id if isinstance(node, ast.Name) else place(node)
 
@@ -246,18 +246,14 @@ def _counting(amount):
 def _values(iterated):
     """Returns the function that yields the values which `range` or `enumerate` give after one. Of anything else they are
     guessed."""
-    at, is_reversed = iterated, False
-    # As in `tqdm(range(9))`.
-    while isinstance(at, ast.Call) and text(at.func) not in _COUNTS and at.args:
-        is_reversed ^= text(at.func) == "reversed"
-        at = at.args[0]
+    at = _counted(iterated)
 
     def later(scope, now):
-        if not isinstance(at, ast.Call):
+        if at is None:
             return upwards(scope, now)
         try:
             if text(at.func) == "range":
-                all_ = range(*(_pure_value(it, scope) for it in at.args))[:: -1 if is_reversed else 1]
+                all_ = _range(iterated, scope)
                 following = all_.index(now) + 1
                 return all_[following : following + _LATER]
             first = _pure_value(at.args[1], scope) if len(at.args) > 1 else 0
@@ -265,8 +261,15 @@ def _values(iterated):
         except Exception:
             return upwards(scope, now)
 
-    later.is_guess = not isinstance(at, ast.Call) or text(at.func) not in _COUNTS
+    later.is_guess = at is None
     return later
+
+
+def _range(iterated, scope):
+    """Returns the range that a loop goes over, in its order."""
+    calls = [it for it in ast.walk(iterated) if isinstance(it, ast.Call)]
+    is_reversed = any(text(it.func) == "reversed" for it in calls)
+    return range(*(_pure_value(it, scope) for it in _counted(iterated).args))[:: -1 if is_reversed else 1]
 
 
 def scope_of(frame):
@@ -361,7 +364,7 @@ def last_value(loop, frame):
             return last if type(last) is int and last > eval(text(loop.test.left), scope) else None
         at = _counted(loop.iter)
         if text(at.func) == "range":
-            return range(*(_pure_value(it, scope) for it in at.args))[-1]
+            return _range(loop.iter, scope)[-1]
         return len(_pure_value(at.args[0], scope)) - 1
     except Exception:
         return None
@@ -374,7 +377,7 @@ def length(iterated, frame):
         if at is None:
             return len(_pure_value(iterated, scope))
         if text(at.func) == "range":
-            return len(range(*(_pure_value(it, scope) for it in at.args)))
+            return len(_range(iterated, scope))
         return len(_pure_value(at.args[0], scope))
     except Exception:
         return 0

@@ -1,8 +1,7 @@
 """What a job keeps on its devices, for `gpuwatch fit`: where its parameters, buffers, gradients and optimizers' states
 are, and when.
 
-The allocator gives an address again and again. So each look has its time, by which a block of the trace is told from
-others that were at its address earlier or later.
+The allocator reuses addresses. So each look has a time: it belongs to the block that lived at the address at that moment.
 """
 
 import time

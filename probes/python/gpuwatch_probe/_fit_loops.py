@@ -8,9 +8,10 @@ does something before that, the loop ends there.
 import ast
 import os
 
-from ._fit_conditions import Move, decided, is_plain, iterated
-from ._fit_counters import inside, last_value, matters, text
+from ._fit_conditions import Move, is_plain
+from ._fit_counters import last_value, matters, text
 from ._fit_source import SCOPES, SUITES
+from ._fit_stand_ins import decided, entering, iterated
 
 # Passes with a step before a loop ends; and passes without one, after which that counts as one.
 PASSES, _IDLE = 2, 20
@@ -85,22 +86,24 @@ def _ways(loop, counters):
     for it in own:
         is_of_use = hidden is None or not is_plain(it.body[:-1] or it.body)
         if is_of_use and (isinstance(it.body[-1], ast.Break) or hidden is None or _is_last(loop)):
-            yield _enter(it)
+            yield from _enter(it)
     if hidden is not None:
         head = loop.iter if is_for else loop.test
         yield Move(head.lineno, lines=range(loop.lineno, head.end_lineno + 1), hidden=hidden)
     after = _after(loop)
     if after is not None:
         yield Move(after)
-    yield from (_enter(it) for it in leaves if it not in own)
+    yield from (move for it in leaves if it not in own for move in _enter(it))
 
 
 def _enter(branch):
-    """Returns the move into a branch: to its first line, or to its test where they share a line."""
+    """Yields the move into a branch, where there is one: to its first line, or to its test where they share a line."""
     if branch.body[0].lineno > branch.test.end_lineno:
-        return Move(branch.body[0].lineno)
-    lines = range(branch.lineno, branch.test.end_lineno + 1)
-    return Move(branch.lineno, lines=lines, hidden=decided(branch.test, True) or {})
+        yield Move(branch.body[0].lineno)
+        return
+    hidden = entering(branch.test, branch.body)
+    if hidden is not None:
+        yield Move(branch.lineno, lines=range(branch.lineno, branch.test.end_lineno + 1), hidden=hidden)
 
 
 def _own_branches(of):

@@ -5,7 +5,7 @@ import re
 import sys
 from types import CellType, FrameType, TracebackType
 
-from ._references import hop, is_a, short, step, type_name
+from ._references import hop, short, step, type_name
 
 # Types that only stand for their owner: no cycle closes and no path ends at one of these.
 _PARTS = frozenset(map(id, (dict, tuple, CellType, FrameType, TracebackType)))

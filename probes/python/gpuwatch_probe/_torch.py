@@ -9,7 +9,6 @@ import _thread
 import atexit
 import os
 import signal
-import sys
 import time
 
 from . import _accelerators

@@ -36,6 +36,9 @@ fn a_package_that_python_does_not_have_is_named() {
         let output = Asked::new(script).fit(&["--gpu", "T4"], &[]);
         assert_eq!(sentence(&output), format!("the job imports {expected}, which its Python does not have"));
     }
+    // More time does not help it.
+    let (answer, code) = Asked::new("import bitsandbytes.nn\nimport torch\n").json(&["--gpu", "T4"], &[]);
+    assert_eq!((code, answer["next"].as_array().map(Vec::len)), (2, Some(0)), "{answer:#}");
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn the_smallest_number_of_machines_that_is_enough_is_found() {
 /// A job whose ranks keep more after each step.
 const GROWS: &str = include_str!("ranks/grows.py");
 
-/// Line, ranks and what is said of each culprit of a job of two ranks; with the ranks that grow, and the text.
+/// The answer for a job of two ranks: each culprit as (line, ranks, sentence), the ranks that grow, and the text.
 type Grown = (Vec<(String, Value, String)>, Value, String);
 
 fn grown(case: &str, gpu: &[&str]) -> Grown {

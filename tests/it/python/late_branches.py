@@ -9,7 +9,7 @@ from led_job import accelerator, net, ran, run, steps, train
 
 
 class Hooks:
-    """Keeps what it is told for a later call."""
+    """Stores the epoch for a later callback."""
 
     def __init__(self):
         self.now = None
@@ -219,6 +219,13 @@ def another_mode():
     run("train", [])
 
 
+def shown():
+    """On the line of its test, a branch would see what stands there."""
+    for step in range(1000):
+        train()
+        if step > 5 and math.log10(step).is_integer(): accelerator.save("%d" % step)  # noqa: E701
+
+
 def hours():
     """Nobody knows when."""
     start = time.time()
@@ -256,7 +263,7 @@ for it in LATE:
     found = run(lambda: (it(), ran.append("after")))
     expected = "saving" if it is best else "evaluation"
     assert found == [expected, "after"] and steps[0] < 20, (it.__name__, steps[0], found)
-for it in settings, nothing_there, another_mode, hours, beyond_its_end:
+for it in settings, nothing_there, another_mode, shown, hours, beyond_its_end:
     found = run(lambda: (it(), ran.append("after")))
     assert found == ["after"] and steps[0] < 20, (it.__name__, steps[0], found)
 assert next(itertools.count()) == 0

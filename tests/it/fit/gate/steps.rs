@@ -34,7 +34,7 @@ with zipfile.ZipFile(folder + "/" + name + "-py3-none-any.whl", "w") as wheel:
 /// Prints a line for each folder in which Python finds packages.
 const FOLDERS: &str = "import sys; print(*[it for it in sys.path if it.endswith('site-packages')], sep='\\n')";
 
-/// Writes down how it was called and what it was given, and fails if it is told to.
+/// A stand-in for a program: it logs its arguments and its input, and fails on request.
 const STANDIN: &str = r#"#!/bin/sh
 printf '%s\n' "$@" >"$CALLS/$(basename "$0")"
 cp "$COMMENT_FILE" "$CALLS/comment" || exit 9
