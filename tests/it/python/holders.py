@@ -297,9 +297,12 @@ def a_thread():
     thread = threading.Thread(target=work)
     thread.start()
     ready.wait()
-    expect(("item", "list", 5), ("local", "mine", "frame", "work"))
-    done.set()
-    thread.join()
+    try:
+        expect(("item", "list", 5), ("local", "mine", "frame", "work"))
+    finally:
+        # The interpreter waits for its threads.
+        done.set()
+        thread.join()
 
 
 def containers():
