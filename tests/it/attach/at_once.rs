@@ -69,9 +69,17 @@ fn a_request_that_could_not_start_has_a_reason_and_the_next_one_starts() {
         let mut command = Command::new("prlimit");
         command.args(["--pid", &job.pid.to_string(), &format!("--as={most}")]).status().unwrap()
     };
-    let now = fs::read_to_string(format!("/proc/{}/statm", job.pid)).unwrap();
-    let pages: u64 = now.split(' ').next().unwrap().parse().unwrap();
-    assert!(limit(&format!("{}:unlimited", pages * 4096 + (1 << 20))).success());
+    let pages = || -> u64 {
+        let now = fs::read_to_string(format!("/proc/{}/statm", job.pid)).unwrap();
+        now.split(' ').next().unwrap().parse().unwrap()
+    };
+    // What it maps meanwhile would leave no room for anything at all.
+    let is_limited = || {
+        let before = pages();
+        assert!(limit(&format!("{}:unlimited", before * 4096 + (1 << 20))).success());
+        pages() == before
+    };
+    assert!(until(PATIENCE, is_limited));
     let output = job.gpuwatch(&["attach", "--no-record", "--wait", "5m"]);
     expect(&output, 2, "could not start the probe");
     assert!(limit("unlimited:unlimited").success());
