@@ -153,7 +153,7 @@ fn a_killed_job_leaves_what_was_written() {
     let bytes = fs::read(&file).unwrap();
     let mark = b"{\"piece\"";
     let pieces: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at..].starts_with(mark)).collect();
-    fs::write(&file, &bytes[..(pieces[1] + pieces[2]) / 2]).unwrap();
+    fs::write(&file, &bytes[..pieces[1].midpoint(pieces[2])]).unwrap();
     let less = traced.answered(&["--set", ""]);
     is_exact(&less);
     assert!(less["events"].as_u64() < device["events"].as_u64(), "{less:#}\n{device:#}");
