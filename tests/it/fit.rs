@@ -28,6 +28,7 @@ pub(crate) mod pytest;
 mod ranks;
 /// Small trainings of many kinds.
 mod scripts;
+mod sizes;
 /// What depends on values.
 mod values;
 

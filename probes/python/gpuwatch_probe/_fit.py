@@ -20,6 +20,7 @@ import weakref
 from ._advise import attach as attach_advise
 from ._fit_agreement import Agreement
 from ._fit_batches import Batches
+from ._fit_draws import Draws
 from ._fit_growth import Growth, held
 from ._fit_kept import Kept
 from ._fit_loop_exit import LoopExit
@@ -27,6 +28,7 @@ from ._fit_makers import Makers
 from ._fit_not_run import Positions, not_run
 from ._fit_phases import Phases, is_compiled
 from ._fit_unknowns import Unknowns
+from ._fit_varied import Varied
 from ._loops import Places
 from ._process import at_end_of_multiprocessing_child, is_data_worker
 from ._steps import Steps, hooks
@@ -83,6 +85,8 @@ class Fit:
         # What is allocated at the ends of steps, what grows there, and what else lives there.
         self._growth = Growth(torch, self._unknowns.stacks)
         self._grows, self._alive = None, []
+        self._varied = Varied()
+        self._draws = Draws(torch, self._unknowns)
         self._peaks = {}
         # The most communicators of NCCL at a time: a job destroys them before it ends.
         self._groups = 0
@@ -179,6 +183,7 @@ class Fit:
         self._unknowns.watch()
         self._phases = Phases(self._torch, self._unknowns, self._optimizers)
         self._phases.install()
+        self._draws.install()
         self._hook()
         if self.is_traced:
             record = self._torch.cuda.memory._record_memory_history
@@ -255,10 +260,14 @@ class Fit:
         self._number = number
         self._phases.step(number, self._led is not None)
         self._unknowns.values.step()
+        self._draws.step(number, self._led is not None)
         if len(self._ends) < _STEPS:
             self._ends.append(time.time_ns() // 1000)
         rises = self._measure()
-        uses_loader = self._batches.step()
+        differs = self._draws.has_drawn or self._batches.is_varied
+        if self._varied.step(number, self._count("allocated_bytes"), rises, differs):
+            self._forget_cache()
+        uses_loader = self._batches.step(number)
         is_open = self.is_traced and self._steady is None and number > 1
         rises |= self._growth.step(number, self._memory()[0], self._now("requested_bytes"), is_open, bool(self._steps))
         if number == 1:
@@ -278,6 +287,7 @@ class Fit:
         if self._led is None:
             self._led = number
             self._positions = Positions(self._unknowns, self._trees, frame)
+            self._draws.step(number, True)
             self._phases.step(number, True)
             if not self._is_whole:
                 threading.Thread(target=self._end_after, args=(_SECONDS_AFTER, "later"), daemon=True).start()
@@ -308,10 +318,12 @@ class Fit:
         done = number - (len(self._optimizers) > 1)
         if self._steps:
             return done >= self._steps
-        if done < _LEAST or done >= _MOST:
-            return done >= _MOST
+        if done < _LEAST:
+            return False
+        continues = rises and done < _MOST
+        continues |= self._varied.wants_more(done, self._allocations(), self._others.count() < 2)
         # Where more and more is allocated on one rank, the others continue, too.
-        return not self._others.any("rises-%d" % number, rises)
+        return not self._others.any("rises-%d" % number, continues)
 
     def _continues(self, number):
         """Whether a whole run continues by itself."""
@@ -322,10 +334,19 @@ class Fit:
         seconds = min(_SECONDS, self._seconds * _PART) if self._seconds else _SECONDS
         return time.monotonic() - self._begun < seconds and self._allocations() < _ALLOCATIONS
 
+    def _forget_cache(self):
+        """Gives back what the longest batches left in the allocator: the next ones would fit into it."""
+        if not self._steps and not self._torch.cuda.is_current_stream_capturing():
+            self._torch.cuda.empty_cache()
+
     def _allocations(self):
         """Returns how often the allocator was asked for memory."""
+        return self._count("allocation")
+
+    def _count(self, counter):
+        """Returns what a counter of the allocator has counted in all."""
         stats = self._torch._C._cuda_memoryStats
-        return sum(stats(it)["allocation"]["all"]["allocated"] for it in self._peaks)
+        return sum(stats(it)[counter]["all"]["allocated"] for it in self._peaks)
 
     def _round(self):
         """Returns the steps of a round of training whose end gives back what its steps keep; 0 where none does."""

@@ -1,4 +1,5 @@
-"""Batches of data loaders under `gpuwatch fit`: the longest comes first, and a job that is led on gets few.
+"""Batches of data loaders under `gpuwatch fit`: the longest comes first and again among others, and a job that is led on
+gets few.
 
 A loader ends early once further batches do not raise the memory any more, so that an evaluation that gathers its
 results is seen wholly. Its last, smaller batch is not left out.
@@ -11,6 +12,8 @@ import random
 import sys
 import time
 import weakref
+
+from ._fit_varied import AGAIN
 
 # Batches after which a loader of training ends, and batches without a rise of memory after which any other one does.
 # From the third round on, a loader gives one batch.
@@ -36,10 +39,13 @@ class Batches:
         self._sizes = weakref.WeakKeyDictionary()
         # How often a loader was begun since the job is led.
         self._rounds = weakref.WeakKeyDictionary()
-        # Batches that were given before the latest optimizer step, by iterator.
+        # Optimizer steps so far.
+        self._number = 0
         self._is_led = False
         # Whether there is no time left.
         self.is_over = False
+        # Whether a loader's items differ in size.
+        self.is_varied = False
         # The most batches of a loader with which optimizer steps are made.
         self.round = 0
         # Loaders that ended although memory rose: [line, bytes of a batch, batches, all batches].
@@ -93,8 +99,9 @@ class Batches:
         state.length = _length(loader)
         state.is_known = self._rounds[loader] > _ROUNDS
 
-    def step(self):
+    def step(self, number):
         """An optimizer step has ended. Returns whether a loader that can end has given something since the last one."""
+        self._number = number
         used = [it for it in list(self._states.values()) if it.is_used]
         for it in used:
             if not it.trains:
@@ -178,7 +185,8 @@ class Batches:
             sizes = self._sizes[loader] = self._measured(loader.dataset)
         if not sizes:
             return
-        iterator._index_sampler = _LongestFirst(iterator._index_sampler, sizes)
+        self.is_varied = True
+        iterator._index_sampler = _LongestFirst(iterator._index_sampler, sizes, lambda: self._number)
         iterator._sampler_iter = iter(iterator._index_sampler)
 
     def _measured(self, dataset):
@@ -235,10 +243,12 @@ class _Iterator:
 
 
 class _LongestFirst:
-    """The batches of a sampler, the largest one first."""
+    """The batches of a sampler, the largest one first, and again instead of others where steps are made."""
 
-    def __init__(self, sampler, sizes):
+    def __init__(self, sampler, sizes, steps):
         self._sampler, self._sizes = sampler, sizes
+        # Returns how many steps were made so far.
+        self._steps = steps
         self._is_done = False
 
     def __len__(self):
@@ -255,8 +265,19 @@ class _LongestFirst:
             if batches:
                 largest = max(range(len(batches)), key=lambda at: (self._cost(batches[at]), -at))
                 batches.insert(0, batches.pop(largest))
-            yield from batches
+            yield from self._with_longest_again(batches)
         yield from rest
+
+    def _with_longest_again(self, batches):
+        # Twice each time: of several batches for one step, the second one finds gradients.
+        due, repeats = [it for it in AGAIN if it > self._steps()], 1
+        for at, batch in enumerate(batches):
+            if due and due[0] <= self._steps():
+                due, repeats = [it for it in due if it > self._steps()], 2
+            # The last one stays, and with it what is special about it.
+            if at and repeats and at + 1 < len(batches):
+                batch, repeats = batches[0], repeats - 1
+            yield batch
 
     def _cost(self, batch):
         # Items of a batch are made equally long.

@@ -5,20 +5,13 @@ is not taken, one that trains is, and a loop continues.
 """
 
 import ast
-import dis
-import itertools
-import re
+
+from ._fit_sizes import sizes
+from ._fit_source import called, contains, position_of, stored
 
 _LEAVES = (ast.Raise, ast.Continue, ast.Break, ast.Return)
-# Instructions that test a value, or come before those that do.
-_JUMPS = re.compile("JUMP|^UNARY_NOT$|^TO_BOOL$|^COPY$|^EXTENDED_ARG$")
 # Methods that only training calls.
 _TRAINS = ("backward", "step")
-# Calls whose arguments are sizes.
-_SIZES = frozenset(
-    "arange empty expand eye full linspace narrow new_empty new_full new_ones new_zeros ones pad rand randint randn"
-    " range randperm repeat reshape resize_ split tril_indices view zeros".split()
-)
 # What fails with 0.
 _DIVIDE, _LOGARITHMS = (ast.Div, ast.FloorDiv, ast.Mod), ("log", "log2", "log10")
 # The most callers through which a returned value is followed.
@@ -52,7 +45,7 @@ class Branches:
         order = found.leaf.ops[0]
         if not isinstance(order, (ast.Gt, ast.GtE, ast.Lt, ast.LtE)):
             return None
-        is_left = _contains(found.leaf.left, found.position)
+        is_left = contains(found.leaf.left, found.position)
         return (isinstance(order, (ast.Gt, ast.GtE)) == is_left) == goal
 
     def may_repeat(self, frame):
@@ -88,22 +81,22 @@ class Branches:
 
     def _is_within(self, frame, parts):
         """Whether a frame reads in one of these expressions, or what is assigned to a name in them."""
-        position = _position(frame)
+        position = position_of(frame)
         expressions, names = parts
-        if any(_contains(it, position) for it in expressions):
+        if any(contains(it, position) for it in expressions):
             return True
         stores = self._of(frame.f_code.co_filename)[5]
-        return any(_contains(value, position) and target in names for value, target in stores)
+        return any(contains(value, position) and target in names for value, target in stores)
 
     def _at(self, frame, depth=_DEPTH):
         """Returns the innermost test that reads here, or whose call returns what is read here."""
-        position = _position(frame)
+        position = position_of(frame)
         file = self._of(frame.f_code.co_filename)
-        test = _innermost([it for it in file[0] if _contains(it.test, position)], lambda it: it.test)
+        test = _innermost([it for it in file[0] if contains(it.test, position)], lambda it: it.test)
         if test is not None:
             leaf, is_inverse = _leaf(test.test, position)
             return _Found(test, leaf, is_inverse, position)
-        back = _innermost([it for it in file[2] if _contains(it.value, position)], lambda it: it.value)
+        back = _innermost([it for it in file[2] if contains(it.value, position)], lambda it: it.value)
         found = self._at(frame.f_back, depth - 1) if back is not None and depth and frame.f_back is not None else None
         if found is None:
             return None
@@ -125,9 +118,9 @@ class Branches:
                 [it for it in all_ if isinstance(it, (ast.If, ast.While, ast.Assert, ast.IfExp))],
                 [it for it in all_ if isinstance(it, (ast.For, ast.While))],
                 [it for it in all_ if isinstance(it, ast.Return) and it.value is not None],
-                _with_names(_sizes(all_)),
+                _with_names(sizes(all_)),
                 _with_names(_divisors(all_)),
-                [pair for it in all_ if isinstance(it, ast.Assign) for one in it.targets for pair in _stored(one, it.value)],
+                [pair for it in all_ if isinstance(it, ast.Assign) for one in it.targets for pair in stored(one, it.value)],
             )
             if len(self._files) >= _FILES:
                 self._files.clear()
@@ -142,28 +135,6 @@ class _Found:
         self.statement, self.leaf, self.is_inverse, self.position = statement, leaf, is_inverse, position
 
 
-def _position(frame):
-    """Returns line, last line, column and last column of what a frame reads; columns from Python 3.11 on."""
-    positions = getattr(frame.f_code, "co_positions", None)
-    if positions is not None:
-        at, code = frame.f_lasti // 2, frame.f_code.co_code
-        # A jump has the place of the whole test; what comes before it made the value.
-        while at > 0 and _JUMPS.search(dis.opname[code[at * 2]]):
-            at -= 1
-        found = next(itertools.islice(positions(), at, None), None)
-        if found is not None and None not in found:
-            line, end, column, end_column = found
-            return line, end, column, end_column
-    return frame.f_lineno, frame.f_lineno, None, None
-
-
-def _contains(it, position):
-    line, end, column, end_column = position
-    if column is None:
-        return it.lineno <= line <= it.end_lineno
-    return (it.lineno, it.col_offset) <= (line, column) and (end, end_column) <= (it.end_lineno, it.end_col_offset)
-
-
 def _innermost(all_, of):
     return max(all_, key=lambda it: (of(it).lineno, of(it).col_offset), default=None)
 
@@ -175,19 +146,10 @@ def _leaf(at, position):
         is_not = isinstance(at, ast.UnaryOp) and isinstance(at.op, ast.Not)
         is_inverse ^= is_not
         operands = [at.operand] if is_not else at.values if isinstance(at, ast.BoolOp) else []
-        inner = next((it for it in operands if _contains(it, position)), None)
+        inner = next((it for it in operands if contains(it, position)), None)
         if inner is None:
             return at, is_inverse
         at = inner
-
-
-def _sizes(all_):
-    """Yields the expressions that are sizes."""
-    for it in all_:
-        if isinstance(it, ast.Slice):
-            yield from (part for part in (it.lower, it.upper) if part is not None)
-        elif _called(it) in _SIZES:
-            yield from (part for part in it.args if not isinstance(part, ast.Starred))
 
 
 def _divisors(all_):
@@ -195,22 +157,8 @@ def _divisors(all_):
     for it in all_:
         if isinstance(getattr(it, "op", None), _DIVIDE):
             yield it.right if isinstance(it, ast.BinOp) else it.value
-        elif _called(it) in _LOGARITHMS:
+        elif called(it) in _LOGARITHMS:
             yield from it.args[:1]
-
-
-def _called(it):
-    """Returns the name of what a call calls."""
-    return getattr(it.func, "attr", getattr(it.func, "id", None)) if isinstance(it, ast.Call) else None
-
-
-def _stored(target, value):
-    """Yields (value, name) of what an assignment gives to names."""
-    if isinstance(target, ast.Name):
-        yield value, target.id
-    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
-        for one, of in zip(target.elts, value.elts):
-            yield from _stored(one, of)
 
 
 def _with_names(expressions):
@@ -258,7 +206,7 @@ def _refuses(statement):
 def _calls(body, names):
     for statement in body:
         for it in ast.walk(statement):
-            if _called(it) in names:
+            if called(it) in names:
                 return True
     return False
 

@@ -1,14 +1,19 @@
 """The statements of the job's files, each parsed once."""
 
 import ast
+import dis
+import itertools
 import linecache
 import os
+import re
 import sys
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.Module)
 # The lists of statements in a statement.
 SUITES = "body", "orelse", "finalbody"
+# Instructions that test a value, or come before those that do.
+_JUMPS = re.compile("JUMP|^UNARY_NOT$|^TO_BOOL$|^COPY$|^EXTENDED_ARG$")
 # The most files whose statements are kept, and the most files of the job that are read.
 _FILES, _OWN_FILES = 200, 100
 
@@ -76,3 +81,39 @@ def place_of(function):
 def place_of_code(code):
     """Returns the same of a function that runs."""
     return None if code.co_name == "<module>" else code.co_firstlineno
+
+
+def position_of(frame):
+    """Returns line, last line, column and last column of what a frame reads; columns from Python 3.11 on."""
+    positions = getattr(frame.f_code, "co_positions", None)
+    if positions is not None:
+        at, code = frame.f_lasti // 2, frame.f_code.co_code
+        # A jump has the place of the whole test; what comes before it made the value.
+        while at > 0 and _JUMPS.search(dis.opname[code[at * 2]]):
+            at -= 1
+        found = next(itertools.islice(positions(), at, None), None)
+        if found is not None and None not in found:
+            line, end, column, end_column = found
+            return line, end, column, end_column
+    return frame.f_lineno, frame.f_lineno, None, None
+
+
+def contains(it, position):
+    line, end, column, end_column = position
+    if column is None:
+        return it.lineno <= line <= it.end_lineno
+    return (it.lineno, it.col_offset) <= (line, column) and (end, end_column) <= (it.end_lineno, it.end_col_offset)
+
+
+def called(it):
+    """Returns the name of what a call calls."""
+    return getattr(it.func, "attr", getattr(it.func, "id", None)) if isinstance(it, ast.Call) else None
+
+
+def stored(target, value):
+    """Yields (value, name) of what an assignment gives to names."""
+    if isinstance(target, ast.Name):
+        yield value, target.id
+    elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+        for one, of in zip(target.elts, value.elts):
+            yield from stored(one, of)

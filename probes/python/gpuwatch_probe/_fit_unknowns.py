@@ -148,6 +148,17 @@ class Unknowns:
                 frame = frame.f_back
             self._read(frame, None, False, True)
 
+    def drawn(self, frame, value):
+        """Lists the line that got the largest value of what it draws at random."""
+        if self.is_over or len(self._reads) >= _LINES:
+            return
+        import linecache
+
+        file, line = frame.f_code.co_filename, frame.f_lineno
+        text = linecache.getline(file, line).strip()[:120]
+        value = value.item() if hasattr(value, "item") else value
+        self._reads.setdefault((file, line), (file, line, "draw", text, True, str(value)[:20], False, False))
+
     def reader(self, frame):
         """Returns the frame that reads; `None` of PyTorch's own reads."""
         if frame is None:

@@ -217,7 +217,8 @@ impl OnDevice {
 pub(super) struct Read {
     pub(super) file: String,
     pub(super) line: u64,
-    /// `value`, `branch`, `loop` (it reads again and again), `size` (of a tensor, with a bound) or `shape` (without).
+    /// `value`, `branch`, `loop` (it reads again and again), `size` (of a tensor, with a bound), `shape` (without) or
+    /// `draw` (of a size, at random).
     pub(super) kind: String,
     /// The line's source.
     pub(super) text: String,

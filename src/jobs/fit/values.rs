@@ -35,7 +35,7 @@ fn named(trial: &Trial) -> Vec<&Read> {
 
 /// The order of kinds: how much they decide.
 fn rank(it: &Read) -> usize {
-    let kinds = ["shape", "loop", "branch", "size", "value"];
+    let kinds = ["shape", "loop", "branch", "size", "draw", "value"];
     let at = kinds.iter().position(|kind| *kind == it.kind).unwrap_or(kinds.len());
     // What follows from finite numbers decides nothing.
     if it.known { kinds.len() } else { at }
@@ -51,6 +51,7 @@ fn words(it: &Read) -> String {
         _ if it.absent => "reads what absent ranks send; taken to be what a present one sends".to_owned(),
         "shape" => "makes a tensor whose size depends on values, and values are not computed".to_owned(),
         "size" => "makes a tensor whose size depends on values: the largest one is assumed".to_owned(),
+        "draw" => format!("draws a size at random: the largest one, {}, was tried", it.answer),
         "loop" => "reads a value many times without a step between, and then gets other answers, so that a loop \
                    ends; how often it repeats is not known"
             .to_owned(),
@@ -101,7 +102,7 @@ pub(super) fn incomplete(trial: &Trial, asked: Option<u32>) -> Option<String> {
 }
 
 fn decides(it: &Read) -> bool {
-    it.kind != "size"
+    !matches!(it.kind.as_str(), "size" | "draw")
 }
 
 #[cfg(test)]

@@ -1,0 +1,131 @@
+"""Sizes that a job under `gpuwatch fit` draws at random: the largest one may come late.
+
+In some steps, draws in the job's own lines give their largest value where that becomes a size: that of an image, of a
+sequence, of a loop. A line that draws without end, as one that waits for another value does, gets others again.
+"""
+
+import functools
+import math
+import random
+import sys
+
+from ._fit_sizes import sources
+from ._fit_source import contains, position_of
+from ._fit_varied import AGAIN
+
+# Draws of one line between two steps that get the largest value.
+_MANY = 4096
+
+
+class Draws:
+    """The draws of one process."""
+
+    def __init__(self, torch, unknowns):
+        self._torch, self._unknowns = torch, unknowns
+        # Steps after which the largest value is due, whether it is now, and whether some draw got it.
+        self._due = list(AGAIN)
+        self._is_on = self._is_done = False
+        # Whether the job draws sizes at all.
+        self.has_drawn = False
+        # {line: draws since the latest step}.
+        self._counts = {}
+        self._wrapped = set()
+        # {file: expressions whose results become sizes}.
+        self._sources = {}
+
+    def step(self, number, is_led):
+        """A step has ended; a job that is led on gets the largest values only."""
+        if number == 1:
+            self._seed()
+        self.install()
+        self._counts.clear()
+        if self._due and self._due[0] <= number:
+            self._due = [it for it in self._due if it > number]
+            self._is_on, self._is_done = True, False
+        self._is_on = is_led or (self._is_on and not self._is_done)
+
+    def _seed(self):
+        """Makes the order of sizes the same in each run."""
+        random.seed(0)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(0)
+
+    def install(self):
+        """Wraps the functions that draw; one that was taken from its module before stays as it is."""
+        for owner, skipped, all_ in ((random, 0, _PYTHON), (random.Random, 1, _PYTHON), (self._torch, 0, _TORCH)):
+            self._wrap(owner, skipped, all_)
+        if "numpy" in sys.modules:
+            self._wrap(sys.modules["numpy"].random, 0, _NUMPY)
+
+    def _wrap(self, owner, skipped, all_):
+        if owner not in self._wrapped:
+            self._wrapped.add(owner)
+            for name, most in all_.items():
+                setattr(owner, name, self._largest(getattr(owner, name), skipped, most))
+
+    def _largest(self, function, skipped, most):
+        """Wraps a function of whose arguments the first ones do not say what it draws."""
+
+        @functools.wraps(function)
+        def drawn(*arguments, **named):
+            value = function(*arguments, **named)
+            try:
+                if self._is_sized(sys._getframe(1)):
+                    self.has_drawn = True
+                    if self._is_on:
+                        value = most(value, *arguments[skipped:], **named)
+                        self._is_done = True
+                        self._unknowns.drawn(sys._getframe(1), value)
+            except Exception:
+                pass
+            return value
+
+        drawn._torchdynamo_disable = True
+        return drawn
+
+    def _is_sized(self, frame):
+        """Whether what the frame draws becomes a size."""
+        code = frame.f_code
+        if not self._unknowns.is_own(code.co_filename):
+            return False
+        line = code.co_filename, frame.f_lineno
+        self._counts[line] = self._counts.get(line, 0) + 1
+        return self._counts[line] <= _MANY and self._becomes_size(frame)
+
+    def _becomes_size(self, frame):
+        file, position = frame.f_code.co_filename, position_of(frame)
+        if file not in self._sources:
+            self._sources[file] = sources(self._unknowns.trees.of(file))
+        return any(contains(it, position) for it in self._sources[file])
+
+
+def _extent(it):
+    """Returns how large a size is: that of an image has two numbers."""
+    return math.prod(it) if isinstance(it, (list, tuple)) else it
+
+
+def _of_numpy(value, low, high=None, size=None, **named):
+    return value if size is not None else type(value)((low if high is None else high) - 1)
+
+
+def _chosen_by_numpy(value, a, size=None, *more, **named):
+    return value if size is not None else max(range(a) if isinstance(a, int) else a, key=_extent)
+
+
+def _of_torch(value, *arguments, **named):
+    if value.numel() != 1 or value.device.type != "cpu":
+        return value
+    high = named.get("high", [it for it in arguments if isinstance(it, int)][-1:])
+    return value.fill_((high[0] if isinstance(high, list) else high) - 1)
+
+
+# The largest value of a draw that gave `value`, by the name of the function and from its arguments.
+_PYTHON = {
+    "randint": lambda value, a, b: b,
+    "randrange": lambda value, *arguments: max(range(*arguments)),
+    "choice": lambda value, seq: max(seq, key=_extent),
+    "uniform": lambda value, a, b: max(a, b),
+}
+_NUMPY = {"randint": _of_numpy, "choice": _chosen_by_numpy}
+_TORCH = {"randint": _of_torch}

@@ -1,0 +1,72 @@
+"""The expressions of a file that are sizes of what a program makes, and those whose results become sizes."""
+
+import ast
+
+from ._fit_source import FUNCTIONS, called, stored
+
+# Calls whose arguments are sizes.
+_MAKERS = frozenset(
+    "arange empty expand eye full linspace narrow new_empty new_full new_ones new_zeros ones pad rand randint randn"
+    " range randperm repeat reshape resize_ split tril_indices view zeros".split()
+)
+# Calls whose arguments after the first one are sizes, and such as take them as a name.
+_RESIZERS, _NAMED = frozenset("interpolate resize crop center_crop upsample".split()), ("size", "sizes", "scale_factor")
+# Rounds in which the names of sizes are followed further.
+_ROUNDS = 6
+
+
+def sizes(all_):
+    """Yields the expressions among a file's nodes that are sizes: in a slice, or given to a call that makes a tensor."""
+    for it in all_:
+        if isinstance(it, ast.Slice):
+            yield from (part for part in (it.lower, it.upper) if part is not None)
+        elif called(it) in _MAKERS:
+            yield from (part for part in it.args if not isinstance(part, ast.Starred))
+
+
+def sources(all_):
+    """Returns the expressions of a file whose results become sizes: also those that are assigned, given to the file's
+    functions or returned by them before that."""
+    found = [*sizes(all_), *_resized(all_)]
+    names, functions = set(), {it.name: it for it in all_ if isinstance(it, FUNCTIONS)}
+    for _ in range(_ROUNDS):
+        before = len(names)
+        for it in found:
+            names |= _names(it)
+        if len(names) == before:
+            break
+        found += [value for it in all_ for value in _given(it, names, functions)]
+    return found
+
+
+def _resized(all_):
+    for it in all_:
+        if isinstance(it, ast.Call):
+            yield from (part.value for part in it.keywords if part.arg in _NAMED)
+            yield from it.args[1:] if called(it) in _RESIZERS else ()
+
+
+def _names(expression):
+    """Returns the names, attributes and functions that an expression uses."""
+    nodes = list(ast.walk(expression))
+    return {it.id for it in nodes if isinstance(it, ast.Name)} | {it.attr for it in nodes if isinstance(it, ast.Attribute)}
+
+
+def _given(it, names, functions):
+    """Yields the expressions that a node gives to one of these names."""
+    if isinstance(it, ast.Assign):
+        for target in it.targets:
+            yield from (value for value, name in stored(target, it.value) if name in names)
+            if isinstance(target, (ast.Attribute, ast.Tuple)) and _names(target) & names:
+                yield it.value
+    elif isinstance(it, (ast.AugAssign, ast.AnnAssign, ast.For, ast.comprehension)) and _names(it.target) & names:
+        yield from filter(None, (getattr(it, "value", None), getattr(it, "iter", None)))
+    elif isinstance(it, FUNCTIONS) and it.name in names:
+        results = [one.value for one in ast.walk(it) if isinstance(one, (ast.Return, ast.Yield))]
+        yield from filter(None, results)
+    function = functions.get(called(it))
+    if function is not None:
+        parameters = [one.arg for one in function.args.args]
+        skipped = parameters[:1] == ["self"]
+        yield from (value for name, value in zip(parameters[skipped:], it.args) if name in names)
+        yield from (one.value for one in it.keywords if one.arg in names)

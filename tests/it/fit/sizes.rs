@@ -1,0 +1,70 @@
+//! Jobs whose steps differ in size: the largest step is seen, and what the allocator reserves in the order of the others.
+
+use super::{Asked, bytes};
+use crate::helpers::torch::{Gpu, stdout};
+use serde_json::Value;
+use std::process::Output;
+
+const JOB: &str = include_str!("../python/sizes.py");
+
+/// What a process of the simulated machine takes beside its allocator, and a bit more.
+const CONTEXT: u64 = 520;
+
+/// Runs the job to its end where so many bytes are free for its allocator.
+fn run(case: &str, room: u64) -> Output {
+    let device = format!("NVIDIA X:{}MiB:0MiB", (room >> 20) + CONTEXT);
+    Gpu::new(&device).script(JOB).arg(case).output().unwrap()
+}
+
+fn steps(answer: &Value) -> u64 {
+    let ran = answer["phases"]["ran"].as_array().unwrap();
+    ran.iter().find(|it| it["name"] == "training").and_then(|it| it["count"].as_u64()).unwrap()
+}
+
+#[test]
+fn the_largest_step_is_seen_wherever_it_comes() {
+    let cases = ["texts", "drawn", "scales", "workers", "stream", "numbers", "tensors", "boxes"];
+    for case in test_tiers::vary!(cases, "other ways in which sizes differ") {
+        let (answer, code) = Asked::new(JOB).json(&["--gpu", "24GiB"], &[case]);
+        assert_eq!(code, 0, "{case}: {answer:#}");
+        let printed = stdout(&run(case, 32 << 30));
+        let (allocated, _) = printed.trim().split_once(' ').unwrap();
+        let (allocated, found) = (allocated.parse::<u64>().unwrap(), bytes(&answer["peak"], "allocated"));
+        assert!((99..103).contains(&(found * 100 / allocated)), "{case}: {found} of {allocated}");
+        // What is said to be enough for the allocator is enough for the whole run, in another order of sizes.
+        let reserved = bytes(&answer["peak"], "reserved");
+        assert!(reserved < found * 2, "{case}: {answer:#}");
+        let on_that = run(case, reserved);
+        assert!(on_that.status.success(), "{case}: {reserved}\n{}", String::from_utf8_lossy(&on_that.stderr));
+        // The sizes of a loader are not drawn by the job's lines.
+        let draws = answer["unknown"].to_string().contains("draws a size at random: the largest one, ");
+        assert_eq!(draws, !["texts", "workers"].contains(case), "{case}: {answer:#}");
+    }
+}
+
+/// The longest batch alone, in a fresh allocator, needs less.
+#[test]
+fn what_is_cut_for_other_sizes_counts() {
+    let need = |flags: &[&str]| {
+        let (answer, _) = Asked::new(JOB).json(&[&["--gpu", "24GiB"], flags].concat(), &["texts"]);
+        (bytes(&answer["peak"], "reserved"), steps(&answer))
+    };
+    let (few, many) = (need(&["--steps", "3"]), need(&[]));
+    assert!(few.1 == 3 && many.1 >= 24, "{few:?} {many:?}");
+    assert!(many.0 > few.0, "{few:?} {many:?}");
+}
+
+/// Steps of one size are known after a few.
+#[test]
+fn equal_steps_end_soon() {
+    let (answer, code) = Asked::new(JOB).json(&["--gpu", "24GiB"], &["constant"]);
+    assert!(code == 0 && steps(&answer) < 9, "{answer:#}");
+}
+
+/// The order of sizes is the same in each run, so that one commit's answers are equal to the byte.
+#[test]
+fn two_runs_of_drawn_sizes_are_equal() {
+    test_tiers::change!("starts PyTorch twice");
+    let peak = || Asked::new(JOB).json(&["--gpu", "24GiB"], &["drawn"]).0["peak"].clone();
+    assert_eq!(peak(), peak());
+}
