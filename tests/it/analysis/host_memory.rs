@@ -6,6 +6,7 @@ use crate::{
     commands::check,
     driver::nvml::Bench,
     helpers::{
+        control_group::Group,
         story::{GIB, MIB, Story, counters, picture, text},
         terminal::PROGRAM,
     },
@@ -36,7 +37,7 @@ use serde_json::Value;
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -261,57 +262,42 @@ fn a_device_that_shares_the_systems_memory_has_the_systems_figures() {
     assert_eq!(device["ladder"]["sum"], device["ladder"]["total"]);
 }
 
-/// The folder of this process's control group with memory accounting, if it may make others there.
-fn own_group() -> Option<PathBuf> {
-    let cgroup = fs::read_to_string("/proc/self/cgroup").ok()?;
-    let of = |controllers: &str, mount: &str| {
-        let path = cgroup.lines().find_map(|it| it.split_once(':')?.1.strip_prefix(controllers)?.strip_prefix(':'))?;
-        Some(Path::new(mount).join(path.trim_start_matches('/')))
-    };
-    let places = [of("", "/sys/fs/cgroup"), of("memory", "/sys/fs/cgroup/memory")];
-    places.into_iter().flatten().find_map(|parent| {
-        let folder = parent.join(format!("gpuwatch-test-{}", std::process::id()));
-        fs::create_dir(&folder).ok()?;
-        if !folder.join("cgroup.procs").exists() {
-            let _ = fs::remove_dir(&folder);
-            return None;
-        }
-        let limit = [("memory.max", "memory.swap.max"), ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")];
-        let set = limit.iter().find(|it| fs::write(folder.join(it.0), (160 * MIB).to_string()).is_ok());
-        // Without a limit for swap, there is none.
-        set.map(|it| {
-            fs::write(folder.join(it.1), if it.1.contains("memsw") { (160 * MIB).to_string() } else { "0".into() })
-        });
-        if set.is_none() {
-            let _ = fs::remove_dir(&folder);
-        }
-        set.map(|_| folder)
-    })
-}
-
 #[test]
-fn a_job_that_the_kernel_kills_in_a_real_group_is_reported_in_the_last_line() {
-    let Some(group) = own_group() else {
-        test_tiers::skip!("this machine lets no control group with a memory limit be made here");
+fn a_job_that_the_kernel_kills_in_a_real_group_is_named_wherever_it_is_shown() {
+    let group = match Group::new() {
+        Ok(it) => it,
+        Err(why) => test_tiers::skip!("{why}"),
     };
+    group.limit(160 * MIB);
     let dir = own_directory();
-    let start =
-        format!("echo $$ > '{}/cgroup.procs'; exec '{PROGRAM}' run --summary always -- \"$@\"", group.display());
     let job = "import time\nkept = []\nwhile True:\n    kept.append(b'x' * (4 << 20))\n    time.sleep(0.02)\n";
-    let done = Command::new("/bin/sh")
-        .args(["-c", &start, "sh", "python3", "-c", job])
+    let run = [PROGRAM, "run", "--summary", "always", "--", "python3", "-c", job].map(String::from);
+    let line: Vec<String> = group.launcher(false).into_iter().chain(run).collect();
+    let done = Command::new(&line[0])
+        .args(&line[1..])
         .env("GPUWATCH_SOCKET_DIR", dir.path())
         .env("XDG_STATE_HOME", dir.path().join("state"))
         .env("GPUWATCH_NO_NVML", "1")
         .output()
         .unwrap();
-    let _ = fs::remove_dir(&group);
-    let words = String::from_utf8_lossy(&done.stderr).into_owned();
-    assert!(words.contains("The kernel killed the job: the cgroup gpuwatch-test-"), "{words}");
-    assert!(words.contains("was full (160.0 MiB)"), "{words}");
+    assert!(group.kills() > 0);
     let recordings = dir.path().join("state/gpuwatch/recordings");
     let file = fs::read_dir(recordings).unwrap().flatten().next().unwrap().path();
-    schemas::check_recording(&file);
+    let file = file.to_str().unwrap();
+    let shown = |arguments: &[&str]| {
+        let output = Command::new(PROGRAM).args(arguments).env("GPUWATCH_CONFIG", "/dev/null").output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let checked = shown(&["check", file]);
+    let replayed = shown(&["replay", file, "--screenshot", "-", "--screen", "alerts", "--size", "160x50"]);
+    assert_eq!((checked.0, replayed.0), (Some(1), Some(0)), "{}", checked.1);
+    let words = [String::from_utf8_lossy(&done.stderr).into_owned(), checked.1, replayed.1];
+    for words in words {
+        let words = words.split_whitespace().collect::<Vec<_>>().join(" ");
+        let place = format!("The kernel killed the job: the cgroup {}", group.name());
+        assert!(words.contains(&place) && words.contains("was full (160.0 MiB)"), "{words}");
+    }
+    schemas::check_recording(Path::new(file));
 }
 
 #[test]
