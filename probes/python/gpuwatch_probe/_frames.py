@@ -30,6 +30,12 @@ def has_lock():
     return sys.version_info < (3, 13) or sys._is_gil_enabled()
 
 
+def is_free_threaded():
+    """Whether this build of Python can do without its global lock: its collector lists no young objects, and gives
+    the search fewer holders, also while the lock is switched on."""
+    return "t" in sys.abiflags
+
+
 def running():
     """Returns the running frames, each thread's innermost first, without the probe's own."""
     tops = []

@@ -5,6 +5,7 @@ import os
 import time
 
 from ._captures import NOWHERE, before_rise, blocks_of, grown, risen, was_there
+from ._frames import is_free_threaded
 from ._holders import BETWEEN_STEPS, Search, collect
 from ._native import INVALID
 from ._source import Sources, is_newer, kept_at, lines
@@ -25,6 +26,7 @@ _AT_ONCE = 0.01
 
 _CUT = "the holder of some was not found in the time that a search may take"
 _ENDED = "the job ended before the holder of some was found"
+_FREE = "this build of Python can do without its global lock, and holders of some kinds are not found there"
 
 
 class Answer:
@@ -116,8 +118,11 @@ class Answer:
 
     def _trouble(self):
         troubles = [_CUT] if self._search and self._search.is_cut else []
-        if self._has_ended and not all(it["holders"] or it["autograd"] for it in self._held):
+        is_named = all(it["holders"] or it["autograd"] for it in self._held)
+        if self._has_ended and not is_named:
             troubles = [_ENDED]
+        if not is_named and is_free_threaded():
+            troubles.append(_FREE)
         newer = {os.path.basename(it["file"]) for it in self._sites if is_newer(it["file"], self._since)}
         if newer:
             troubles.append("written after the job began, so that its lines say nothing: " + ", ".join(sorted(newer)))

@@ -262,6 +262,23 @@ del refused.job._torch._C
 refused.job.turn(1)
 assert refused.answers[0]["trouble"] == "the allocator xpu records no stacks" and not refused.is_on
 
+# A build that can do without the lock names fewer holders, and says so where one is missing.
+def troubles(flags, *held):
+    answer = _sites_report.Answer.__new__(_sites_report.Answer)
+    answer._search, answer._has_ended, answer._since, answer._sites, answer.report = None, False, 0, [], {}
+    answer._held = [{"holders": it, "autograd": False} for it in held]
+    before, sys.abiflags = sys.abiflags, flags
+    try:
+        answer._trouble()
+    finally:
+        sys.abiflags = before
+    return answer.report.get("trouble", "")
+
+
+NAMED = [{"by": "global"}]
+assert "can do without its global lock" in troubles("t", NAMED, [])
+assert [troubles("t", NAMED), troubles("", NAMED, [])] == ["", ""]
+
 # Texts keep to a length; the end of a path is more useful than its beginning.
 path = "/" + "deep/" * 100 + "train.py"
 short = _sites_report.shortened({"file": path, "text": ["x" * 999, 7]})
