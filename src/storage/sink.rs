@@ -11,6 +11,9 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
+/// Syncs the traces beside a recording.
+mod trace_sync;
+
 /// A file that continues once its disk takes bytes again.
 mod disk;
 

@@ -6,7 +6,7 @@
 //! A disk may accept bytes and fail later to keep them, as NFS does beyond a quota: then a sync fails, and only once.
 //! So the file remembers what no sync has confirmed, and writes it again.
 
-use crate::storage::output::open_new;
+use crate::storage::{output::open_new, sink::trace_sync::TraceSync};
 use rustix::{
     fs::{FallocateFlags, fallocate},
     io::Errno,
@@ -19,10 +19,10 @@ use std::{
         fd::AsRawFd,
         unix::fs::{FileExt, MetadataExt, OpenOptionsExt},
     },
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// Room kept beyond the end, in bytes.
@@ -86,6 +86,11 @@ impl Disk {
             syncing: None,
             is_lost: false,
         }
+    }
+
+    /// Returns where the file can be opened again; `None` of a pipe.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// Returns a request to sync what is written; `None` if the last one is not done, or there is nothing to sync.
@@ -298,16 +303,20 @@ pub(super) struct Sync {
 pub(super) struct Syncer(SyncSender<Vec<Sync>>);
 
 impl Syncer {
-    /// Starts it.
+    /// Starts it. With each request it syncs the traces, too.
     ///
     /// # Errors
     /// Fails if no thread can be started.
-    pub(super) fn start() -> io::Result<Self> {
+    pub(super) fn start(mut traces: Option<TraceSync>) -> io::Result<Self> {
         let (ask, asked) = sync_channel::<Vec<Sync>>(1);
         thread::Builder::new().name("sync".into()).spawn(move || {
-            for Sync { file, done } in asked.into_iter().flatten() {
-                // A recording that has ended does not wait for it.
-                let _ = done.send(sync(&file));
+            for syncs in asked {
+                for Sync { file, done } in syncs {
+                    // A recording that has ended does not wait for it.
+                    let _ = done.send(sync(&file));
+                }
+                // One that fails is tried again. What a trace lacks, its reader notices.
+                let _ = traces.as_mut().map(TraceSync::sync);
             }
         })?;
         Ok(Self(ask))
@@ -319,16 +328,23 @@ impl Syncer {
     }
 }
 
-/// Syncs files a last time. Does not wait for a slow disk, because a job's end waits for the recording's.
+/// Syncs files and traces a last time. Does not wait for a slow disk, because a job's end waits for the recording's.
 ///
 /// # Errors
 /// Fails if a disk does not keep what was written.
-pub(super) fn last_sync(disks: Vec<Disk>) -> io::Result<()> {
+pub(super) fn last_sync(disks: Vec<Disk>, traces: Option<TraceSync>) -> io::Result<()> {
     let (report, last) = channel();
-    let of_thread = move || report.send(disks.into_iter().map(Disk::last_sync).fold(Ok(()), io::Result::and));
+    let of_thread = move || {
+        let _ = report.send(disks.into_iter().map(Disk::last_sync).fold(Ok(()), io::Result::and));
+        let _ = traces.map(|mut it| it.sync());
+    };
     // Without a free thread, or beyond the limit, the kernel writes later.
     let _ = thread::Builder::new().name("last sync".into()).spawn(of_thread);
-    last.recv_timeout(LAST_SYNC).unwrap_or(Ok(()))
+    let until = Instant::now() + LAST_SYNC;
+    let synced = last.recv_timeout(LAST_SYNC).unwrap_or(Ok(()));
+    // The thread ends with the traces.
+    let _ = last.recv_timeout(until.saturating_duration_since(Instant::now()));
+    synced
 }
 
 fn sync(file: &File) -> io::Result<()> {

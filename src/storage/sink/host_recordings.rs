@@ -104,7 +104,7 @@ impl Nodes {
             index,
             names: BTreeSet::new(),
             lanes: hosts.iter().map(|it| Lane::new(it)).collect(),
-            syncer: Syncer::start()?,
+            syncer: Syncer::start(None)?,
             sync_at: Instant::now() + SYNC_EVERY,
             words: Vec::new(),
             is_whole: true,
@@ -136,7 +136,7 @@ impl Nodes {
         }
         let (index, closed) = self.index.end(&Line::Closed { at_us: at });
         disks.push(index);
-        let synced = closed.and(last_sync(disks));
+        let synced = closed.and(last_sync(disks, None));
         let is_whole = self.is_whole && synced.is_ok();
         if let Err(why) = synced {
             self.words.push(format!("the recording may be incomplete: {why}"));

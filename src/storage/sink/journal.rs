@@ -13,7 +13,7 @@ use crate::{
     },
     storage::recording::{Closed, encode, encode_closed},
 };
-use std::{collections::BTreeMap, io, mem, time::Instant};
+use std::{collections::BTreeMap, io, mem, path::Path, time::Instant};
 
 /// The reason for losses that no error explains.
 pub(super) const TOO_SLOW: &str = "the disk is too slow";
@@ -144,6 +144,11 @@ impl Journal {
     /// Returns a request to sync what is written, if one is due.
     pub(super) fn sync(&mut self) -> Option<Sync> {
         self.writing.sync()
+    }
+
+    /// Returns the file's path; `None` of a pipe.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.writing.path()
     }
 
     /// Returns the file.

@@ -10,6 +10,7 @@ use crate::{
         sink::{
             disk::{Syncer, last_sync},
             journal::{Journal, Missed, State, TOO_SLOW},
+            trace_sync::TraceSync,
             writing::Writing,
         },
     },
@@ -113,7 +114,7 @@ impl Recorder {
         let shared = Arc::new(Shared::default());
         let (queue, items) = sync_channel(QUEUE);
         let (end, ended) = channel();
-        let syncer = Syncer::start()?;
+        let syncer = Syncer::start(traces(&journal))?;
         let of_thread = Arc::clone(&shared);
         thread::Builder::new().name("record".into()).spawn(move || {
             let _end = end;
@@ -219,9 +220,15 @@ fn record(mut journal: Journal, items: &Receiver<Item>, shared: &Shared, syncer:
     let mut state = journal.state();
     *locked(&shared.state) = state.clone();
     shared.is_closed.store(true, Ordering::Release);
-    let last_sync = last_sync(vec![journal.into_disk()]);
+    let traces = traces(&journal);
+    let last_sync = last_sync(vec![journal.into_disk()], traces);
     state.trouble = state.trouble.or_else(|| Some(last_sync.err()?.to_string()));
     *locked(&shared.state) = state;
+}
+
+/// Returns the traces that may lie beside the recording.
+fn traces(journal: &Journal) -> Option<TraceSync> {
+    journal.path().map(|it| TraceSync::of(it.to_owned()))
 }
 
 /// Records what the queue had no room for.

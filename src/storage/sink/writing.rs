@@ -115,6 +115,11 @@ impl Writing {
         self.disk.sync()
     }
 
+    /// Returns the file's path; `None` of a pipe.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.disk.path()
+    }
+
     /// Returns how often the disk took everything before.
     pub fn writes(&self) -> u64 {
         self.writes

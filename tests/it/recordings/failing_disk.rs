@@ -206,6 +206,25 @@ fn a_disk_that_does_not_keep_the_end_of_a_recording_is_named() {
     assert!(printed.contains("Input/output error"), "{printed}");
 }
 
+/// None of the job's threads waits for it.
+#[test]
+fn a_recorder_syncs_the_traces_beside_its_recording() {
+    let mut it = Failing::start();
+    it.fails("note");
+    let trace = it.dir.path().join("disk/r.trace/7_1.trace");
+    fs::create_dir(trace.parent().unwrap()).unwrap();
+    let notes = it.dir.path().join("fault.synced");
+    let times = || {
+        let notes = fs::read_to_string(&notes).unwrap_or_default();
+        notes.lines().filter(|it| it.ends_with("/7_1.trace")).count()
+    };
+    fs::write(&trace, "begun").unwrap();
+    assert!(until(PATIENCE, || times() == 1), "it is synced while the job runs");
+    fs::write(&trace, "begun and ended").unwrap();
+    it.ends(0);
+    assert!(times() > 1, "and when it ends");
+}
+
 #[test]
 fn a_trace_continues_after_every_error_of_its_disk() {
     let dir = own_directory();

@@ -3,6 +3,7 @@
 //
 //   write N    a write takes some of its bytes, and fails with the error N
 //   kill        the program is killed when half of the bytes of a write are in the file
+//   note        a sync is noted: the file's path as a line of `$FAULTS.synced`
 //   kill-sync   the program is killed when it syncs
 //   stale      descriptors are of a file system that was there before: those that are opened now work
 //   sync N     a sync fails with the error N, and the bytes since the last one are gone
@@ -85,11 +86,26 @@ int ftruncate(int file, off_t length) {
     return ftruncate64(file, length);
 }
 
+static void note(int file) {
+    char name[64], path[4096] = {0}, notes[4096];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+    snprintf(notes, sizeof notes, "%s.synced", getenv("FAULTS"));
+    ssize_t length = readlink(name, path, sizeof path - 2);
+    int to = (int)syscall(SYS_openat, AT_FDCWD, notes, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    if (length > 0) {
+        path[length] = '\n';
+        syscall(SYS_write, to, path, length + 1);
+    }
+    syscall(SYS_close, to);
+}
+
 int fdatasync(int file) {
     if (is_stale(file))
         return fails(ESTALE);
     if (is_ours(file) && fault("kill-sync"))
         kill(getpid(), SIGKILL);
+    if (is_ours(file) && fault("note"))
+        note(file);
     struct stat about;
     int error = is_ours(file) ? fault("sync") : 0;
     if (!error && is_ours(file))
