@@ -69,8 +69,10 @@ impl Intake {
                     )));
                 }
                 self.takes = Some(Takes { gpuwatch: gpuwatch.clone(), kinds: requests });
-                let Header { host, started_unix_us, monotonic_us, .. } = header;
-                Ok(Some(Got::News(What::Greeting(Greeting { gpuwatch, host, started_unix_us, monotonic_us }))))
+                let Header { host, started_unix_us, monotonic_us, writer, .. } = header;
+                let boot_id = writer.map(|it| it.boot_id);
+                let greeting = Greeting { gpuwatch, host, started_unix_us, monotonic_us, boot_id };
+                Ok(Some(Got::News(What::Greeting(greeting))))
             }
             Ok(Entry::Event(event)) if self.is_greeted() => Ok(Some(Got::News(What::Event(event)))),
             Ok(Entry::Beat(beat)) if self.is_greeted() => {
@@ -153,7 +155,8 @@ mod tests {
         let mut it = Intake::default();
         assert_eq!(it.line(b"Welcome to node01", 0), Ok(None));
         assert_eq!(it.line(b"\xff\x1b[2J", 0), Ok(None));
-        let greeting = Greeting { gpuwatch: "0.9.0".into(), host: "n".into(), started_unix_us: 1, monotonic_us: 1 };
+        let (gpuwatch, host) = ("0.9.0".into(), "n".into());
+        let greeting = Greeting { gpuwatch, host, started_unix_us: 1, monotonic_us: 1, boot_id: None };
         assert_eq!(it.line(HEADER.as_bytes(), 0), Ok(Some(Got::News(What::Greeting(greeting)))));
         let notice = it.line(br#"{"type":"notice","at_us":5,"text":"x"}"#, 0).unwrap();
         assert!(matches!(notice, Some(Got::News(What::Event(event))) if event.fact == Fact::Notice("x".into())));

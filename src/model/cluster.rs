@@ -86,6 +86,8 @@ pub struct Greeting {
     pub started_unix_us: u64,
     /// Its `CLOCK_MONOTONIC` at the same instant, in µs.
     pub monotonic_us: u64,
+    /// The kernel's id of its boot; `None` of an earlier release.
+    pub boot_id: Option<String>,
 }
 
 /// News of a machine, or of none in particular.

@@ -12,7 +12,13 @@ fn apply(cluster: &mut Cluster, node: usize, at: u64, what: What) {
 }
 
 fn greeting() -> What {
-    What::Greeting(Greeting { gpuwatch: "1".into(), host: "a".into(), started_unix_us: 1, monotonic_us: 1 })
+    What::Greeting(Greeting {
+        gpuwatch: "1".into(),
+        host: "a".into(),
+        started_unix_us: 1,
+        monotonic_us: 1,
+        boot_id: None,
+    })
 }
 
 fn links(cluster: &Cluster) -> [&'static str; 2] {

@@ -60,7 +60,7 @@ impl Recorded {
                     Err(why) => left_out.push(format!("left out: {why:#}")),
                 }
             }
-            (!tracks.is_empty()).then(|| RecordingSet::new(tracks))
+            (!tracks.is_empty()).then(|| RecordingSet::of_boots(tracks))
         };
         let nodes = index.nodes.iter().map(open).collect();
         Ok(Self { index, nodes, notes: left_out })
@@ -186,6 +186,7 @@ impl Together {
                 host: of.host.clone(),
                 started_unix_us: of.started_unix_us,
                 monotonic_us: of.monotonic_us,
+                boot_id: None,
             });
         }
         let mut all = Self {

@@ -91,7 +91,24 @@ impl Track {
 
 impl RecordingSet {
     /// Combines the files of one run, on the clock of the one that began first.
-    pub fn new(mut tracks: Vec<Track>) -> Self {
+    pub fn new(tracks: Vec<Track>) -> Self {
+        Self::combined(tracks, |first, header, shift| {
+            // A wall clock may have been set between them.
+            let boots = first.writer.as_ref().zip(header.writer.as_ref());
+            let is_same_boot =
+                boots.map_or(shift.unsigned_abs() < SAME_BOOT_US, |(one, other)| one.boot_id == other.boot_id);
+            header.host == first.host && is_same_boot
+        })
+    }
+
+    /// Combines the recordings of one machine that another one recorded: one for each boot. Who wrote them was not
+    /// there, so nothing follows from its boot.
+    pub fn of_boots(tracks: Vec<Track>) -> Self {
+        Self::combined(tracks, |_, _, _| false)
+    }
+
+    /// Combines files; `is_one` says whether two share a clock, by how much they seem to differ, in µs.
+    fn combined(mut tracks: Vec<Track>, is_one: impl Fn(&Header, &Header, i64) -> bool) -> Self {
         tracks.sort_by_key(|it| it.header.as_ref().map(|header| header.started_unix_us));
         let first = tracks.iter().find_map(|it| Some((it.epoch()?, it.header.clone()?)));
         for track in &mut tracks {
@@ -100,11 +117,7 @@ impl RecordingSet {
                 continue;
             };
             let shift = epoch.saturating_sub(*zero);
-            // A wall clock may have been set between them.
-            let boots = first.writer.as_ref().zip(header.writer.as_ref());
-            let is_same_boot =
-                boots.map_or(shift.unsigned_abs() < SAME_BOOT_US, |(one, other)| one.boot_id == other.boot_id);
-            track.shift_us = if header.host == first.host && is_same_boot { 0 } else { shift };
+            track.shift_us = if is_one(first, header, shift) { 0 } else { shift };
         }
         Self { tracks }
     }
@@ -180,10 +193,11 @@ impl Cursor {
         }
         loop {
             let (at, track) = self.first().filter(|(at, _)| *at <= until)?;
-            let event = self.heads.get_mut(track)?.take()?;
+            let head = self.heads.get_mut(track)?;
+            let (event, clock) = (head.take()?, head.shift_us);
             let Some(join) = &mut self.join else { return Some((at, event)) };
             let host = self.hosts.get(track)?;
-            if let Some(event) = join.take(track, host, event) {
+            if let Some(event) = join.take(track, (host, clock), event) {
                 return Some((at, event));
             }
         }
@@ -285,8 +299,9 @@ impl Read for From {
     }
 }
 
-/// A living process, whichever file records it: its host, its pid there, its socket.
-type ProcessIdentity = (Foreign, Option<u32>, Foreign);
+/// A living process, whichever file records it: its host, the host's clock, its pid there, its socket. Clocks of two
+/// boots differ, and in a container each boot may have the same pid.
+type ProcessIdentity = (Foreign, i64, Option<u32>, Foreign);
 
 /// A probe of one file.
 type Local = (usize, ProbeId);
@@ -302,10 +317,10 @@ pub(super) struct Join {
 
 impl Join {
     /// Returns the event with the common numbers; `None` if another file reports it too.
-    pub(super) fn take(&mut self, track: usize, host: &Foreign, mut event: Event) -> Option<Event> {
+    pub(super) fn take(&mut self, track: usize, (host, clock): (&Foreign, i64), mut event: Event) -> Option<Event> {
         let over = event.ends_probe();
         let (probe, found) = match &mut event.fact {
-            Fact::ProbeFound { probe, pid, socket } => (probe, Some((host.clone(), *pid, socket.clone()))),
+            Fact::ProbeFound { probe, pid, socket } => (probe, Some((host.clone(), clock, *pid, socket.clone()))),
             Fact::Probe { probe, .. } | Fact::ProbeGone { probe, .. } => (probe, None),
             Fact::Replayed(it) => (&mut it.probe, None),
             Fact::PeakMoment(it) => (&mut it.probe, None),

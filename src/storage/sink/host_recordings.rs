@@ -41,7 +41,7 @@ const SLOW_LINES: u32 = 64;
 /// A difference of clocks is written again when it changes by more, in µs.
 const CLOCK_US: u64 = 1_000;
 
-/// A machine whose clocks differ by more from those of its last connection has rebooted, in µs.
+/// A machine that names no boot has rebooted if its clocks differ by more from those of its last connection, in µs.
 const SAME_BOOT_US: u64 = 5_000_000;
 
 /// A recording of several machines.
@@ -66,11 +66,34 @@ struct Lane {
     journal: Option<Journal>,
     /// Whether the user knows that it cannot be written.
     is_reported: bool,
-    /// Its wall clock less its monotonic clock.
-    epoch: i128,
+    boot: Boot,
     rejoin: Rejoin,
     clock: Clock,
     ahead_us: Option<i64>,
+}
+
+/// A boot of a machine, from which its monotonic clock counts.
+#[derive(Default)]
+struct Boot {
+    id: Option<String>,
+    /// Its wall clock less its monotonic clock.
+    epoch: i128,
+}
+
+impl Boot {
+    /// Returns the boot that a machine reports.
+    fn of(greeting: &Greeting) -> Self {
+        let epoch = i128::from(greeting.started_unix_us) - i128::from(greeting.monotonic_us);
+        Self { id: greeting.boot_id.clone(), epoch }
+    }
+
+    /// Returns whether both are one boot. The wall clock may have been set within it.
+    fn is_same(&self, other: &Self) -> bool {
+        match self.id.as_ref().zip(other.id.as_ref()) {
+            Some((one, other)) => one == other,
+            None => self.epoch.abs_diff(other.epoch) < u128::from(SAME_BOOT_US),
+        }
+    }
 }
 
 impl Nodes {
@@ -162,9 +185,9 @@ impl Nodes {
     fn begin(&mut self, node: usize, at: Stamp, greeting: &Greeting) {
         self.link(node, at, Link::Up);
         let Some(lane) = self.lanes.get_mut(node) else { return };
-        let epoch = i128::from(greeting.started_unix_us) - i128::from(greeting.monotonic_us);
-        let is_same = epoch.abs_diff(lane.epoch) < u128::from(SAME_BOOT_US);
-        if lane.journal.is_some() && is_same {
+        let boot = Boot::of(greeting);
+        if lane.journal.is_some() && boot.is_same(&lane.boot) {
+            lane.boot = boot;
             lane.rejoin.connected();
             return;
         }
@@ -184,7 +207,7 @@ impl Nodes {
         );
         journal.flush(now);
         if let Some(lane) = self.lanes.get_mut(node) {
-            *lane = Lane { link: lane.link.clone(), journal: Some(journal), epoch, ..Lane::new(&lane.host) };
+            *lane = Lane { link: lane.link.clone(), journal: Some(journal), boot, ..Lane::new(&lane.host) };
         }
         self.index.add(&Line::File { at_us: at, node, file: Foreign::new(name) });
     }
@@ -266,7 +289,7 @@ impl Lane {
             link: Link::default(),
             journal: None,
             is_reported: false,
-            epoch: 0,
+            boot: Boot::default(),
             rejoin: Rejoin::default(),
             clock: Clock::default(),
             ahead_us: None,

@@ -141,6 +141,7 @@ fn add(nodes: &mut Nodes, node: usize, steps: RangeInclusive<u64>) {
         host: "there".into(),
         started_unix_us: 1_700_000_000 * SECOND,
         monotonic_us: at.0,
+        boot_id: None,
     };
     let mut story = Story { now: steps.start() * SECOND, ..Story::default() };
     story.device(0, 80 * GIB, &[]).probe(0, 4240, 0, None);

@@ -12,7 +12,7 @@ use crate::{
 };
 use gpuwatch::{
     facts::{
-        event::{Fact, Line},
+        event::{Fact, Line, WritingProcess},
         units::Stamp,
     },
     model::cluster::{Greeting, HostUpdate, Link, What},
@@ -160,6 +160,7 @@ pub(super) fn begun(directory: &Path, held: impl Fn(u32, u64) -> u64) -> Nodes {
                 host: hosts[machine as usize].as_str().into(),
                 started_unix_us: 1_700_000_000_000_000,
                 monotonic_us: ahead_us,
+                boot_id: None,
             }),
         );
         news(Stamp(0), What::Beat { there: Stamp(ahead_us), unix_there: 0, unix_here: 0 });
@@ -225,6 +226,53 @@ fn a_directory_is_judged_by_the_findings_over_all_ranks() {
     assert_eq!(first("0"), first("3"));
 }
 
+/// A run on a machine whose wall clock is set while its link is down, and one after a reboot.
+#[test]
+fn a_wall_clock_that_is_set_splits_no_recording() {
+    const HOUR: i64 = 3_600_000_000;
+    let folder = tempfile::tempdir().unwrap();
+    let wall: u64 = 1_700_000_000_000_000;
+    let played = |set_by: i64, boots: [&str; 2], second: u64| {
+        let directory = folder.path().join(format!("{set_by} {boots:?} {second}"));
+        let own = WritingProcess { boot_id: "of the recorder".into(), pid_namespace: 1, pid: 7, start_ticks: 1 };
+        let about = Header { writer: Some(own), ..about("here") };
+        let mut nodes = Nodes::create(&directory, &["a".to_owned()], about).unwrap();
+        let connections =
+            [(boots[0], wall, 900_000_000, 1..=9), (boots[1], wall.saturating_add_signed(set_by), second, 10..=20)];
+        for (at, (boot, unix, clock, steps)) in (1..).zip(connections) {
+            let mut news = |what| nodes.take(HostUpdate { node: 0, at: Stamp(at * 60_000_000), what });
+            news(What::Greeting(Greeting {
+                gpuwatch: "0".into(),
+                host: "a".into(),
+                started_unix_us: unix,
+                monotonic_us: clock,
+                boot_id: Some(boot.to_owned()),
+            }));
+            news(What::Beat { there: Stamp(clock), unix_there: unix, unix_here: wall });
+            let mut story = Story { now: clock, ..Story::default() };
+            story.device(0, 80 * GIB, &[]).probe(0, 4240, 0, None);
+            for step in steps {
+                story.wait(1_000_000).sample(0, step, counters(GIB, GIB));
+            }
+            for it in story.events {
+                news(What::Event(it));
+            }
+            news(What::Link(Link::refused("it broke off".to_owned())));
+        }
+        assert!(nodes.finish(Stamp(180_000_000)).0);
+        let recorded = Recorded::open(&directory).unwrap();
+        let mut cursor = recorded.nodes[0].as_ref().unwrap().play();
+        let (mut first, mut last) = (None, Stamp(0));
+        while let Some((at, _)) = cursor.next_by(Stamp(u64::MAX)) {
+            (first, last) = (first.or(Some(at)), last.max(at));
+        }
+        (recorded.index.nodes[0].files.len(), last.0 - first.unwrap().0)
+    };
+    let length = 60_000_000 + 11_000_000;
+    assert_eq!([0, -HOUR, HOUR].map(|it| played(it, ["1", "1"], 960_000_000)), [(1, length); 3]);
+    assert_eq!([0, -HOUR, HOUR].map(|it| played(it, ["1", "2"], 5)), [(2, length); 3], "after a reboot");
+}
+
 #[test]
 fn a_machine_that_rebooted_has_another_recording() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,6 +284,7 @@ fn a_machine_that_rebooted_has_another_recording() {
             host: "h".into(),
             started_unix_us: 1_700_000_000_000_000,
             monotonic_us,
+            boot_id: None,
         });
         nodes.take(HostUpdate { node, at: Stamp(1), what });
         let mut story = Story { now: monotonic_us, ..Story::default() };
