@@ -7,7 +7,7 @@ use super::{
 use crate::facts::units::{parse_bytes, whole};
 use anyhow::{Context, Result, bail};
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fmt,
 };
 
@@ -258,8 +258,9 @@ fn notes(before: &Baseline, now: &Baseline) -> Vec<String> {
         let at = new.line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
         all.push(format!("the peak is in {}{at} now; it was in {}", new.name, old.name));
     }
+    let ran: HashSet<&str> = now.phases.ran.iter().map(|it| it.name.as_str()).collect();
     for phase in &before.phases.ran {
-        if !now.phases.ran.iter().any(|it| it.name == phase.name) {
+        if !ran.contains(phase.name.as_str()) {
             all.push(format!("{} ran in the baseline, and did not run here", phase.name));
         }
     }

@@ -2,10 +2,19 @@
 //! functions may differ without a difference in memory.
 
 use super::baseline::PeakLine;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap, VecDeque},
+};
 
 /// The least similarity of two lines of one function that are versions of one line, from 0 to 1.
 const SIMILAR: f64 = 0.5;
+
+/// Most lines of a function on each side that are compared with each other: a file may list any number.
+const COMPARED: usize = 64;
+
+/// Words of a line that are compared.
+const WORDS: usize = 64;
 
 /// By which two lines are the same; `None` of a line that has no such key.
 type Key = fn(&PeakLine) -> Option<String>;
@@ -89,75 +98,132 @@ fn edited<'a>(
     new: &mut [Option<&'a PeakLine>],
     pairs: &mut Vec<(Option<&'a PeakLine>, Option<&'a PeakLine>)>,
 ) {
-    let mut found = Vec::new();
-    for (at, one) in old.iter().enumerate() {
-        for (with, other) in new.iter().enumerate() {
-            let Some((one, other)) = one.zip(*other).filter(|it| it.0.function == it.1.function) else { continue };
-            let alike = similarity(&one.text, &other.text) + if one.path == other.path { 1e-3 } else { 0.0 };
-            if alike >= SIMILAR {
-                found.push((alike, at, with));
+    let mut numbers = HashMap::new();
+    let mut functions: BTreeMap<&str, [Vec<Statement>; 2]> = BTreeMap::new();
+    for (side, lines) in [&*old, &*new].into_iter().enumerate() {
+        for (at, line) in lines.iter().enumerate().filter_map(|(at, it)| Some((at, (*it)?))) {
+            let words = words_of(&line.text).take(WORDS).map(|it| number_of(it, &mut numbers));
+            let statement = Statement { at, line, words: sorted(words.collect()) };
+            if let Some(all) = functions.entry(&line.function).or_default().get_mut(side) {
+                all.push(statement);
             }
         }
     }
-    found.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
-    for (_, at, with) in found {
-        let (Some(one), Some(other)) = (old.get_mut(at), new.get_mut(with)) else { continue };
-        if one.is_some() && other.is_some() {
-            pairs.push((one.take(), other.take()));
+    for [one, other] in functions.into_values() {
+        let mut found = alike(&largest(one), &largest(other));
+        found.sort_by(|a, b| b.0.total_cmp(&a.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+        for (_, at, with) in found {
+            let (Some(one), Some(other)) = (old.get_mut(at), new.get_mut(with)) else { continue };
+            if one.is_some() && other.is_some() {
+                pairs.push((one.take(), other.take()));
+            }
         }
     }
 }
+
+/// A line, its place and its words as sorted numbers.
+struct Statement<'a> {
+    at: usize,
+    line: &'a PeakLine,
+    words: Vec<usize>,
+}
+
+/// Returns the statements that hold the most: each is compared with each of the other side.
+fn largest(mut all: Vec<Statement<'_>>) -> Vec<Statement<'_>> {
+    if all.len() > COMPARED {
+        all.sort_by_key(|it| Reverse(it.line.bytes()));
+        all.truncate(COMPARED);
+    }
+    all
+}
+
+/// Returns the pairs that resemble each other: by how much, and their places.
+fn alike(old: &[Statement<'_>], new: &[Statement<'_>]) -> Vec<(f64, usize, usize)> {
+    let all = old.iter().flat_map(|one| new.iter().map(move |other| (one, other)));
+    let judged = all.map(|(one, other)| {
+        let of_place = if one.line.path == other.line.path { 1e-3 } else { 0.0 };
+        (similarity(&one.words, &other.words) + of_place, one.at, other.at)
+    });
+    judged.filter(|it| it.0 >= SIMILAR).collect()
+}
+
+/// Bytes by part.
+type Sums<'a> = BTreeMap<&'a str, u64>;
 
 /// Removes lines that hold together, in each part, what others held before: a statement that became several, or the
 /// other way round.
 fn moved(old: &mut Vec<&PeakLine>, new: &mut Vec<&PeakLine>) {
-    let functions: HashSet<String> = new.iter().map(|it| it.function.clone()).collect();
-    let by_function = functions.iter().map(|it| Some(it.as_str())).chain([None]);
-    for function in by_function {
-        let is_meant = |it: &PeakLine| function.is_none_or(|name| it.function == name);
-        let sums = |lines: &[&PeakLine]| {
-            let mut sums: BTreeMap<String, u64> = BTreeMap::new();
-            for (part, bytes) in lines.iter().filter(|it| is_meant(it)).flat_map(|it| &it.parts) {
-                let sum = sums.entry(part.clone()).or_default();
-                *sum = sum.saturating_add(*bytes);
+    let mut functions: HashMap<&str, [Sums<'_>; 2]> = HashMap::new();
+    for (side, lines) in [&*old, &*new].into_iter().enumerate() {
+        for line in lines {
+            if let Some(sums) = functions.entry(&line.function).or_default().get_mut(side) {
+                add(sums, line);
             }
-            sums
-        };
-        if sums(old) == sums(new) {
-            old.retain(|it| !is_meant(it));
-            new.retain(|it| !is_meant(it));
         }
+    }
+    let is_left = |it: &&PeakLine| functions.get(it.function.as_str()).is_none_or(|[before, now]| before != now);
+    old.retain(is_left);
+    new.retain(is_left);
+    let [before, now] = [&*old, &*new].map(|lines| {
+        let mut sums = Sums::new();
+        for it in lines {
+            add(&mut sums, it);
+        }
+        sums
+    });
+    if before == now {
+        old.clear();
+        new.clear();
+    }
+}
+
+fn add<'a>(sums: &mut Sums<'a>, line: &'a PeakLine) {
+    for (part, bytes) in &line.parts {
+        let sum = sums.entry(part).or_default();
+        *sum = sum.saturating_add(*bytes);
     }
 }
 
 /// Returns which part of their words two texts have in common, from 0 to 1.
-fn similarity(one: &str, other: &str) -> f64 {
-    let count = |text: &str| {
-        let mut words: HashMap<String, u32> = HashMap::new();
-        for it in words_of(text) {
-            *words.entry(it).or_default() += 1;
+fn similarity(one: &[usize], other: &[usize]) -> f64 {
+    let (mut left, mut right, mut common) = (one.iter().peekable(), other.iter().peekable(), 0);
+    while let Some((a, b)) = left.peek().zip(right.peek()) {
+        let order = a.cmp(b);
+        common += usize::from(order.is_eq());
+        if order.is_le() {
+            left.next();
         }
-        words
-    };
-    let (one, other) = (count(one), count(other));
-    let common: u32 = one.iter().map(|(word, times)| (*times).min(other.get(word).copied().unwrap_or(0))).sum();
-    let all: u32 = one.values().chain(other.values()).sum();
-    if all == 0 { 0.0 } else { 2.0 * f64::from(common) / f64::from(all) }
+        if order.is_ge() {
+            right.next();
+        }
+    }
+    let all = one.len() + other.len();
+    if all == 0 { 0.0 } else { 2.0 * common as f64 / all as f64 }
+}
+
+/// Returns a number for a word, the same for each equal one.
+fn number_of<'a>(word: &'a str, numbers: &mut HashMap<&'a str, usize>) -> usize {
+    let next = numbers.len();
+    *numbers.entry(word).or_insert(next)
+}
+
+fn sorted(mut words: Vec<usize>) -> Vec<usize> {
+    words.sort_unstable();
+    words
 }
 
 /// Names, numbers and single signs.
-fn words_of(text: &str) -> Vec<String> {
-    let mut words: Vec<String> = Vec::new();
-    let mut is_word = false;
-    for letter in text.chars().filter(|it| !it.is_whitespace()) {
-        let belongs = letter.is_alphanumeric() || letter == '_';
-        match words.last_mut() {
-            Some(last) if belongs && is_word => last.push(letter),
-            _ => words.push(letter.to_string()),
-        }
-        is_word = belongs;
-    }
-    words
+fn words_of(text: &str) -> impl Iterator<Item = &str> {
+    let is_letter = |it: char| it.is_alphanumeric() || it == '_';
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        rest = rest.trim_start();
+        let first = rest.chars().next()?;
+        let end = if is_letter(first) { rest.find(|it| !is_letter(it)) } else { Some(first.len_utf8()) };
+        let (word, after) = rest.split_at_checked(end.unwrap_or(rest.len()))?;
+        rest = after;
+        Some(word)
+    })
 }
 
 #[cfg(test)]
@@ -194,6 +260,33 @@ mod tests {
         let few = ["z", "w"].map(|text| line("b.py:3", "g", text, 1));
         assert_eq!(pairs(&most, &few).len(), 4);
         assert_eq!(pairs(&few, &most).len(), 4);
+    }
+
+    /// What would take hours if each line were compared with each: of one function, or each of its own.
+    #[test]
+    fn a_file_of_any_number_of_lines_is_compared_at_once() {
+        let many = |function: fn(u64) -> String, name: &str, extra: u64| -> Vec<PeakLine> {
+            let of = |at| line(&format!("a.py:{at}"), &function(at), &format!("{name} = f({name}, {at})"), at + extra);
+            (1..=20_000).map(of).collect()
+        };
+        let functions: [fn(u64) -> String; 3] =
+            [|_| "f".to_owned(), |at| format!("f{at}"), |at| format!("f{}", at / COMPARED as u64)];
+        for function in functions {
+            let (old, new) = (many(function, "x", 0), many(function, "y", 200_000));
+            let pairs = pairs(&old, &new);
+            let count =
+                |side: fn(&(Option<&PeakLine>, Option<&PeakLine>)) -> bool| pairs.iter().filter(|it| side(it)).count();
+            assert_eq!([count(|it| it.0.is_some()), count(|it| it.1.is_some())], [20_000; 2]);
+            assert!(count(|it| it.0.is_some() && it.1.is_some()) >= COMPARED);
+        }
+    }
+
+    #[test]
+    fn words_are_names_numbers_and_single_signs() {
+        assert_eq!(
+            words_of("  h_1 = über(x2)[3] ").collect::<Vec<_>>(),
+            ["h_1", "=", "über", "(", "x2", ")", "[", "3", "]"]
+        );
     }
 
     #[test]
