@@ -3,7 +3,7 @@
 use super::{
     Grade, Span, listed,
     literals::bare,
-    names::{Class, class, is_folder},
+    names::{Class, class, is_fingerprint, is_folder},
     programs::{Program, Take, program},
     values::{grade, is_quantity, is_reference},
 };
@@ -26,6 +26,9 @@ const CONTINUE: &str = "\
 /// Groups of users, as in `--user root:video`.
 const GROUPS: &str = "\
     adm audio daemon docker group nobody nogroup render root staff sudo tty users video wheel www-data";
+
+/// What `--secret` of Docker and Podman takes.
+const MOUNTS: &str = "dst env gid id mode required source src target type uid";
 
 /// How many names may follow each other, as in `--env=TOKEN=X`.
 const NESTED_MAX: usize = 8;
@@ -88,7 +91,7 @@ impl Line<'_> {
         // As in `-o credentials=PATH,vers=3.0`.
         let first = value.get(..bare(value, false)).unwrap_or_default();
         let is_path = first.len() < value.len() && first.starts_with('/') && grade(first) == Grade::Nothing;
-        let is_secret = !is_list && !is_path && grade(value) >= class.least(is_option);
+        let is_secret = !is_list && !is_path && !is_mounted(value) && grade(value) >= class.least(is_option);
         if is_secret {
             self.hide(at, from);
         }
@@ -199,7 +202,7 @@ impl Line<'_> {
         if word == "-p" {
             if self.command.has_user && self.command.program.is_none_or(|it| !it.has_other_p()) {
                 self.command.expected = Some((Class::Sure, true));
-            } else if is_like_password(next) {
+            } else if is_like_password(next) && self.command.program.is_none_or(|it| !it.has_other_p()) {
                 self.command.expected = Some((Class::Likely, true));
             }
             return;
@@ -271,7 +274,7 @@ impl Line<'_> {
             let text = word.get(start..).unwrap_or_default();
             let Some((name, value)) = text.split_once('=').filter(|it| is_name(it.0)) else { return false };
             start += name.len() + 1;
-            if !is_folder(name, value) && self.judge(at, start, class(name), true) {
+            if !is_folder(name, value) && !is_fingerprint(name, value) && self.judge(at, start, class(name), true) {
                 return true;
             }
             let user = value.split_once('%').filter(|_| ["user", "username"].contains(&name));
@@ -351,6 +354,15 @@ impl Line<'_> {
             }
         }
     }
+}
+
+/// Whether a value says where a secret comes from or goes, as in `--secret id=x,src=FILE` of Docker.
+fn is_mounted(value: &str) -> bool {
+    let is_known = |it: &str| it.split_once('=').is_some_and(|(name, _)| listed(MOUNTS, name));
+    let mut fields = value.split(',');
+    let first = fields.next().unwrap_or_default();
+    let is_name = !first.contains('=') && value.len() > first.len() && grade(first) < Grade::Random;
+    (is_name || is_known(first)) && fields.all(is_known)
 }
 
 /// Whether several short options are one word that ends with this one.

@@ -3,13 +3,16 @@
 use super::{
     Grade, HIDDEN, listed,
     literals::{Quoted, READ_MAX, adjoining, bare, blanks, end_of_bare, items, quoted},
-    names::{Class, class, is_client, is_folder},
+    names::{Class, class, is_client, is_fingerprint, is_folder},
     scan::{Scan, is_of_name, part, window},
     values::{grade, is_random, is_reference},
 };
 
 /// The least length of a parameter of a URL that is a secret by its length.
 const POLICY: usize = 80;
+
+/// Most words between `password of` and its `is`, with that.
+const OWNER_WORDS: usize = 5;
 
 impl Scan<'_> {
     /// Hides the secret value of a name, if it has one.
@@ -63,7 +66,10 @@ impl Scan<'_> {
         let from_sign = sign_at + signs;
         let from_value = if is_colon { self.past_type(from_sign) } else { from_sign };
         let from_value = from_value + blanks(self.behind(from_value));
-        if is_folder(name, self.behind(from_value)) {
+        let value = self.behind(from_value);
+        let word = value.trim_start_matches(['"', '\'']);
+        let word = part(word, 0, word.find(|it: char| !it.is_ascii_alphanumeric()).unwrap_or(word.len()));
+        if is_folder(name, value) || is_fingerprint(name, word) {
             return false;
         }
         self.assigned(class, name, is_colon, closing == 0 && !is_compared, from_value)
@@ -213,7 +219,8 @@ impl Scan<'_> {
     fn apart(&mut self, class: Class, from: usize) -> bool {
         let verb =
             ["is ", "was ", "of "].iter().find(|it| self.behind(from).starts_with(**it)).map_or(0, |it| it.len());
-        let from = from + verb;
+        let place = if verb > 0 { self.owner(from + verb) } else { 0 };
+        let from = from + verb + place;
         let value = self.behind(from);
         if let Some(it) = quoted(value).filter(|it| it.opening == 1) {
             return class.is_likely() && self.judge_quoted(class, from, &it);
@@ -230,6 +237,20 @@ impl Scan<'_> {
             self.hide(from, from + word.len());
         }
         is_secret
+    }
+
+    /// Returns the bytes of `the registry is `, with which a sentence goes on before the value.
+    fn owner(&self, from: usize) -> usize {
+        let rest = window(self.behind(from));
+        let is_word = |it: &&str| !it.is_empty() && it.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
+        let mut length = 0;
+        for word in rest.split(' ').take(OWNER_WORDS).take_while(is_word) {
+            length += word.len() + 1;
+            if ["is", "was"].contains(&word) {
+                return length;
+            }
+        }
+        0
     }
 
     /// Hides the value of `("name", "X")`, `setenv("NAME", "X")` and `add_argument("--name", default="X")`.

@@ -11,7 +11,7 @@ const SECRETS: &str = "\
     creds jwt mnemonic oauth passkey pat privkey sas secret secrets";
 
 /// Last words that are secrets in some names, as `code` in a URL of Azure.
-const SOMETIMES: &str = "appid code dsn hmac license phpsessid sessionid sid sig signature webhook";
+const SOMETIMES: &str = "appid code dsn hmac license login phpsessid sessionid sid sig signature webhook";
 
 /// What may be written before these words without a separator, as in `dbpassword` and `accesstoken`.
 const ENDINGS: &str = "\
@@ -157,6 +157,14 @@ pub(super) fn is_client(name: &str) -> bool {
 /// Returns whether a variable of the shell has the working directory, whose name is that of a password elsewhere.
 pub(super) fn is_folder(name: &str, value: &str) -> bool {
     ["PWD", "OLDPWD"].contains(&name) && value.starts_with('/')
+}
+
+/// Returns whether a key is named by its fingerprint, which is public, as in images of Python.
+pub(super) fn is_fingerprint(name: &str, value: &str) -> bool {
+    let words = words(name);
+    let of_open_pgp = words.last_chunk().is_some_and(|[of, key]| ["gpg", "pgp"].contains(&of.as_str()) && key == "key");
+    let digits = value.strip_prefix("0x").unwrap_or(value);
+    of_open_pgp && [8, 16, 40].contains(&digits.len()) && digits.bytes().all(|it| it.is_ascii_hexdigit())
 }
 
 fn class_of_words(name: &str) -> Class {

@@ -80,6 +80,8 @@ static PROGRAMS: &[Program] = &[
     ),
     options(&["az", "oc", "cf", "argocd", "kubelogin"], &[("-p", AfterLogin)]),
     options(&["influx"], &[("-p", Password), ("-t", Password)]),
+    options(&["codecov", "codecov.sh", "codecovcli", "codacy-coverage-reporter"], &[("-t", Password)]),
+    options(&["cc-test-reporter", "codeclimate-test-reporter"], &[("-r", Password)]),
     options(
         &[
             "sshpass",
@@ -146,6 +148,8 @@ static PROGRAMS: &[Program] = &[
     ),
     arguments(&["wpa_passphrase"], &[(&[], "", 2, 1)]),
     arguments(&["wandb"], &[(&["login"], "", 1, 1)]),
+    // The only setting with two values: `http-basic.NAME user X`.
+    arguments(&["poetry"], &[(&["config"], "", 3, 1)]),
     knows(&["sqlplus", "expdp", "impdp", "sqlldr", "rman"], &[SlashLogin]),
     knows(
         &[

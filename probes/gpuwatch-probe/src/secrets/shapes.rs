@@ -34,6 +34,9 @@ use Of::{Alnum, Base64, Capitals, Hex, Url};
 /// Prefixes that begin nothing else, and the least number of further characters.
 const SURE: &[(&str, Of, usize)] = &[
     ("github_pat_", Url, 6),
+    ("sqp_", Hex, 40),
+    ("squ_", Hex, 40),
+    ("sqa_", Hex, 40),
     ("ghp_", Alnum, 12),
     ("gho_", Alnum, 12),
     ("ghu_", Alnum, 12),

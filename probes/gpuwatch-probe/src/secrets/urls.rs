@@ -50,13 +50,33 @@ pub(super) fn spans(text: &str, from: usize) -> (Vec<Span>, usize) {
 fn end_of_user(url: &str, authority: usize) -> Option<usize> {
     let (start, end) = url.split_at(authority);
     if let Some(sign) = start.rfind('@') {
-        return Some(sign);
+        let rest = url.get(sign + 1..).filter(|_| start.contains(':')).unwrap_or_default();
+        return Some(sign + user_in_path(rest).map_or(0, |it| it + 1));
     }
     // A password may have a slash, and a port is a number.
     let (_, secret) = start.split_once(':')?;
     let is_port = !secret.is_empty() && secret.bytes().all(|it| it.is_ascii_digit())
         || (!secret.is_empty() && is_reference(secret));
     (!is_port && !start.contains([',', '[', '('])).then(|| end.find('@').map(|it| authority + it)).flatten()
+}
+
+/// Returns the position of a later `@`, if what follows the first one is less like a host than what follows this one: a
+/// password may have both signs, as in `bob:x@y/z@db.corp.io`.
+fn user_in_path(rest: &str) -> Option<usize> {
+    let host = |text: &str| -> Option<(usize, bool)> {
+        let end = text.find(['/', '?', '#', '@']).unwrap_or(text.len());
+        let (name, port) = text.get(..end)?.split_once(':').unwrap_or((text.get(..end)?, ""));
+        let is_name = !name.is_empty() && name.bytes().all(|it| it.is_ascii_alphanumeric() || b"-._".contains(&it));
+        let is_known = name.contains('.') || name == "localhost" || !port.is_empty();
+        (is_name && port.bytes().all(|it| it.is_ascii_digit())).then_some((end, is_known))
+    };
+    let later = rest.get(..rest.find('?').unwrap_or(rest.len()))?.rfind('@')?;
+    let is_fragment = rest.find(['/', '?', '#']).is_some_and(|at| rest.as_bytes().get(at) == Some(&b'#'));
+    match (host(rest), host(rest.get(later + 1..)?)) {
+        (None, Some(_)) => Some(later),
+        (Some((_, false)), Some((_, is_known))) if is_known || is_fragment => Some(later),
+        _ => None,
+    }
 }
 
 fn of_user(user: &str) -> Option<Span> {

@@ -8,20 +8,22 @@
 
 use gpuwatch_probe::secrets::{HIDDEN, arguments, source, text, variable};
 
-const SECRETS: [&str; 5] = [
+const SECRETS: [&str; 6] = [
     include_str!("../secrets/secrets.txt"),
     include_str!("../secrets/secrets2.txt"),
     include_str!("../secrets/secrets3.txt"),
     include_str!("../secrets/secrets4.txt"),
     include_str!("../secrets/secrets5.txt"),
+    include_str!("../secrets/secrets7.txt"),
 ];
 
-const HARMLESS: [&str; 5] = [
+const HARMLESS: [&str; 6] = [
     include_str!("../secrets/harmless.txt"),
     include_str!("../secrets/harmless2.txt"),
     include_str!("../secrets/harmless3.txt"),
     include_str!("../secrets/harmless4.txt"),
     include_str!("../secrets/harmless5.txt"),
+    include_str!("../secrets/harmless7.txt"),
 ];
 
 /// Lists that were written without a look at the rules, which were left as they were.
