@@ -244,7 +244,7 @@ struct Invocation {
 pub fn main() -> u8 {
     let (cli, policy) = match command_line::parse(std::env::args_os()) {
         Ok(parsed) => parsed,
-        Err(e) => return exit_code(help(&e), 1),
+        Err(e) => return exit_code(help(&command_line::escaped(e)), 1),
     };
     let subcommand = cli.subcommand();
     let failure = subcommand.failure_code();

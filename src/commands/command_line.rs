@@ -7,16 +7,41 @@ use crate::{
         Fault, Setting, Settings,
         keys::{KEYS, Kind},
     },
+    facts::text::Foreign,
     model::alerts::Policy,
     screen::theme,
 };
 use clap::{
     Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, Error, FromArgMatches, Parser,
     builder::{FalseyValueParser, StyledStr},
-    error::ErrorKind,
+    error::{ContextKind, ContextValue, ErrorKind},
     parser::ValueSource,
 };
 use std::ffi::OsString;
+
+/// Returns an error that shows arguments without control characters: a shell may have put names of files there.
+pub(super) fn escaped(mut error: Error) -> Error {
+    let shown = |text: &String| Foreign::new(text.as_str()).to_string();
+    let mut changed = Vec::new();
+    for (kind, value) in error.context() {
+        let safe = match value {
+            ContextValue::String(text) => ContextValue::String(shown(text)),
+            ContextValue::Strings(texts) => ContextValue::Strings(texts.iter().map(shown).collect()),
+            _ => continue,
+        };
+        if safe != *value {
+            changed.push((kind, safe));
+        }
+    }
+    if !changed.is_empty() {
+        // Suggestions repeat the argument.
+        error.remove(ContextKind::Suggested);
+    }
+    for (kind, safe) in changed {
+        error.insert(kind, safe);
+    }
+    error
+}
 
 const EXAMPLE: &str = "Example:
   gpuwatch run -- python train.py    in one terminal

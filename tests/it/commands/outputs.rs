@@ -288,3 +288,17 @@ fn a_missing_recording_is_reported() {
         assert!(all.contains("there is no recording yet in ") && all.contains("gpuwatch run -- CMD"), "{output:?}");
     }
 }
+
+/// As where a shell expands `*` in a folder of others.
+#[test]
+fn errors_in_a_command_line_show_arguments_without_control_characters() {
+    let place = Place::new();
+    let hostile = "\u{1b}]0;x\u{7}\u{202e}\u{9b}2J";
+    let [option, value] = [format!("-{hostile}"), format!("--steps={hostile}")];
+    for arguments in [["check", &option], ["check", &format!("--{hostile}")], [hostile, "x"], ["export", &value]] {
+        let output = place.command(PROGRAM).args(arguments).env("CLICOLOR_FORCE", "1").output().unwrap();
+        let shown = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{shown:?}");
+        assert!(shown.contains("error:") && !shown.contains(['\u{7}', '\u{202e}', '\u{9b}']), "{shown:?}");
+    }
+}
