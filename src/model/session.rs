@@ -278,6 +278,7 @@ impl Session {
         } else {
             (living.iter().map(|it| it.probe).max(), Vec::new())
         };
+        let is_first = own.next.is_none();
         for it in &mut self.processes {
             if it.probe == probe {
                 it.next = next;
@@ -286,7 +287,11 @@ impl Session {
             }
         }
         if let Some(latest) = before.iter().max() {
-            self.continue_timelines(probe, *latest);
+            self.continue_timelines(probe, *latest, |it| it.first.is_none());
+        }
+        // The new probe was seen before the end of this one, and may have sent samples.
+        if let Some(next) = next.filter(|_| is_first) {
+            self.continue_timelines(next, probe, |_| true);
         }
     }
 

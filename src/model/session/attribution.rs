@@ -140,13 +140,13 @@ impl Session {
         }
     }
 
-    /// Continues the timelines of a process's earlier probe, where the new one has sent no sample yet.
-    pub(super) fn continue_timelines(&mut self, probe: ProbeId, before: ProbeId) {
+    /// Continues the timelines of a process's earlier probe on those devices of the new one that `which` accepts.
+    pub(super) fn continue_timelines(&mut self, probe: ProbeId, before: ProbeId, which: fn(&OnDevice) -> bool) {
         let Some(earlier) = self.process(before) else { return };
         let Some(start) = self.process(probe).and_then(attached_at).or_else(|| earlier.ended_at()) else { return };
         let runs: Vec<_> = earlier.devices.iter().map(|it| (it.device.clone(), it.timeline.clone())).collect();
         let Some(own) = self.process_mut(probe) else { return };
-        for it in own.devices.iter_mut().filter(|it| it.first.is_none()) {
+        for it in own.devices.iter_mut().filter(|it| which(it)) {
             if let Some((_, run)) = runs.iter().find(|(device, _)| *device == it.device) {
                 it.timeline.continue_from(run, start);
             }

@@ -14,6 +14,7 @@ use crate::{
     },
 };
 use serde::{Deserialize, Serialize};
+use std::mem;
 
 /// Most stretches of the whole run.
 pub const COLUMNS: usize = 512;
@@ -50,14 +51,27 @@ impl Timeline {
     }
 
     /// Continues the run that an earlier probe of the process has seen; nothing is known of the time from its end until
-    /// `at`.
+    /// `at`, or until the first own sample.
     pub(super) fn continue_from(&mut self, earlier: &Self, at: Stamp) {
-        self.clone_from(earlier);
-        self.push(at, None, &OwnFigures::default());
+        let own = mem::replace(self, earlier.clone());
+        let first = own.places().next().map(|it| it.0);
+        self.push(first.map_or(at, |it| it.min(at)), None, &OwnFigures::default());
+        for it in own.columns() {
+            self.add(it);
+        }
+        if first.is_some() {
+            (self.beyond, self.rest, self.driven) = (own.beyond, own.rest, own.driven);
+        }
     }
 
     /// Adds a sample. Ignores one older than the newest; restarts the run if the step falls.
     pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, figures: &OwnFigures) {
+        let levels = self.levels(figures);
+        self.add(Column { at, step, low: levels, high: levels, last: levels });
+    }
+
+    /// Adds a stretch, as [`Self::push`] adds a sample.
+    fn add(&mut self, Column { at, step, low, high, last }: Column) {
         let newest = self.columns.all().newest().map(|it| (it.at, it.step));
         if newest.is_some_and(|(then, _)| at < then) {
             return;
@@ -67,9 +81,8 @@ impl Timeline {
             (self.latest, self.is_longer) = (Packed::default(), false);
         }
         let step = step.or(newest.and_then(|it| it.1));
-        let levels = self.levels(figures);
-        self.is_longer |= self.latest.push_within(LATEST, Point { at, step, levels });
-        self.columns.push(Column { at, step, low: levels, high: levels, last: levels });
+        self.is_longer |= self.latest.push_within(LATEST, Point { at, step, levels: last });
+        self.columns.push(Column { at, step, low, high, last });
     }
 
     /// Returns the run from its beginning, ending with the latest samples unchanged. The oldest of these replaces the
@@ -320,6 +333,29 @@ mod tests {
             run.push(Stamp(step * 100_000), Some(step), &figures(&counters(allocated(step)), false));
         }
         run
+    }
+
+    #[test]
+    fn the_run_of_an_earlier_probe_comes_before_own_samples() {
+        let earlier = run(40, |step| step);
+        let mut own = Timeline::default();
+        own.attribute(Some(1), Some(2));
+        // The first is of a time that the earlier probe has seen.
+        for step in [40, 51, 52] {
+            own.push(Stamp(step * 100_000 - 1), Some(step), &figures(&counters(1000 + step), false));
+        }
+        own.continue_from(&earlier, Stamp(9_000_000));
+        let seen: Vec<_> = own.columns().map(|it| (it.step, it.last.get(Level::Allocated))).collect();
+        let known: Vec<_> = (1..=40).map(|it| (Some(it), Some(it))).collect();
+        assert_eq!(seen[..40], known);
+        assert_eq!(seen[40..], [(Some(51), Some(1051)), (Some(52), Some(1052))]);
+        assert_eq!((own.beyond, own.rest), (Some(1), Some(2)), "as the driver reports them now");
+
+        let mut late = Timeline::default();
+        late.push(Stamp(8_000_000), Some(70), &figures(&counters(7), false));
+        late.continue_from(&earlier, Stamp(9_000_000));
+        let seen: Vec<_> = late.columns().skip(40).map(|it| (it.at, it.last.get(Level::Allocated))).collect();
+        assert_eq!(seen, [(Stamp(8_000_000), None), (Stamp(8_000_000), Some(7))], "nothing is known in between");
     }
 
     #[test]
