@@ -183,7 +183,7 @@ impl ProcessOnDevice<'_> {
     }
 
     /// Bytes by which a resource can grow before the device, or the host, is full: free memory, and for live memory
-    /// also the allocator's unused memory.
+    /// also the allocator's unused memory. What is free after the end of a process says nothing about it.
     fn room(&self, resource: Resource) -> Option<u64> {
         if is_of_host(resource) {
             let host = &self.session.host.memory.as_ref()?.value;
@@ -194,7 +194,9 @@ impl ProcessOnDevice<'_> {
         let hello = self.process.hello.as_ref();
         let total =
             counters.device_total.or_else(|| hello?.devices.iter().find(|it| it.ordinal == self.on.ordinal)?.total);
-        let free = driver.or(counters.device_free).or_else(|| total?.checked_sub(counters.reserved?))?;
+        let own = counters.device_free;
+        let seen = if self.process.is_alive() { driver.or(own) } else { own.or(driver) };
+        let free = seen.or_else(|| total?.checked_sub(counters.reserved?))?;
         let cached = counters.reserved.zip(counters.active).and_then(|(reserved, active)| reserved.checked_sub(active));
         Some(match resource {
             Resource::Allocated => free.saturating_add(cached.unwrap_or(0)),

@@ -6,7 +6,7 @@ use crate::{
     facts::units::{self, Bytes, Stamp},
     model::{
         analysis::{episode, ladder::Gap, pace::Stretch},
-        findings::Finding,
+        findings::{Finding, Kind},
         session::{
             process::{OnDevice, Process},
             timeline::{Column, Level, Levels},
@@ -301,8 +301,7 @@ fn events_list(
         let words = format!(" ◆ {}{slope}", verdict::what(it));
         let role = if it.is_active() { verdict::role(it.severity) } else { Role::Dim };
         lines.push(Line::styled(cells::elide(&words, width), context.style(role)));
-        let end = it.resolved_step.map_or_else(|| "lasts".to_owned(), |step| format!("over at {}", it.place(step)));
-        let words = format!("   since {}, {end}", it.since());
+        let words = format!("   {}", time_of(it, process));
         lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
         if let Some(culprit) = &it.culprit {
             let words = format!(" ◎ {}", culprit.sentence);
@@ -320,6 +319,17 @@ fn events_list(
     }
     for (row, line) in lines.iter().enumerate() {
         put(buffer, area, row, line);
+    }
+}
+
+/// `since step 12, lasts`, `since step 12, over at step 40`, `since step 12, to the end`; an error is at one step.
+fn time_of(it: &Finding, process: &Process) -> String {
+    let since = it.since();
+    match it.resolved_step {
+        Some(step) => format!("since {since}, over at {}", it.place(step)),
+        None if it.kind == Kind::Oom => format!("at {since}"),
+        None if process.is_alive() => format!("since {since}, lasts"),
+        None => format!("since {since}, to the end"),
     }
 }
 

@@ -5,13 +5,13 @@ use gpuwatch::{
     facts::{
         event::{
             Fact, Line, ProbeId, ProcessInfo,
-            wire::{Bye, Device, Hello, Live, Oom, OomMessage, PROTOCOL},
+            wire::{Bye, Counters, Device, Hello, Live, Oom, OomMessage, PROTOCOL},
         },
         units::{Bytes, Stamp},
     },
     model::{
         analysis::ladder::{Gap, Level},
-        findings::{Findings, findings},
+        findings::{Findings, Kind, findings},
         session::{Session, timeline::Column},
     },
     screen::{
@@ -141,6 +141,64 @@ fn the_run_of_a_process_continues_through_its_probes() {
     leaking(&mut story, 2, 1..20);
     assert_eq!(run(&story.session())[0].step, Some(1));
     assert_eq!(run(&story.session()).len(), 19);
+}
+
+/// A viewer may see the new probe first, and learn of the old one's end when its socket closes.
+#[test]
+fn the_run_continues_where_the_new_probe_is_seen_before_the_end_of_the_old_one() {
+    let mut story = Story::default();
+    attaches(&mut story, 0, 1);
+    leaking(&mut story, 0, 1..60);
+    let left = story.now;
+    story.wait(40 * SECOND);
+    attaches(&mut story, 1, 100);
+    leaking(&mut story, 1, 100..110);
+    ends(&mut story, 0, "detach");
+    leaking(&mut story, 1, 110..131);
+    let session = story.session();
+    let columns: Vec<Column> = session.probed(None)[0].1.timeline.columns().collect();
+    assert_eq!((columns[0].step, columns.last().unwrap().step), (Some(1), Some(130)));
+    let known = columns.iter().filter(|it| it.last.get(Level::Allocated).is_some());
+    assert_eq!(known.count(), 59 + 31, "no sample of either probe is lost");
+    assert_eq!(columns.len(), 59 + 31 + 1);
+    assert!(columns.iter().all(|it| it.at.0 < left || it.at.0 >= left + 40 * SECOND));
+}
+
+/// What happens on the device after the end of a job does not change what was judged of it.
+#[test]
+fn the_severity_of_an_ended_job_stays() {
+    let severity = |used: u64| {
+        let mut story = Story::default();
+        begins(&mut story, 0, 42, 7 * SECOND);
+        for step in 1..60 {
+            let own = counters(8 * GIB + step * (GIB / 64), GIB);
+            story.sample(0, step, Counters { device_free: Some(128 * GIB), ..own }).wait(SECOND);
+        }
+        story.device(0, 12 * GIB, &[(42, 10 * GIB)]);
+        ends(&mut story, 0, "exit");
+        story.device(0, used, &[]);
+        let found = findings(&story.session());
+        (found.all[0].kind, found.all[0].severity, found.all[0].full_in_steps)
+    };
+    assert_eq!(severity(GIB).0, Kind::Growth);
+    assert_eq!(severity(GIB), severity(139 * GIB));
+}
+
+#[test]
+fn on_the_timeline_nothing_of_an_ended_job_lasts() {
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..60);
+    let shown = |story: &Story| {
+        let ui = Ui { screen: Screen::Timeline, ..all() };
+        text(&picture(&story.session(), &ui, &Theme::builtin("dusk").unwrap(), 200, 50))
+    };
+    assert!(shown(&story).contains("since step 4, lasts"), "{}", shown(&story));
+    story.line(0, Line::Oom(Oom { step: Some(59), at_us: story.now, ..Oom::default() }));
+    ends(&mut story, 0, "exit");
+    let shown = shown(&story);
+    assert!(shown.contains("since step 4, to the end") && shown.contains("at step 59"), "{shown}");
+    assert!(!shown.contains("lasts"), "{shown}");
 }
 
 #[test]
