@@ -4,10 +4,11 @@ use crate::{
     facts::units::Bytes,
     model::{
         analysis::{
+            episode::Resource,
             fragmentation::Stuck,
             ladder::{Gap, Rung},
         },
-        findings::{DeviceFindings, ProcessFindings},
+        findings::{self, DeviceFindings, Finding, ProcessFindings},
         session::device::Device,
     },
     screen::{
@@ -71,7 +72,8 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext, exp
         put(buffer, area, row, &bar);
     }
     let selected = context.ui.rung(&legend).filter(|_| context.ui.focus == Focus::Ladder).map(|it| it.gap);
-    let (shown, left_out) = largest(legend, below.saturating_sub(bars) * columns, selected);
+    let needed: Vec<Gap> = selected.into_iter().chain(alerted(&legend, context)).collect();
+    let (shown, left_out) = kept(legend, below.saturating_sub(bars) * columns, &needed);
     let height = (shown.len() + usize::from(left_out.is_some())).div_ceil(columns);
     let width = area.width / u16::try_from(columns).unwrap_or(1);
     let cell = |place: usize| {
@@ -149,14 +151,47 @@ fn columns(area: Rect, explained: bool) -> usize {
     if explained { 1 } else { (usize::from(area.width) / ENTRY).clamp(1, 3) }
 }
 
-/// If not all fit, keeps the selected and the largest ones, in their order from the inside out, and counts the others,
-/// in the room of one.
-fn largest(mut rungs: Vec<Rung>, room: usize, selected: Option<Gap>) -> (Vec<Rung>, Option<usize>) {
+/// Returns the rung that the device's first open finding is about: what grows, or what is stuck.
+fn alerted(rungs: &[Rung], context: &RenderContext) -> Option<Gap> {
+    let found = context.found()?;
+    let is_here = |it: &&Finding| it.device.as_ref() == Some(&found.device) && findings::is_open(it, context.session);
+    context.findings.all.iter().filter(is_here).find_map(|finding| {
+        let gaps = gaps_of(finding, context);
+        let own = rungs.iter().filter(|it| gaps.contains(&it.gap));
+        own.max_by_key(|it| it.bytes).map(|it| it.gap)
+    })
+}
+
+/// Returns the gaps that may hold the memory of a finding.
+fn gaps_of(it: &Finding, context: &RenderContext) -> &'static [Gap] {
+    let on = || it.process(context.session)?.devices.iter().find(|on| Some(on.ordinal) == it.ordinal);
+    let grown = || on()?.grown_part(it.since_step);
+    match it.memory() {
+        Some(Resource::Allocated) => match grown().map(|it| it.name) {
+            Some("weights") => &[Gap::Weights],
+            Some("gradients") => &[Gap::Gradients],
+            Some("optimizer") => &[Gap::Optimizer],
+            Some("model") => &[Gap::Weights, Gap::Gradients, Gap::Optimizer],
+            _ => &[Gap::Retained, Gap::Wanted, Gap::Allocated],
+        },
+        Some(Resource::Reserved) => {
+            &[Gap::Stuck, Gap::Pools, Gap::MemPools, Gap::Releasable, Gap::Cached, Gap::Reserved]
+        }
+        Some(Resource::Driver) => &[Gap::NonTorch],
+        Some(Resource::Device) => &[Gap::Others, Gap::Unattributed],
+        Some(Resource::Pinned | Resource::Host) | None => &[],
+    }
+}
+
+/// If not all fit, keeps the needed ones first, then the largest, in their order from the inside out, and counts the
+/// others, in the room of one.
+fn kept(mut rungs: Vec<Rung>, room: usize, needed: &[Gap]) -> (Vec<Rung>, Option<usize>) {
     let left_out = (rungs.len() + 1).saturating_sub(room.max(1));
     if left_out < 2 {
         return (rungs, None);
     }
-    rungs.sort_by_key(|it| (Some(it.gap) != selected, std::cmp::Reverse(it.bytes)));
+    let rank = |gap: Gap| needed.iter().position(|it| *it == gap).unwrap_or(needed.len());
+    rungs.sort_by_key(|it| (rank(it.gap), std::cmp::Reverse(it.bytes)));
     rungs.truncate(room.saturating_sub(1).max(room.min(1)));
     rungs.sort_by_key(|it| it.gap);
     (rungs, (room > 1).then_some(left_out))
@@ -347,14 +382,16 @@ mod tests {
             .zip(bytes)
             .map(|(gap, it)| Rung { gap, owner: None, bytes: Some(Bytes(it)), inconsistent: None })
             .collect();
-        let kept = |room, selected| {
-            let (shown, left_out) = largest(all.clone(), room, selected);
+        let shown = |room, needed: &[Gap]| {
+            let (shown, left_out) = kept(all.clone(), room, needed);
             (shown.iter().map(|it| it.gap).collect::<Vec<_>>(), left_out)
         };
-        assert_eq!(kept(5, None), (gaps.to_vec(), None));
-        assert_eq!(kept(4, None), (vec![Gap::Weights, Gap::Retained, Gap::Free], Some(2)));
-        assert_eq!(kept(3, Some(Gap::Gradients)), (vec![Gap::Gradients, Gap::Free], Some(3)));
-        assert_eq!(kept(1, None), (vec![Gap::Free], None));
-        assert_eq!(kept(0, None), (Vec::new(), None));
+        assert_eq!(shown(5, &[]), (gaps.to_vec(), None));
+        assert_eq!(shown(4, &[]), (vec![Gap::Weights, Gap::Retained, Gap::Free], Some(2)));
+        assert_eq!(shown(3, &[Gap::Gradients]), (vec![Gap::Gradients, Gap::Free], Some(3)));
+        assert_eq!(shown(3, &[Gap::Gradients, Gap::Weights]), (vec![Gap::Weights, Gap::Gradients], Some(3)));
+        assert_eq!(shown(1, &[Gap::Gradients, Gap::Weights]), (vec![Gap::Gradients], None));
+        assert_eq!(shown(1, &[]), (vec![Gap::Free], None));
+        assert_eq!(shown(0, &[]), (Vec::new(), None));
     }
 }

@@ -2,10 +2,13 @@
 //! words for what is blank.
 
 use super::theme;
-use crate::helpers::story::{GIB, Story, counters, device, picture, text, usual};
+use crate::helpers::story::{GIB, MIB, Story, counters, device, picture, text, usual};
 use gpuwatch::{
     facts::{
-        event::{DeviceMemory, Fact, wire::Counters},
+        event::{
+            DeviceMemory, Fact, Line,
+            wire::{Counters, Edge, Parts, Sample},
+        },
         units::Bytes,
     },
     model::{analysis::ladder::Gap, findings::findings, session::Session},
@@ -65,6 +68,31 @@ fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
         seen.dedup();
         assert!(seen.len() >= 9, "{seen:?}");
         assert!(seen.contains(&Gap::Stuck) && !seen.contains(&Gap::Unattributed), "{seen:?}");
+    }
+}
+
+/// What grows is small beside the rest, and the list has room for three rungs.
+#[test]
+fn the_rung_that_an_alert_is_about_is_listed_on_a_small_terminal() {
+    let drawn = |growing: &str| {
+        let mut story = Story::default();
+        story.probe(0, 42, 0, None);
+        for step in 1..=60 {
+            let more = |of: &str| if growing == of { step * 4 * MIB } else { 0 };
+            let (weights, optimizer, retained) = (GIB / 2, GIB / 4 + more("optimizer"), GIB + more("retained"));
+            let own = counters(weights + optimizer + retained, 30 * GIB);
+            let held = own.reserved.unwrap() + GIB + more("non-torch");
+            let parts = (step % 4 == 0).then_some(Parts { weights, gradients: 0, optimizer, retained });
+            let (at_us, edge) = (story.now, Edge::Step);
+            let sample = Sample { at_us, edge, step: Some(step), counters: own, parts, ..Sample::default() };
+            story.line(0, Line::Sample(sample)).device(0, held + 40 * GIB, &[(42, held), (977, 40 * GIB)]);
+            story.wait(1_000_000);
+        }
+        shown(&story.session(), &Ui::default(), (40, 12))
+    };
+    for name in ["retained", "optimizer", "non-torch"] {
+        let picture = drawn(name);
+        assert!(picture.contains("more") && picture.contains(&format!(" {name} ")), "{name}\n{picture}");
     }
 }
 
