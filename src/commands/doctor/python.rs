@@ -4,6 +4,7 @@ use super::Check;
 use crate::jobs::simulated::without_cuda;
 use std::{
     env, fs,
+    io::Read,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -87,7 +88,29 @@ fn query(program: &Path) -> Option<(String, Vec<PathBuf>)> {
     if home.join("pyvenv.cfg").is_file() {
         folders.insert(0, home.join(format!("lib/python{major}.{minor}/site-packages")));
     }
+    let linked: Vec<PathBuf> = folders.iter().flat_map(|it| linked(it)).collect();
+    folders.extend(linked);
     Some((version, folders))
+}
+
+/// The most bytes of a `.pth` file that are read; `site` limits none.
+const PTH_BYTES: u64 = 64 << 10;
+
+/// Returns the folders that the `.pth` files of a folder add to Python's path, as `site` does. Lines with code, which
+/// `site` would run, are left out.
+fn linked(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|it| it.path());
+    let mut files: Vec<PathBuf> = entries.filter(|it| it.extension() == Some("pth".as_ref()) && it.is_file()).collect();
+    files.sort();
+    let text = |it: &PathBuf| {
+        let mut text = String::new();
+        fs::File::open(it).ok()?.take(PTH_BYTES).read_to_string(&mut text).ok()?;
+        Some(text)
+    };
+    let texts: Vec<String> = files.iter().filter_map(text).collect();
+    let lines = texts.iter().flat_map(|it| it.lines()).map(str::trim_end);
+    let is_path = |it: &&str| !it.is_empty() && !["#", "import ", "import\t"].iter().any(|start| it.starts_with(start));
+    lines.filter(is_path).map(|it| folder.join(it)).filter(|it| it.is_dir()).collect()
 }
 
 fn version_in(folder: &Path) -> Option<String> {

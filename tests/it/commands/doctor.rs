@@ -165,6 +165,14 @@ fn doctor_finds_python_without_running_foreign_code() {
     fs::remove_dir(packages.join("torch-1.13.1.dist-info")).unwrap();
     fs::create_dir(packages.join("torch-2.15.0+cu130.dist-info")).unwrap();
     Report::by(doctor(home.path()).env("PATH", &bin)).assert("pytorch", "ok", "with PyTorch 2.15.0+cu130", "");
+    // An environment that takes it from another folder; `site` would run the line with code.
+    let other = home.path().join("other");
+    fs::create_dir(&other).unwrap();
+    fs::rename(packages.join("torch-2.15.0+cu130.dist-info"), other.join("torch-2.15.0+cu130.dist-info")).unwrap();
+    Report::by(doctor(home.path()).env("PATH", &bin)).assert("pytorch", "warn", "without PyTorch", "environment");
+    let code = format!("# {}\nimport os; open({trace:?}, 'w')", home.path().display());
+    fs::write(packages.join("other.pth"), format!("{code}\nnothing-here\n{}\n", other.display())).unwrap();
+    Report::by(doctor(home.path()).env("PATH", &bin)).assert("pytorch", "ok", "with PyTorch 2.15.0+cu130", "");
     assert!(!trace.exists(), "something of the environment was run");
 }
 
