@@ -50,12 +50,17 @@ pub(super) fn answer(process: &Process, on: &OnDevice, width: usize, context: &R
     lines
 }
 
+/// The most lines of an excerpt that is shown with another one.
+const BESIDE_ANOTHER: usize = 3;
+
 /// Returns the evidence: the lines around it, its holders, the stack, notes, and the cost.
 pub(super) fn details(process: &Process, on: &OnDevice, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
     let Some((_, Breakdown { culprits, notes })) = process.answer(on.ordinal, |_| true) else { return Vec::new() };
     let Some((first, others)) = culprits.split_first() else { return Vec::new() };
     let mut lines = vec![heading("where it comes from", width, context)];
-    lines.extend(source(first, usize::MAX, 1, width, context));
+    // Of two places, both are to be seen before the list is scrolled.
+    let most = if first.excerpts().len() > 1 { BESIDE_ANOTHER } else { usize::MAX };
+    lines.extend(source(first, most, 1, width, context));
     lines.extend(listed("held by", &first.holders, width, context));
     lines.extend(listed("stack", &stack(&first.frames), width, context));
     let others: Vec<String> = others.iter().map(Culprit::summary).collect();

@@ -318,6 +318,17 @@ fn report_and_screens_blame_one_line_and_show_both_places() {
     }
 }
 
+/// Its two places are fourteen lines apart.
+#[test]
+fn the_keeping_line_is_seen_beside_the_allocating_one_without_scrolling() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/tutorial/oom.jsonl.zst");
+    let replay = Replay::load(find(&[path]).unwrap().recordings, None, |_, _| {});
+    let ui = Ui { screen: Screen::Process, ..Ui::default() };
+    let shown = text(&picture(replay.shown(), &ui, &Theme::builtin("dusk").unwrap(), 120, 40));
+    assert!(shown.contains("▸   32  outputs.append((logits, tokens))"), "{shown}");
+    assert!(shown.contains("·   18      return self.head(self.layers(self.embed(tokens)))"), "{shown}");
+}
+
 #[test]
 fn the_page_shows_both_places_and_marks_the_line_to_blame() {
     test_tiers::full!("a browser draws the page");
