@@ -227,7 +227,11 @@ pub fn live(sites: &Sites, device: u32) -> Option<String> {
     (!lines.is_empty()).then(|| format!("live blocks, by line: {}{more}{older}", lines.join(", ")))
 }
 
-/// Lists what holds the largest groups of live blocks: `1.20 GiB in 96 blocks of 12.80 MiB are held by list …`.
+/// The most blocks of a group whose holders the probe looks for (`_SAMPLES` of `_oom_blocks.py`).
+const SAMPLED: u64 = 16;
+
+/// Lists what holds the largest groups of live blocks: `1.20 GiB in 16 blocks of 76.80 MiB are held by list …`; of more
+/// blocks, the holder of a sample is known: `1.20 GiB in 96 blocks of 12.80 MiB: a sample of them is held by list …`.
 pub fn held(sites: &Sites, device: u32) -> Vec<String> {
     let own = sites.sites.iter().filter(|it| it.device == device && !it.holders.is_empty());
     let one = |it: &Site| {
@@ -236,13 +240,17 @@ pub fn held(sites: &Sites, device: u32) -> Vec<String> {
             _ => String::new(),
         };
         let from = if it.file.is_empty() { String::new() } else { format!(", allocated at {}", place_of(it)) };
-        let is = if it.blocks == 1 { "is" } else { "are" };
+        let is = match it.blocks {
+            1 => " is",
+            2..=SAMPLED => " are",
+            _ => ": a sample of them is",
+        };
         let kept = it.kept.as_ref().filter(|kept| !kept.file.is_empty() && !kept.library);
         let kept = kept.map_or_else(String::new, |kept| {
             let text = Foreign::new(kept.text.trim());
             format!(" (stored at {} `{text}`)", held::place(&kept.file, kept.line))
         });
-        format!("{}{of}{from} {is} held by {}{kept}", size(it), held::path(&it.holders).join(", held by "))
+        format!("{}{of}{from}{is} held by {}{kept}", size(it), held::path(&it.holders).join(", held by "))
     };
     own.take(HELD).map(one).collect()
 }

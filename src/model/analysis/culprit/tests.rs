@@ -237,6 +237,20 @@ fn at_an_error_live_memory_is_listed_by_line() {
     assert!(account(&at_error, 0).culprits.is_empty(), "live memory at one moment does not show growth");
 }
 
+/// The probe looks for the holders of 16 blocks of a group at most.
+#[test]
+fn at_an_error_the_holder_of_a_sample_is_not_said_to_hold_all() {
+    let list = Holder { by: "item".into(), kind: Some("list".into()), items: Some(9), ..Holder::default() };
+    let group = |blocks| {
+        let site = Site { file: String::new(), holders: vec![list.clone()], blocks, bytes: blocks * MIB, ..site() };
+        held(&captured(vec![Site { sizes: vec![(MIB, blocks)], ..site }]), 0).join("")
+    };
+    let starts = |blocks, words: &str| assert!(group(blocks).starts_with(words), "{}", group(blocks));
+    starts(1, "1.00 MiB in 1 block of 1.00 MiB is held by list");
+    starts(16, "16.00 MiB in 16 blocks of 1.00 MiB are held by list");
+    starts(17, "17.00 MiB in 17 blocks of 1.00 MiB: a sample of them is held by list");
+}
+
 #[test]
 fn text_from_outside_is_escaped_and_bounded() {
     let nasty = "\u{1b}[2J<b>\u{202e}`".repeat(200);
