@@ -191,10 +191,13 @@ fn a_running_job_gets_a_probe_that_counts_as_pytorch_does_and_loses_it_without_a
 #[test]
 fn what_follows_from_a_job_without_a_probe_is_to_attach() {
     let job = Job::start();
-    let once = || -> Value {
+    let printed = |arguments: &[&str]| {
         let mut command = job.gpu.command(PROGRAM);
-        command.args(["once", "--json"]).envs(job.home.variables());
-        let output = command.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1")).output().unwrap();
+        command.args(arguments).envs(job.home.variables());
+        command.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1")).output().unwrap()
+    };
+    let once = || -> Value {
+        let output = printed(&["once", "--json"]);
         let once = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"));
         schemas::check("once", &once);
         once
@@ -203,6 +206,8 @@ fn what_follows_from_a_job_without_a_probe_is_to_attach() {
     let command = format!("gpuwatch attach {}", job.pid);
     assert_eq!(before["next"].as_array().map(Vec::len), Some(1), "{before:#}");
     assert_eq!(before["next"][0]["command"], command, "{before:#}");
+    let text = torch::stdout(&printed(&["once"]));
+    assert!(text.contains(&format!("    this would give it one:\n    {command}\n")), "{text}");
     job.attach();
     let after = once();
     assert_eq!(after["next"][0]["command"], format!("gpuwatch peak {}", job.pid), "{after:#}");

@@ -236,10 +236,12 @@ fn unprobed(out: &mut String, session: &Session, it: &Device) -> std::fmt::Resul
             continue;
         }
         let commands = who.commands_for_a_probe();
-        let next = if commands.is_empty() { "" } else { ", this would give it one:" };
-        writeln!(out, "  pid {} of {}: {bytes}; it has no probe{next}", used.pid, who.user)?;
+        writeln!(out, "  pid {} of {}: {bytes}; it has no probe", used.pid, who.user)?;
         if let Some(words) = figures(session, used.pid, &it.id) {
             writeln!(out, "    {words}")?;
+        }
+        if !commands.is_empty() {
+            writeln!(out, "    this would give it one:")?;
         }
         for command in commands {
             writeln!(out, "    {command}")?;
