@@ -40,6 +40,7 @@ use crate::{
     house::schemas,
     probe::launch::Home,
 };
+use gpuwatch::{facts::units::Bytes, model::fit::Device};
 use serde_json::Value;
 use std::{
     fs,
@@ -145,6 +146,10 @@ fn the_text_shows_what_the_peak_consists_of_and_the_job_is_recorded() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+    // Its size is what jobs get of it, as of the others.
+    let (name, size) = text.split_once("that is enough: ").unwrap().1.split_once(" (").unwrap();
+    let known = Device::all().into_iter().find(|it| it.name == name).unwrap();
+    assert!(known.reserved > 0 && size.starts_with(&format!("{})\n", Bytes(known.capacity()))), "{text}");
     for part in ["  weights  ", "gradients", "optimizer state", "activations", "CUDA context", "not known:"] {
         assert!(text.contains(part), "{part}: {text}");
     }

@@ -53,7 +53,8 @@ pub(super) fn answer(it: &Answer) -> String {
     }
     match &it.smallest {
         Some(card) => {
-            let _ = writeln!(out, "smallest known card that is enough: {} ({})", card.name, Bytes(card.total));
+            let size = Bytes(card.capacity());
+            let _ = writeln!(out, "smallest known card that is enough: {} ({size})", card.name);
         }
         None if it.peak.is_some() => out.push_str("no known card is certainly enough\n"),
         None => {}
