@@ -183,7 +183,7 @@ class Fit:
         self._unknowns.watch()
         self._phases = Phases(self._torch, self._unknowns, self._optimizers)
         self._phases.install()
-        self._draws.install()
+        self._draws.begin()
         self._hook()
         if self.is_traced:
             record = self._torch.cuda.memory._record_memory_history

@@ -35,23 +35,23 @@ class Draws:
 
     def step(self, number, is_led):
         """A step has ended; a job that is led on gets the largest values only."""
-        if number == 1:
-            self._seed()
-        self.install()
+        self._install()
         self._counts.clear()
         if self._due and self._due[0] <= number:
             self._due = [it for it in self._due if it > number]
             self._is_on, self._is_done = True, False
         self._is_on = is_led or (self._is_on and not self._is_done)
 
-    def _seed(self):
-        """Makes the order of sizes the same in each run."""
+    def begin(self):
+        """Makes the order of sizes the same in each run, and follows what is drawn from now on."""
         random.seed(0)
+        self._torch.default_generator.manual_seed(0)
         numpy = sys.modules.get("numpy")
         if numpy is not None:
             numpy.random.seed(0)
+        self._install()
 
-    def install(self):
+    def _install(self):
         """Wraps the functions that draw; one that was taken from its module before stays as it is."""
         for owner, skipped, all_ in ((random, 0, _PYTHON), (random.Random, 1, _PYTHON), (self._torch, 0, _TORCH)):
             self._wrap(owner, skipped, all_)

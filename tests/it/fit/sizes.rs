@@ -33,12 +33,12 @@ fn the_largest_step_is_seen_wherever_it_comes() {
         assert!((99..103).contains(&(found * 100 / allocated)), "{case}: {found} of {allocated}");
         // What is said to be enough for the allocator is enough for the whole run, in another order of sizes.
         let reserved = bytes(&answer["peak"], "reserved");
-        assert!(reserved < found * 2, "{case}: {answer:#}");
+        assert!(reserved < found * 5 / 2, "{case}: {answer:#}");
         let on_that = run(case, reserved);
         assert!(on_that.status.success(), "{case}: {reserved}\n{}", String::from_utf8_lossy(&on_that.stderr));
         // The sizes of a loader are not drawn by the job's lines.
         let draws = answer["unknown"].to_string().contains("draws a size at random: the largest one, ");
-        assert_eq!(draws, !["texts", "workers"].contains(case), "{case}: {answer:#}");
+        assert_eq!(draws, !["texts", "workers"].contains(&case), "{case}: {answer:#}");
     }
 }
 
