@@ -28,12 +28,13 @@ fn the_largest_step_is_seen_wherever_it_comes() {
         let (answer, code) = Asked::new(JOB).json(&["--gpu", "24GiB"], &[case]);
         assert_eq!(code, 0, "{case}: {answer:#}");
         let printed = stdout(&run(case, 32 << 30));
-        let (allocated, _) = printed.trim().split_once(' ').unwrap();
-        let (allocated, found) = (allocated.parse::<u64>().unwrap(), bytes(&answer["peak"], "allocated"));
+        let (allocated, with_room) = printed.trim().split_once(' ').unwrap();
+        let (allocated, with_room) = (allocated.parse::<u64>().unwrap(), with_room.parse::<u64>().unwrap());
+        let found = bytes(&answer["peak"], "allocated");
         assert!((99..103).contains(&(found * 100 / allocated)), "{case}: {found} of {allocated}");
         // What is said to be enough for the allocator is enough for the whole run, in another order of sizes.
         let reserved = bytes(&answer["peak"], "reserved");
-        assert!(reserved < found * 5 / 2, "{case}: {answer:#}");
+        assert!(reserved < with_room * 3 / 2, "{case}: {answer:#}");
         let on_that = run(case, reserved);
         assert!(on_that.status.success(), "{case}: {reserved}\n{}", String::from_utf8_lossy(&on_that.stderr));
         // The sizes of a loader are not drawn by the job's lines.
