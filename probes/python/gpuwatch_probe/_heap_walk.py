@@ -9,6 +9,7 @@ A walk lives within one slice of time and holds references only for that long. N
 
 import gc
 from collections import deque
+from contextvars import ContextVar
 from itertools import compress, islice
 from time import thread_time
 from types import FrameType, FunctionType, ModuleType
@@ -16,6 +17,7 @@ from weakref import ref
 
 from ._autograd_graphs import read_attribute
 from ._frames import is_own, values
+from ._opaque import array_items, array_length, array_type, context_items
 from ._references import is_a, key_of, namespaces, of_global, of_local
 
 # Objects expanded between two readings of the clock.
@@ -39,10 +41,10 @@ _WAYS, _ATTACHED = 4, 2048
 # How many blocks of each group need a known holder.
 ENOUGH = 3
 
-_IGNORED, _PLAIN, _LIST, _DICT, _SET, _DEQUE, _TENSORS, _NETWORK, _FUNCTION, _TYPE, _FRAME = range(11)
+_IGNORED, _PLAIN, _LIST, _DICT, _SET, _DEQUE, _TENSORS, _NETWORK, _FUNCTION, _TYPE, _FRAME, _ARRAY, _CONTEXT = range(13)
 _BASES = ((dict, _DICT), (list, _LIST), (tuple, _LIST), (set, _SET), (frozenset, _SET), (deque, _DEQUE))
 _LENGTHS = {_DICT: dict.__len__, _DEQUE: deque.__len__}
-_EXACT = {FunctionType: _FUNCTION, FrameType: _FRAME}
+_EXACT = {FunctionType: _FUNCTION, FrameType: _FRAME, ContextVar: _CONTEXT}
 
 
 class Kinds(dict):
@@ -52,6 +54,10 @@ class Kinds(dict):
         super().__init__()
         self._first = ((torch.Tensor, _TENSORS), (torch.nn.Module, _NETWORK), (type, _TYPE))
         self._ignored = (ModuleType, ref)
+        arrays = array_type()
+        self._last = () if arrays is None else ((arrays, _ARRAY),)
+        # Types whose instances the collector does not track, and that may hold objects.
+        self.untracked = {id(ContextVar), *(id(it) for it, _ in self._last)}
 
     def of(self, objects):
         """The kind of each of these."""
@@ -65,7 +71,7 @@ class Kinds(dict):
         return map(self.__getitem__, ids)
 
     def _kind(self, kind):
-        for base, found in self._first + _BASES:
+        for base, found in self._first + _BASES + self._last:
             if issubclass(kind, base):
                 return found
         if issubclass(kind, self._ignored):
@@ -82,6 +88,13 @@ class Part:
     def items(self):
         """Returns this part's items, and the next part."""
         it, kind, begin = self.container, self.kind, self.begin
+        if kind == _CONTEXT:
+            return context_items(it), None
+        if kind == _ARRAY:
+            if begin is None:
+                return array_items(it, -_ENDS, _ENDS) + array_items(it, 0, _ENDS), Part(it, kind, _ENDS)
+            found = array_items(it, begin, _PART)
+            return found, Part(it, kind, begin + _PART) if len(found) == _PART and begin < _FARTHEST else None
         if kind == _LIST:
             get = (tuple if is_a(it, tuple) else list).__getitem__
             if begin is None:
@@ -201,6 +214,7 @@ class Walk:
         """Records the objects that a chunk led to, and queues those that may lead further."""
         # The collector does not track numbers, strings, and containers of them alone.
         kept = list(compress(found, map(gc.is_tracked, found)))
+        kept += compress(found, map(self._kinds.untracked.__contains__, map(id, map(type, found))))
         seen, origin = self._seen, self._origin
         waiting = self._queue.setdefault(cost + 1, [])
         for it, kind in zip(kept, self._kinds.of(kept)):
@@ -219,6 +233,8 @@ class Walk:
                     it, origin[at] = Part(it, kind), chunk
             elif not self._leads_on(it, kind):
                 continue
+            elif kind >= _ARRAY:
+                it, origin[at] = Part(it, kind), chunk
             origin[at] = chunk
             if self._rank and (kind == _FUNCTION or kind == _TYPE):
                 self._queue.setdefault(cost + 1 + _CODE, []).append(it)
@@ -233,6 +249,8 @@ class Walk:
             return _home(it) in self._names
         if kind == _NETWORK:
             return self._networks
+        if kind == _ARRAY:
+            return bool(array_length(it))
         return kind != _FRAME or not is_own(it)
 
     def _meet(self, tensor, cost, chunk):

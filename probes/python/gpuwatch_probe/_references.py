@@ -20,6 +20,7 @@ from types import (
 )
 
 from ._frames import function_name, of_generator, variables
+from ._opaque import array_length
 
 CONTAINERS = (list, dict, tuple, set, frozenset, deque)
 
@@ -82,7 +83,7 @@ def namespace_of(kind):
     for own in namespaces(kind):
         found = own.get("__dict__")
         if found is not None:
-            return found.__get__ if type(found) is GetSetDescriptorType else None
+            return found.__get__ if type(found) in (GetSetDescriptorType, MemberDescriptorType) else None
     return None
 
 
@@ -143,6 +144,9 @@ def hop(path, at):
         return _from_frame(path, at)
     if issubclass(kind, CONTAINERS) and _contains(holder, child):
         return step("item", kind=type_name(holder), count=items(holder)), 1
+    length = array_length(holder)
+    if length is not None:
+        return step("item", kind=type_name(holder), count=length), 1
     generator = of_generator(holder)
     if generator is not None:
         fields = of_local(generator, variable(generator, child), "generator")

@@ -1,11 +1,16 @@
 """Trains with the leak that the argument names."""
 
+import asyncio
+import collections
+import contextvars
 import copy
 import functools
 import sys
 import threading
+import types
 import weakref
 
+import numpy
 import torch
 from torch import nn
 
@@ -128,6 +133,47 @@ def views_of_crops(out):
     next(opened[-1])
 
 
+def objects(out):
+    boxes[next(steps)] = out.detach()  # kept: objects
+
+
+def joined(out):
+    global parts
+    box = numpy.empty(1, dtype=object)
+    box[0] = out.detach()
+    parts = numpy.concatenate([parts, box])
+
+
+def trail(out):
+    trace.set(trace.get() + (out.detach(),))
+
+
+def in_state(out):
+    state = optimizer.state[net.up.weight]
+    state.setdefault("history", []).append(out.detach())  # kept: in_state
+
+
+def in_groups(out):
+    optimizer.param_groups[0].setdefault("seen", []).append(out.detach())  # kept: in_groups
+
+
+def wrapped(out):
+    space.metrics.append(out.detach())
+
+
+async def upload(tensor):
+    await asyncio.sleep(1e9)
+    return tensor.cpu()
+
+
+def uploads(out):
+    tasks.append(loop.create_task(upload(out.detach())))  # kept: uploads
+    loop.run_until_complete(asyncio.sleep(0))
+
+
+boxes, parts = numpy.empty(100_000, dtype=object), numpy.empty(0, dtype=object)
+trace, space = contextvars.ContextVar("trace", default=()), types.SimpleNamespace(metrics=collections.UserList())
+loop, tasks = asyncio.new_event_loop(), []
 losses, failures, averages, norms, steps = [], [], [], [], iter(range(1, 1 << 30))
 delayed, samples, results, opened, by_step, shadows = [], [], [], [], {}, {}
 of_thread, node = threading.local(), None

@@ -16,7 +16,7 @@ const fn leak(name: &'static str, held: &'static str, remedy: &'static str) -> L
     Leak { name, held, remedy }
 }
 
-const LEAKS: [Leak; 17] = [
+const LEAKS: [Leak; 24] = [
     leak("history", "through list `losses` (", "clear `losses` each epoch"),
     leak(
         "carried",
@@ -45,6 +45,13 @@ const LEAKS: [Leak; 17] = [
     leak("views", "through list `samples` (", "clear `samples` each epoch, bound it, or copy"),
     leak("masks", "through dict `by_step` (", "bound `by_step` (remove the oldest entry"),
     leak("evaluation", "of its graph", "keep its `.detach().cpu()`, or the numbers of it that are needed"),
+    leak("objects", "through ndarray `boxes` (", "clear `boxes` each epoch, bound it"),
+    leak("joined", "ndarray `parts` (", "clear `parts` each epoch, bound it"),
+    leak("trail", "something inside of ContextVar, held by global `trace`", "clear `trace` each epoch, bound it"),
+    leak("in_state", "key `history` of dict (", "clear `history` each epoch, bound it"),
+    leak("in_groups", "key `seen` of dict (", "clear `seen` each epoch, bound it"),
+    leak("wrapped", "attribute `metrics` of SimpleNamespace", "clear `metrics` each epoch, bound it"),
+    leak("uploads", "coroutine upload() suspended at line ", "await it, or cancel its task"),
     leak("views_of_crops", "generator crops() suspended at line ", "run the generator to its end, or close() it"),
 ];
 

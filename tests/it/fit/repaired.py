@@ -1,10 +1,15 @@
 """Does what all leaks of `leaks.py` do, with the remedies that their answers name."""
 
+import asyncio
+import collections
+import contextvars
 import copy
 import functools
 import threading
+import types
 import weakref
 
+import numpy
 import torch
 from torch import nn
 
@@ -81,6 +86,27 @@ def functions(out):
     opened[-1].close()
 
 
+async def upload(tensor):
+    await asyncio.sleep(0)
+    return tensor.cpu()
+
+
+def containers(out):
+    global parts
+    boxes[step % 4] = out.detach()
+    box = numpy.empty(1, dtype=object)
+    box[0] = out.detach()
+    parts = numpy.concatenate([parts, box])[-4:]
+    trace.set((trace.get() + (out.detach(),))[-4:])
+    for kept in (optimizer.state[net.up.weight], optimizer.param_groups[0]):
+        kept.setdefault("history", []).append(out.detach().cpu())
+    space.metrics.append(out.detach().cpu())
+    loop.run_until_complete(loop.create_task(upload(out.detach())))
+
+
+boxes, parts = numpy.empty(100_000, dtype=object), numpy.empty(0, dtype=object)
+trace, space = contextvars.ContextVar("trace", default=()), types.SimpleNamespace(metrics=collections.UserList())
+loop = asyncio.new_event_loop()
 losses, norms, failures, averages, results = [], [], [], [], []
 delayed, samples, opened, by_step, shadows = [], [], [], {}, {}
 of_thread, node, state = threading.local(), None, None
@@ -95,3 +121,4 @@ for step in range(100_000_000):
     objects(out)
     functions(out)
     optimizer.step()
+    containers(out)

@@ -48,6 +48,21 @@ pub(super) fn is_element(it: &Holder) -> bool {
     matches!(&*it.by, "item" | "key" | "value" | "element")
 }
 
+/// Whether it is a function that waits for others.
+pub(super) fn is_coroutine(it: &Holder) -> bool {
+    it.by == "generator" && it.kind.as_deref() == Some("coroutine")
+}
+
+/// Whether it only wraps a container under its own name, as `queue` of `Queue` and `data` of `UserList`.
+pub(super) fn is_wrapped(it: &Holder) -> bool {
+    const WRAPPERS: [(&str, &[&str]); 2] = [
+        ("queue", &["Queue", "LifoQueue", "PriorityQueue"]),
+        ("data", &["UserList", "UserDict", "WeakKeyDictionary", "WeakValueDictionary", "WeakSet"]),
+    ];
+    let is = |name, kind: &str| WRAPPERS.iter().any(|(own, kinds)| *own == name && kinds.contains(&kind));
+    it.by == "attribute" && it.name.as_deref().zip(it.kind.as_deref()).is_some_and(|(name, kind)| is(name, kind))
+}
+
 /// Whether a container's holder has a useful name for it.
 fn names(it: &Holder) -> bool {
     let by = ["attribute", "slot", "global", "local", "cell", "class", "generator", "default"];
@@ -106,7 +121,8 @@ fn role(it: &Holder, named: bool) -> String {
         "generator" => {
             let name = if name.is_empty() { name } else { format!(" (its local{name})") };
             let stands = it.line.map_or_else(|| " suspended".to_owned(), |it| format!(" suspended at line {it}"));
-            format!("generator {}{stands}{name}", function.unwrap_or_else(|| "of unknown name".to_owned()))
+            let what = if is_coroutine(it) { "coroutine" } else { "generator" };
+            format!("{what} {}{stands}{name}", function.unwrap_or_else(|| "of unknown name".to_owned()))
         }
         "traceback" => {
             let frame = function.map_or_else(|| "a frame".to_owned(), |it| format!("the frame of {it}"));

@@ -2,7 +2,7 @@
 
 use super::{
     Culprit, Group, Spot,
-    held::{self, is_element, quoted, word},
+    held::{self, is_coroutine, is_element, is_wrapped, quoted, word},
     is_ownerless,
 };
 use crate::facts::{
@@ -117,7 +117,10 @@ fn are_many(holders: &[Holder], Over { steps, .. }: Over) -> bool {
     around.filter(|it| is_element(it)).any(|it| it.items.is_some_and(|items| items >= steps.max(2)))
 }
 
-/// Returns the name of the optimizer whose state holds them.
+/// The attributes in which an optimizer keeps what it has for its parameters.
+const OF_OPTIMIZERS: [&str; 2] = ["state", "param_groups"];
+
+/// Returns the name of the optimizer whose state holds them, as an entry for each parameter.
 fn optimizer(holders: &[Holder]) -> Option<String> {
     let is_state = |it: &[Holder]| {
         let [inner, outer, ..] = it else { return false };
@@ -126,6 +129,11 @@ fn optimizer(holders: &[Holder]) -> Option<String> {
             && outer.name.as_deref() == Some("state")
     };
     let at = (0..holders.len()).find(|at| holders.get(*at..).is_some_and(is_state))? + 1;
+    let entries = holders.get(at - 1).and_then(|it| it.items);
+    // A list within the state of a parameter grows by itself.
+    if holders.iter().take(at - 1).any(|it| it.by == "item" && it.items > entries) {
+        return None;
+    }
     let name = holders.get(at + 1).and_then(|it| it.name.as_deref()).or(holders.get(at)?.kind.as_deref());
     Some(name.map_or_else(|| "the optimizer".to_owned(), quoted))
 }
@@ -281,6 +289,9 @@ const BY_HOLDER: [(&str, &str); 4] = [
     ("generator", "run the generator to its end, or close() it"),
 ];
 
+/// The remedy for what waits for ever.
+const COROUTINE: &str = "await it, or cancel its task: a coroutine keeps its locals until it ends";
+
 /// The remedy for arguments of `weakref.finalize`, whose registry nobody clears.
 const FINALIZER: &str =
     "give weakref.finalize what holds no tensor, or detach() it: it keeps its arguments as long as its object lives";
@@ -320,12 +331,8 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
     if is_alone {
         return GRAPH.to_owned();
     }
-    if let Some((_, remedy)) = BY_HOLDER.iter().find(|(by, _)| held(by)) {
-        return (*remedy).to_owned();
-    }
-    let is_finalizer = |it: &Holder| it.kind.as_deref() == Some("finalize") || it.name.as_deref() == Some("finalize");
-    if holders.iter().any(is_finalizer) {
-        return FINALIZER.to_owned();
+    if let Some(remedy) = by_holder(holders) {
+        return remedy.to_owned();
     }
     if is_hook(it, group) {
         return "remove the hook by its handle, or let it keep numbers (`.item()`) and not the outputs".to_owned();
@@ -352,7 +359,7 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
     if let Some(remedy) = of_network(holders, over) {
         return remedy;
     }
-    let grows = holders.iter().filter(|it| is_element(it)).min_by_key(|it| Reverse(it.items));
+    let grows = growing(holders);
     let name = grows.or(holders.first()).and_then(|it| name_of(holders, it));
     let kind = grows.and_then(|it| it.kind.as_deref()).unwrap_or_default();
     if kind == "lru_cache" {
@@ -377,6 +384,24 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
         return format!("clear {name} each epoch, bound it, or copy what is needed to the host ({copy})");
     }
     format!("copy what is needed to the host ({copy}), and bound or clear {name}")
+}
+
+/// Returns the remedy that a holder alone decides.
+fn by_holder(holders: &[Holder]) -> Option<&'static str> {
+    if holders.iter().any(is_coroutine) {
+        return Some(COROUTINE);
+    }
+    let known = BY_HOLDER.iter().find(|(by, _)| holders.iter().any(|it| it.by == *by)).map(|(_, remedy)| *remedy);
+    let is_finalizer = |it: &Holder| [&it.kind, &it.name].iter().any(|it| it.as_deref() == Some("finalize"));
+    known.or_else(|| holders.iter().any(is_finalizer).then_some(FINALIZER))
+}
+
+/// Returns the container that most likely grows.
+fn growing(holders: &[Holder]) -> Option<&Holder> {
+    let elements = || holders.iter().filter(|it| is_element(it));
+    // All have the same key where one is named: that mapping does not grow.
+    let found = elements().filter(|it| it.name.is_none()).min_by_key(|it| Reverse(it.items));
+    found.or_else(|| elements().min_by_key(|it| Reverse(it.items)))
 }
 
 /// Whether detaching a tensor with a graph frees memory: its graph's blocks, or all of it for a single number.
@@ -448,8 +473,10 @@ fn name_of<'a>(holders: &'a [Holder], container: &Holder) -> Option<&'a str> {
     // A list within a dict has no name of its own. Where nobody else has one, as in what belongs
     // to a thread, its key is it.
     let around = holders.get(place + 1..).unwrap_or_default();
-    let owner = around.iter().find(|it| !is_element(it) && it.by != "other")?;
-    let inner = around.iter().take_while(|it| is_element(it) || it.by == "other");
-    let key = inner.clone().any(|it| it.by == "other").then(|| inner.clone().find_map(|it| it.name.as_deref()));
+    let owner = around.iter().find(|it| !is_element(it) && it.by != "other" && !is_wrapped(it))?;
+    let inner = around.iter().take_while(|it| is_element(it) || it.by == "other" || is_wrapped(it));
+    let is_optimizers = owner.name.as_deref().is_some_and(|it| OF_OPTIMIZERS.contains(&it));
+    let key = (is_optimizers || inner.clone().any(|it| it.by == "other"))
+        .then(|| inner.clone().find_map(|it| it.name.as_deref()));
     key.flatten().or(owner.name.as_deref())
 }

@@ -83,6 +83,26 @@ fn a_remedy_names_what_the_program_can_change() {
     };
     assert!(advice(graph(dict(4, Some("2.bias")), "shadow")).contains(" go into `shadow`: its graph"));
     assert!(advice(graph(holder("item", None, Some("tuple")), "state")).contains(" go into `state`: its graph"));
+    // A list within what an optimizer has is not an entry for a parameter.
+    let in_optimizer = |inner: Vec<Holder>, kind: &str, name: &str| {
+        let outer = Holder { kind: Some(kind.into()), ..dict(4, None) };
+        let owner = [outer, holder("attribute", Some(name), Some("Adam")), global("optimizer")];
+        advice(inner.into_iter().chain(owner).collect())
+    };
+    let history = vec![list(11), dict(4, Some("history"))];
+    assert!(in_optimizer(history, "defaultdict", "state").starts_with("clear `history` each epoch"));
+    let seen = vec![list(11), dict(13, Some("seen"))];
+    assert!(in_optimizer(seen, "list", "param_groups").starts_with("clear `seen` each epoch"));
+    assert!(in_optimizer(vec![dict(3, Some("exp_avg"))], "defaultdict", "state").starts_with("give `optimizer` each"));
+    // What wraps a container has a name for it that the program does not use.
+    for (inner, kind) in [("data", "UserList"), ("queue", "Queue")] {
+        let wrapped = vec![list(9), holder("attribute", Some(inner), Some(kind)), global("inbox")];
+        assert!(advice(wrapped).starts_with("clear `inbox` each epoch"));
+    }
+    let metric = vec![list(9), holder("attribute", Some("data"), Some("UserList")), global("metrics")];
+    assert!(advice(metric).starts_with("clear `metrics` each epoch"));
+    let waits = holder("generator", Some("x"), Some("coroutine"));
+    assert!(advice(vec![waits, list(9), global("tasks")]).starts_with("await it, or cancel its task"));
     // A penalty on gradients needs create_graph.
     let penalty = Site {
         owners: vec![owner(&[], true)],
