@@ -42,8 +42,9 @@ _STEPS = 1000
 _MEMINFO, _FREE, _MUCH = "/proc/meminfo", 0.05, 0.25
 # Seconds between two looks at it.
 _OFTEN = 0.2
-# Steps and seconds for which a job is led on.
-_STEPS_AFTER, _SECONDS_AFTER = 400, 10.0
+# What a job that is led on does at most, however fast its machine is: steps and allocations; the part of these after
+# which its loaders end. After so many seconds nobody waits any longer.
+_STEPS_AFTER, _ALLOCATIONS_AFTER, _NEARLY, _SECONDS_AFTER = 400, 200_000, 0.7, 60.0
 # How long the whole run continues by itself: a part of its time limit, at most so many seconds, with several ranks so
 # many steps; and allocations, of which a trace keeps a limited number.
 _PART, _SECONDS, _STEPS_OF_RANKS, _ALLOCATIONS = 0.1, 90.0, 50, 700_000
@@ -110,7 +111,7 @@ class Fit:
             if self.is_traced:
                 self._makers.install()
         if self._seconds and not is_data_worker():
-            threading.Thread(target=self._end_after, args=(self._seconds, "time"), daemon=True).start()
+            threading.Thread(target=self._end_after, args=(self._seconds,), daemon=True).start()
             threading.Thread(target=self._watch_host, daemon=True).start()
         cuda = self._torch.cuda
         if cuda.is_initialized():
@@ -137,12 +138,30 @@ class Fit:
         stepped._torchdynamo_disable = True
         register_optimizer_step_post_hook(stepped)
 
-    def _end_after(self, seconds, how):
+    def _end_after(self, seconds):
+        """Ends the job after its time limit."""
         event = threading.Event()
         # A loader that still gives batches shortly before ends, so that what follows it is seen.
-        event.wait(seconds * 0.7)
-        self._batches.is_over = self._led is not None
-        event.wait(seconds * 0.3)
+        event.wait(seconds * _NEARLY)
+        self._batches.is_over |= self._led is not None
+        event.wait(seconds * (1 - _NEARLY))
+        self._end("time")
+
+    def _end_led(self, is_rank):
+        """Ends a job that is led on after what it does at most, with the ranks beside it, which may wait for it; or, so
+        that the answer says it, when nobody waits any longer."""
+        event, until, before = threading.Event(), time.monotonic() + _SECONDS_AFTER, self._allocations()
+        while not self._is_over:
+            event.wait(_OFTEN)
+            made = self._allocations() - before
+            self._batches.is_over |= made >= _ALLOCATIONS_AFTER * _NEARLY
+            if made >= _ALLOCATIONS_AFTER or (is_rank and self._others.is_ended()):
+                self._others.end()
+                self._end("later")
+            elif time.monotonic() > until:
+                self._end("late")
+
+    def _end(self, how):
         if not self._is_on or self._is_over:
             return
         try:
@@ -290,7 +309,8 @@ class Fit:
             self._draws.step(number, True)
             self._phases.step(number, True)
             if not self._is_whole:
-                threading.Thread(target=self._end_after, args=(_SECONDS_AFTER, "later"), daemon=True).start()
+                is_rank = self._others.count() > 1
+                threading.Thread(target=self._end_led, args=(is_rank,), daemon=True).start()
         leads = self._loop_exit.step(number, frame, uses_loader)
         if leads and self._batches.is_repeating():
             # More rounds only serve to come to what follows them.
@@ -346,7 +366,7 @@ class Fit:
     def _count(self, counter):
         """Returns what a counter of the allocator has counted in all."""
         stats = self._torch._C._cuda_memoryStats
-        return sum(stats(it)[counter]["all"]["allocated"] for it in self._peaks)
+        return sum(stats(it)[counter]["all"]["allocated"] for it in list(self._peaks))
 
     def _round(self):
         """Returns the steps of a round of training whose end gives back what its steps keep; 0 where none does."""
@@ -491,6 +511,7 @@ class Fit:
             "phases": self._phases.list() if self._phases is not None else [],
             "entered": list(self._loop_exit.entered.items()),
             "unfinished": self._batches.unfinished,
+            "looked": self._batches.looked,
             "round": self._round(),
             "levels": self._growth.levels,
             "asked": self._growth.asked,

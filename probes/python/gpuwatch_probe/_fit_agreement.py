@@ -40,6 +40,14 @@ class Agreement:
         self._mark("done-%s" % rank)
         self._wait("done-", count)
 
+    def end(self):
+        """Tells the other ranks that one has done enough."""
+        self._mark("ended")
+
+    def is_ended(self):
+        """Whether a rank has done enough."""
+        return os.path.exists(os.path.join(self._folder, "ended"))
+
     def rank(self):
         """Returns this process's rank; `None` where it is alone."""
         if self._plan is not None and self._plan.world is not None:

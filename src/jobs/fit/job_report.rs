@@ -28,7 +28,8 @@ pub(super) struct JobReport {
     pub(super) steps: u64,
     /// The step after which the peak of training was known; 0 if it never was.
     pub(super) steady: u64,
-    /// How it ended: `steps`, `later` (what follows took long), `time` (the limit), `host` (it took all of this
+    /// How it ended: `steps`, `later` (it has done enough of what follows), `late` (what follows took too long), `time`
+    /// (the limit), `host` (it took all of this
     /// machine's memory) and `cpu` (it trained without a device) where the account ended the process, `exit` where it
     /// ended by itself, nothing where it was killed.
     pub(super) ended: Option<String>,
@@ -38,6 +39,8 @@ pub(super) struct JobReport {
     pub(super) entered: Vec<(String, String)>,
     /// Loaders that ended while memory still rose: line, bytes of a batch, batches, batches of the whole loader.
     pub(super) unfinished: Vec<(String, u64, u64, u64)>,
+    /// Datasets of which too few items were looked at for their sizes: items, all items.
+    pub(super) looked: Vec<(u64, u64)>,
     /// Allocated bytes at the end of each of the first steps.
     pub(super) levels: Vec<u64>,
     /// The same as it was asked for, without what the allocator adds to large blocks.
@@ -296,7 +299,7 @@ impl JobReport {
     /// Whether this process was ended after all that was asked of it, or would not have done more.
     pub(super) fn is_complete(&self) -> bool {
         match self.ended.as_deref() {
-            Some("steps" | "later") => true,
+            Some("steps" | "later" | "late") => true,
             Some("time") => self.steady > 0,
             _ => false,
         }

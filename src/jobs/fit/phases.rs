@@ -122,8 +122,25 @@ pub(super) fn unknown(trial: &Trial) -> Vec<String> {
     for it in accounts().filter_map(|it| it.error.as_ref()).filter(|it| !it.is_out_of_memory()) {
         all.push(failed(it));
     }
+    all.extend(accounts().filter_map(ended_early));
+    for (items, of) in accounts().flat_map(|it| &it.looked) {
+        all.push(format!(
+            "the longest items of a dataset: only {items} of {of} were looked at, because reading them is slow"
+        ));
+    }
     all.dedup();
     all
+}
+
+/// Returns why a process did not come to the end of what follows training, where that is for its time.
+fn ended_early(it: &JobReport) -> Option<String> {
+    let (why, remedy) = match it.ended.as_deref()? {
+        "late" => ("had not ended after a minute", "--whole waits longer"),
+        "time" => ("had not ended at the time limit", "--time-limit sets another one"),
+        _ => return None,
+    };
+    let at = it.line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
+    Some(format!("what follows training {why}, and was left{at}: its peak may be incomplete; {remedy}"))
 }
 
 fn failed(it: &Failure) -> String {

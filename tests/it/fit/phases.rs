@@ -362,3 +362,38 @@ fn on_every_python(script: &str, expected: &str) {
         assert_eq!(torch::stdout(&command.output().unwrap()), expected, "{}", python.display());
     }
 }
+
+/// Trains, evaluates and waits, with clocks of its own.
+const CLOCKS: &str = "import sys, threading, time, torch
+wait, monotonic, calls = threading.Event.wait, time.monotonic, [0]
+if sys.argv[1] == 'fast':
+    threading.Event.wait = lambda it, seconds=None: wait(it, 0 if seconds and seconds < 60 else seconds)
+def late():
+    calls[0] += 1
+    return monotonic() + 100 * calls[0]
+net = torch.nn.Linear(512, 512).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+for step in range(1000):
+    net(torch.randn(64, 512, device='cuda')).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+if sys.argv[1] == 'waits':
+    time.monotonic = late
+    wait(threading.Event())
+with torch.no_grad():
+    kept = [net(torch.randn(1024, 512, device='cuda')) for _ in range(100)]
+";
+
+/// A machine on which time flies sees all that follows training; what waits for ever is left, and the answer says so.
+#[test]
+fn what_follows_training_ends_by_what_it_does_and_not_by_the_clock() {
+    let answer = |case: &str| {
+        let output = Asked::new(CLOCKS).fit(&["--json", "--gpu", "RTX 4090"], &[case]);
+        serde_json::from_slice::<Value>(&output.stdout).unwrap_or_else(|e| panic!("{e}: {output:?}"))
+    };
+    let fast = answer("fast");
+    assert!(fast["peak"]["allocated"].as_u64().unwrap() > 200 << 20, "{fast:#}");
+    let waits = answer("waits");
+    let phrase = "what follows training had not ended after a minute, and was left at train.py:16: its peak may be";
+    assert!(waits["unknown"].to_string().contains(phrase), "{waits:#}");
+}
