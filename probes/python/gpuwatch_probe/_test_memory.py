@@ -41,7 +41,7 @@ class TestMemory(Fit):
         self._phases = _Whole(torch)
         self._left = {}
         self._counts = lambda: None
-        # Bytes by device that fixtures of a wider scope hold, by fixture.
+        # Fixtures of a wider scope: the name, and the bytes by device that each holds.
         self._held = {}
         self._is_measuring = False
         self._tests = 0
@@ -76,8 +76,8 @@ class TestMemory(Fit):
         stats = self._torch._C._cuda_memoryStats
         return {it: stats(it)["allocated_bytes"]["all"]["current"] for it in self._devices()}
 
-    def begin(self):
-        """A test begins, before its fixtures are set up."""
+    def begin(self, fixtures):
+        """A test begins, before its fixtures of these names are set up."""
         self._backward, self._ends, self._peaks = [], [], {}
         self._kept.clear()
         self._number, self._grows, self._alive = 0, None, []
@@ -96,17 +96,18 @@ class TestMemory(Fit):
         for device in self._devices():
             self._torch.cuda.reset_peak_memory_stats(device)
         # What earlier tests left is not this test's; what fixtures of a wider scope hold is.
-        held = [sum(it.get(device, 0) for it in self._held.values()) for device in self._devices()]
+        own = [it for name, it in self._held.values() if name in fixtures]
+        held = [sum(it.get(device, 0) for it in own) for device in self._devices()]
         self._left = {it: max(0, now - of) for (it, now), of in zip(self._allocated().items(), held)}
         self._record()
 
-    def fixture(self, name, before):
+    def fixture(self, key, name, before):
         """A fixture of a wider scope has been set up."""
-        self._held[name] = {it: now - before.get(it, 0) for it, now in self._allocated().items()}
+        self._held[key] = name, {it: now - before.get(it, 0) for it, now in self._allocated().items()}
 
-    def forget_fixture(self, name):
+    def forget_fixture(self, key):
         """A fixture has been torn down."""
-        self._held.pop(name, None)
+        self._held.pop(key, None)
 
     allocated = _allocated
 

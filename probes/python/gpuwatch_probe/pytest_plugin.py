@@ -159,7 +159,7 @@ class _Session:
     def pytest_runtest_setup(self, item):
         self._watch()
         if self.memory is not None:
-            self.memory.begin()
+            self.memory.begin(getattr(item, "fixturenames", ()))
         outcome = yield
         self._watch()
         if outcome.excinfo is None and self._is_measured(item) and self._has_no_gpu():
@@ -177,7 +177,7 @@ class _Session:
             before = self.memory.allocated()
         yield
         if before is not None:
-            self.memory.fixture(id(fixturedef), before)
+            self.memory.fixture(id(fixturedef), fixturedef.argname, before)
 
     def pytest_fixture_post_finalizer(self, fixturedef):
         if self.memory is not None:

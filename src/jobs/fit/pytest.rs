@@ -95,12 +95,16 @@ fn machine(gpu: &str, python: String) -> Result<Value, String> {
 
 fn judged(request: &TestRequest) -> Result<Value, String> {
     let report = JobReport::read(&request.report).map_err(|e| format!("{}: {e}", request.report.display()))?;
-    let number = |text: &Option<String>| match text {
-        Some(text) => parse_bytes(text.strip_suffix("/step").unwrap_or(text)).map(Some).map_err(|e| e.to_string()),
+    let refused = |name: &str, text: &str, why: String| format!("{name}={text:?}: {why}");
+    let number = |name, text: &Option<String>| match text {
+        Some(text) => parse_bytes(text.strip_suffix("/step").unwrap_or(text))
+            .map(Some)
+            .map_err(|e| refused(name, text, format!("{e:#}; give a size, as in \"2 GiB\""))),
         None => Ok(None),
     };
-    let (limit, growth_limit) = (number(&request.limit)?, number(&request.growth)?);
-    let budget = request.budget.as_deref().map(Budget::parse).transpose().map_err(|e| e.to_string())?;
+    let (limit, growth_limit) = (number("limit", &request.limit)?, number("growth", &request.growth)?);
+    let budget = |text| Budget::parse(text).map_err(|e| refused("budget", text, format!("{e:#}")));
+    let budget = request.budget.as_deref().map(budget).transpose()?;
     let device = report.devices.iter().max_by_key(|it| it.peak().0);
     let (peak, growth) = match device {
         Some(device) => {
@@ -148,7 +152,9 @@ fn over(peak: &Peak, limit: u64) -> String {
             let _ = writeln!(out, "  {words:34}{:>12}", Bytes(*bytes).to_string());
         }
     }
-    out.push_str("\nlines that hold the most at the peak:\n");
+    if !peak.lines.is_empty() {
+        out.push_str("\nlines that hold the most at the peak:\n");
+    }
     for line in peak.lines.iter().take(SHOWN) {
         held(&mut out, line);
     }

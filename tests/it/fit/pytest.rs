@@ -114,6 +114,48 @@ fn a_test_is_compared_with_its_baseline_also_by_several_workers() {
     assert!(code == 1 && text.contains("is no baseline of gpuwatch"), "{text}");
 }
 
+/// What a fixture of a wider scope holds, and arguments that are no sizes.
+const FIXTURES: &str = "
+import pytest, torch
+
+@pytest.fixture(scope='module')
+def table():
+    yield torch.zeros(4 << 20, device='cuda')
+
+@pytest.mark.gpu_memory(limit='20 MiB')
+def test_uses_it(table):
+    pass
+
+@pytest.mark.gpu_memory(limit='1 MiB')
+def test_uses_it_again(table):
+    pass
+
+@pytest.mark.gpu_memory(limit='1 MiB')
+def test_does_not(gpu_memory):
+    assert gpu_memory.peak == 0
+
+@pytest.mark.gpu_memory(limit='lots')
+def test_cannot_be_judged():
+    pass
+";
+
+#[test]
+fn a_fixture_counts_for_the_tests_that_use_it_and_a_refused_argument_is_named() {
+    test_tiers::change!("pytest is downloaded");
+    let (text, code) = Suite::new(FIXTURES).run(&["--gpuwatch", "RTX 4090", "-rA"]);
+    assert_eq!(code, 1, "{text}");
+    for part in [
+        "FAILED test_gpu.py::test_uses_it_again",
+        "peak of 16.00 MiB is 15.00 MiB over the limit of 1.00 MiB",
+        "PASSED test_gpu.py::test_does_not",
+        "limit=\"lots\": ",
+        "2 failed, 2 passed",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("lines that hold the most at the peak:\n\n"), "{text}");
+}
+
 /// A simulated card of which the plugin does not know that it is one.
 #[test]
 fn the_markers_use_this_machines_own_gpu_and_fail_where_it_has_none() {
