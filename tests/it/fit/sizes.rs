@@ -1,4 +1,4 @@
-//! Jobs whose steps differ in size: the largest step is seen, and what the allocator reserves in the order of the others.
+//! Jobs whose steps differ in size: the largest step is seen, and what the allocator reserves for it among the others.
 
 use super::{Asked, bytes};
 use crate::helpers::torch::{Gpu, stdout};

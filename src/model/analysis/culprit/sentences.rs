@@ -392,7 +392,8 @@ fn by_holder(holders: &[Holder]) -> Option<&'static str> {
         return Some(COROUTINE);
     }
     let known = BY_HOLDER.iter().find(|(by, _)| holders.iter().any(|it| it.by == *by)).map(|(_, remedy)| *remedy);
-    let is_finalizer = |it: &Holder| [&it.kind, &it.name].iter().any(|it| it.as_deref() == Some("finalize"));
+    let is_finalizer =
+        |holder: &Holder| [&holder.kind, &holder.name].iter().any(|it| it.as_deref() == Some("finalize"));
     known.or_else(|| holders.iter().any(is_finalizer).then_some(FINALIZER))
 }
 
