@@ -149,8 +149,8 @@ def trail(out):
 
 
 def in_state(out):
-    state = optimizer.state[net.up.weight]
-    state.setdefault("history", []).append(out.detach())  # kept: in_state
+    if optimizer.state:
+        optimizer.state[net.up.weight].setdefault("history", []).append(out.detach())  # kept: in_state
 
 
 def in_groups(out):
