@@ -9,6 +9,7 @@ import math
 import random
 import sys
 
+from ._fit_phases import compiling
 from ._fit_sizes import sources
 from ._fit_source import contains, position_of
 from ._fit_varied import AGAIN
@@ -66,22 +67,26 @@ class Draws:
 
     def _largest(self, function, skipped, most):
         """Wraps a function of whose arguments the first ones do not say what it draws."""
+        is_compiling = compiling(self._torch)
 
         @functools.wraps(function)
         def drawn(*arguments, **named):
+            # Of a function that is being compiled, only the call itself is seen.
+            if is_compiling():
+                return function(*arguments, **named)
             value = function(*arguments, **named)
             try:
-                if self._is_sized(sys._getframe(1)):
+                largest = most(value, *arguments[skipped:], **named)
+                if largest is not None and self._is_sized(sys._getframe(1)):
                     self.has_drawn = True
                     if self._is_on:
-                        value = most(value, *arguments[skipped:], **named)
                         self._is_done = True
-                        self._unknowns.drawn(sys._getframe(1), value)
+                        self._unknowns.drawn(sys._getframe(1), largest)
+                        return largest
             except Exception:
                 pass
             return value
 
-        drawn._torchdynamo_disable = True
         return drawn
 
     def _is_sized(self, frame):
@@ -106,21 +111,21 @@ def _extent(it):
 
 
 def _of_numpy(value, low, high=None, size=None, **named):
-    return value if size is not None else type(value)((low if high is None else high) - 1)
+    return None if size is not None else type(value)((low if high is None else high) - 1)
 
 
 def _chosen_by_numpy(value, a, size=None, *more, **named):
-    return value if size is not None else max(range(a) if isinstance(a, int) else a, key=_extent)
+    return None if size is not None else max(range(a) if isinstance(a, int) else a, key=_extent)
 
 
 def _of_torch(value, *arguments, **named):
-    if value.numel() != 1 or value.device.type != "cpu":
-        return value
+    if value.device.type != "cpu" or value.numel() != 1:
+        return None
     high = named.get("high", [it for it in arguments if isinstance(it, int)][-1:])
-    return value.fill_((high[0] if isinstance(high, list) else high) - 1)
+    return value.new_full(value.shape, (high[0] if isinstance(high, list) else high) - 1)
 
 
-# The largest value of a draw that gave `value`, by the name of the function and from its arguments.
+# The largest value of a draw that gave `value`, by the name of the function and from its arguments; `None` of several.
 _PYTHON = {
     "randint": lambda value, a, b: b,
     "randrange": lambda value, *arguments: max(range(*arguments)),

@@ -265,7 +265,13 @@ class Phases:
         if self._hook is None and not is_compiled():
             from torch.nn.modules.module import register_module_forward_pre_hook
 
-            self._hook = register_module_forward_pre_hook(self._called)
+            is_compiling = compiling(self._torch)
+
+            def called(module, arguments):
+                if not is_compiling():
+                    self._called(module, arguments)
+
+            self._hook = register_module_forward_pre_hook(called)
 
     def _disarm(self):
         if self._hook is not None:
@@ -277,7 +283,7 @@ class Phases:
         if not self._is_here():
             return
         self._disarm()
-        frame = sys._getframe(2)
+        frame = sys._getframe(3)
         if not self._depth and self._open[-1].is_tail:
             self._flush()
             self._end_tail()
@@ -573,3 +579,8 @@ def is_compiled(which="total"):
     """Whether the job compiles functions, or has compiled one (`ok`)."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return bool(dynamo is not None and dynamo.counters["frames"].get(which))
+
+
+def compiling(torch):
+    """Returns the function that says whether a function is being compiled, which then sees nothing of what is behind it."""
+    return getattr(getattr(torch, "compiler", None), "is_compiling", lambda: False)

@@ -11,6 +11,8 @@ _MAKERS = frozenset(
 )
 # Calls whose arguments after the first one are sizes, and such as take them as a name.
 _RESIZERS, _NAMED = frozenset("interpolate resize crop center_crop upsample".split()), ("size", "sizes", "scale_factor")
+# What tells a size.
+_TELLS = frozenset("shape size len numel dim".split())
 # Rounds in which the names of sizes are followed further.
 _ROUNDS = 6
 
@@ -27,7 +29,9 @@ def sizes(all_):
 def sources(all_):
     """Returns the expressions of a file whose results become sizes: also those that are assigned, given to the file's
     functions or returned by them before that."""
-    found = [*sizes(all_), *_resized(all_)]
+    # How long a slice is does not depend on where it begins.
+    slices = {part for it in all_ if isinstance(it, ast.Slice) for part in (it.lower, it.upper)}
+    found = [*(it for it in sizes(all_) if it not in slices), *_lengths(all_), *_resized(all_)]
     names, functions = set(), {it.name: it for it in all_ if isinstance(it, FUNCTIONS)}
     for _ in range(_ROUNDS):
         before = len(names)
@@ -39,7 +43,18 @@ def sources(all_):
     return found
 
 
+def _lengths(all_):
+    """Yields what the lengths of slices depend on."""
+    for it in all_:
+        if not isinstance(it, ast.Slice) or it.upper is None:
+            continue
+        parts = [it.upper.left, it.upper.right] if isinstance(getattr(it.upper, "op", None), ast.Add) else [it.upper]
+        begin = it.lower and ast.dump(it.lower)
+        yield from (part for part in parts if ast.dump(part) != begin)
+
+
 def _resized(all_):
+    """Yields the sizes that a picture or a sequence is brought to."""
     for it in all_:
         if isinstance(it, ast.Call):
             yield from (part.value for part in it.keywords if part.arg in _NAMED)
@@ -47,9 +62,12 @@ def _resized(all_):
 
 
 def _names(expression):
-    """Returns the names, attributes and functions that an expression uses."""
-    nodes = list(ast.walk(expression))
-    return {it.id for it in nodes if isinstance(it, ast.Name)} | {it.attr for it in nodes if isinstance(it, ast.Attribute)}
+    """Returns the names, attributes and functions that an expression uses, but for what tells the size of something that is
+    there already."""
+    if getattr(expression, "attr", None) in _TELLS or called(expression) in _TELLS:
+        return set()
+    own = {getattr(expression, it) for it in ("id", "attr") if hasattr(expression, it)}
+    return own.union(*map(_names, ast.iter_child_nodes(expression)))
 
 
 def _given(it, names, functions):

@@ -55,11 +55,15 @@ fn what_is_cut_for_other_sizes_counts() {
     assert!(many.0 > few.0, "{few:?} {many:?}");
 }
 
-/// Steps of one size are known after a few.
+/// Steps of one size are known after a few, also where it is drawn which part of the data they take; and what a
+/// compiled function draws is left to it.
 #[test]
 fn equal_steps_end_soon() {
-    let (answer, code) = Asked::new(JOB).json(&["--gpu", "24GiB"], &["constant"]);
-    assert!(code == 0 && steps(&answer) < 9, "{answer:#}");
+    for case in test_tiers::vary!(["offsets", "constant"], "steps of one size") {
+        let (answer, code) = Asked::new(JOB).json(&["--gpu", "24GiB"], &[case]);
+        assert!(code == 0 && steps(&answer) < 9, "{case}: {answer:#}");
+        assert!(!answer["unknown"].to_string().contains("draws a size"), "{case}: {answer:#}");
+    }
 }
 
 /// The order of sizes is the same in each run, so that one commit's answers are equal to the byte.

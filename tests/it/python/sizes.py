@@ -118,6 +118,25 @@ def constant():
     train(language_model(), (made(8, 256) for _ in range(60)))
 
 
+def offsets():
+    """Parts of one size from places that are drawn, in a function that is compiled as a whole."""
+    layer, data = nn.Linear(64, 64).cuda(), torch.ones(100_000, 64)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def loss(x):
+        noise = torch.randint(0, 1000, (x.shape[0],), device=x.device)
+        return (layer(x) * noise[:, None]).mean()
+
+    for _ in range(60):
+        at = random.randint(0, len(data) - 256)
+        places = torch.randint(len(data) - 32, (8,))
+        x = torch.cat([data[at : at + 256]] + [data[it : it + 32] for it in places])
+        loss(x.cuda()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
 {
     "texts": texts,
     "workers": workers,
@@ -128,5 +147,6 @@ def constant():
     "tensors": lambda: pictures(tensors()),
     "boxes": lambda: pictures(boxes()),
     "constant": constant,
+    "offsets": offsets,
 }[sys.argv[1]]()
 print(torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved())
