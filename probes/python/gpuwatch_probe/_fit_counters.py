@@ -54,6 +54,8 @@ class Counted:
         self.step = 0
         # Attributes and entries that anything but an `__init__` sets, and `None` for entries that are not known.
         self.set = set()
+        # Attributes and entries that something is computed from.
+        self.needed = set()
         # What the tests of their loops read: setting it ends a loop.
         self.ends = set()
         for file, nodes in files:
@@ -66,6 +68,8 @@ class Counted:
             function = scope_around(node)
             if isinstance(function, FUNCTIONS) and function.name != "__init__":
                 self.set.add(place(node))
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load) and _use(node) == _NEEDS:
+            self.needed.add(place(node))
         if isinstance(node, ast.While):
             self.ends.update(_known_as(it) for it in ast.walk(node.test))
         counted = [(target, _counting(amount)) for target, amount in _increased(node)]
@@ -82,6 +86,10 @@ class Counted:
         """Whether all that statements do is to set what a loop's test reads."""
         targets = [it.targets[0] for it in body if isinstance(it, ast.Assign) and isinstance(it.value, ast.Constant)]
         return len(targets) == len(body) and all(_known_as(it) in self.ends for it in targets)
+
+    def counts(self, node):
+        """Whether functions count an attribute or an entry for each other."""
+        return place(node) in self._places
 
     def later(self, node, own):
         """Returns what yields the later values of an expression, if functions count it for each other; `own` are the
@@ -302,12 +310,15 @@ def text(node):
     return None
 
 
-def matters(loop):
+def matters(loop, counted):
     """Returns what a loop counts over `range` or `enumerate`, or up to a limit, if what a pass needs may depend on its
     value: it is computed with, given to a call, or decides between branches. `None` where it is an index, or only shown."""
-    counter, increments = _limited(loop) if isinstance(loop, ast.While) else _counter_of(loop)
+    counter, increments = _limited(loop, counted) if isinstance(loop, ast.While) else _counter_of(loop)
     if counter is None:
         return None
+    if isinstance(loop, ast.While) and not increments:
+        # Functions count it, and others compute with it.
+        return counter if place(loop.test.left) in counted.needed else None
     uses = [it for it in inside(loop) if text(it) == counter and not any(it in one for one in increments)]
     # The loop's own test is no need.
     uses = [it for it in uses if not any(it is one for one in ast.walk(getattr(loop, "test", ast.Pass())))]
@@ -326,16 +337,17 @@ def _counter_of(loop):
     return (target.id if iterated is not None and isinstance(target, ast.Name) else None), []
 
 
-def _limited(loop):
+def _limited(loop, counted=None):
     """Returns what a `while` adds to as long as it is below a limit, and the nodes of these additions; `None` where there
-    is nothing of that kind."""
+    is nothing of that kind. With `counted`, functions may add to it instead."""
     test = loop.test
     is_limit = isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], (ast.Lt, ast.LtE))
     counter = text(test.left) if is_limit else None
     if counter is None or not all(map(is_pure, ast.walk(test.comparators[0]))):
         return None, []
     increments = [it for it in inside(loop) if any(text(target) == counter for target, _ in _increased(it))]
-    return (counter if increments else None), [list(ast.walk(it)) for it in increments]
+    is_counted = increments or (counted is not None and counted.counts(test.left))
+    return (counter if is_counted else None), [list(ast.walk(it)) for it in increments]
 
 
 def _below_limit(loop):

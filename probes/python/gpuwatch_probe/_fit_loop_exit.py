@@ -400,7 +400,7 @@ class _Plan:
     def __init__(self, loops, function, counted, phases, line, memory, has_more):
         self._memory, self._has_more, self._counted = memory, has_more, counted
         self.counters = counters_of(loops, function, counted)
-        self._loops = [Loop(it, self.counters) for it in loops]
+        self._loops = [Loop(it, self.counters, counted) for it in loops]
         self._headers = {it.header: it for it in self._loops}
         self._bodies = {it.body: it for it in self._loops}
         # As of a function that is called.

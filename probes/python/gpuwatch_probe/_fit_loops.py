@@ -22,13 +22,13 @@ RISING, _WAITING = 50, 100
 class Loop:
     """Where a loop begins again, how it ends, and how often it was passed."""
 
-    def __init__(self, loop, counters):
+    def __init__(self, loop, counters, counted):
         self.header, self.body = _header(loop), loop.body[0].lineno
         self.lines = range(loop.lineno, loop.end_lineno + 1)
         # Passes, the latest step, and passes since then.
         self.passes, self._step, self._idle = 0, None, 0
         # What it counts, if the last value may need more than the first ones; then that value, for one pass.
-        self.counter = self.name = matters(loop)
+        self.counter = self.name = matters(loop, counted)
         self.last = None
         self._loop = loop
         # The ways that are left to end it. Without any, it may come to its end by itself.

@@ -80,6 +80,7 @@ fn what_a_training_needs_late_is_predicted() {
         ("stages", "training", ""),
         ("chooses", "training", ""),
         ("rises", "training", ""),
+        ("plans", "training", ""),
         ("prefetches", "training", ""),
     ];
     for (case, phase, line) in test_tiers::vary!(cases, "other late needs, and their healthy twins") {

@@ -421,6 +421,30 @@ def rises():
         step += 1
 
 
+class Plan:
+    """Counts what a loop is over after, and what the size of its steps comes from."""
+
+    def __init__(self, total):
+        self.done, self.total = 0, total
+
+    def rows(self):
+        share = self.done / self.total
+        return int(64 + share**2 * (100_000 if IS_BAD else 64))
+
+    def advance(self):
+        self.done += 1
+
+
+def plans():
+    """A size that another object computes from what it counts."""
+    net, plan = mlp().to(DEVICE), Plan(20_000)
+    optimizer = torch.optim.Adam(net.parameters())
+    while plan.done < plan.total:
+        train(net, optimizer, torch.randn(plan.rows(), 256, device=DEVICE))
+        plan.advance()
+    assert plan.done == plan.total, plan.done
+
+
 def prefetches():
     """What the last pass alone does prepares no further one."""
     net = mlp().to(DEVICE)
@@ -437,5 +461,5 @@ def prefetches():
 
 
 ALL = [averages, clips, adversaries, unfreezes, samples, metrics, best, merges, views, whole_pictures, folds]
-ALL += [curriculum, validates_with_gradients, beams, callbacks, warms_up, stages, chooses, rises, prefetches]
+ALL += [curriculum, validates_with_gradients, beams, callbacks, warms_up, stages, chooses, rises, plans, prefetches]
 {it.__name__: it for it in ALL}[CASE]()
