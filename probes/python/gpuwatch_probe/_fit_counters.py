@@ -400,10 +400,12 @@ _INDEX, _NEEDS = "index", "needs"
 
 def _use(node):
     """Returns how a counter is used at one place."""
-    inner, at = node, node.above
+    inner, at, is_given = node, node.above, False
     while not isinstance(at, ast.stmt):
-        if isinstance(at, ast.Subscript) and inner is at.slice:
+        # What a call makes of it, as `bisect(limits, step)`, does not lack places.
+        if isinstance(at, ast.Subscript) and inner is at.slice and not is_given:
             return None if isinstance(inner, ast.Slice) else _INDEX
+        is_given |= isinstance(at, ast.Call)
         if isinstance(at, ast.JoinedStr) or (isinstance(at, ast.Constant) and isinstance(at.value, str)):
             return None
         if isinstance(at, ast.Call) and isinstance(at.func, ast.Name) and at.func.id == "print":

@@ -80,6 +80,7 @@ fn what_a_training_needs_late_is_predicted() {
         ("stages", "training", ""),
         ("chooses", "training", ""),
         ("rises", "training", ""),
+        ("milestones", "training", ""),
         ("plans", "training", ""),
         ("prefetches", "training", ""),
     ];

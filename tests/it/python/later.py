@@ -1,6 +1,7 @@
 """Trainings written by hand that need more memory late than in their first steps, each with a healthy twin (`case`,
 then `bad` or `good`)."""
 
+import bisect
 import copy
 import itertools
 import sys
@@ -421,6 +422,14 @@ def rises():
         step += 1
 
 
+def milestones():
+    """A size that is found by where the step lies among others."""
+    net, sizes = mlp().to(DEVICE), [64, 96, 100_000 if IS_BAD else 128]
+    optimizer = torch.optim.Adam(net.parameters())
+    for step in range(20_000):
+        train(net, optimizer, torch.randn(sizes[bisect.bisect([3000, 9000], step)], 256, device=DEVICE))
+
+
 class Plan:
     """Counts what a loop is over after, and what the size of its steps comes from."""
 
@@ -461,5 +470,5 @@ def prefetches():
 
 
 ALL = [averages, clips, adversaries, unfreezes, samples, metrics, best, merges, views, whole_pictures, folds]
-ALL += [curriculum, validates_with_gradients, beams, callbacks, warms_up, stages, chooses, rises, plans, prefetches]
+ALL += [curriculum, validates_with_gradients, beams, callbacks, warms_up, stages, chooses, rises, milestones, plans, prefetches]
 {it.__name__: it for it in ALL}[CASE]()
