@@ -87,6 +87,8 @@ class Fit:
         self._growth = Growth(torch, self._unknowns.stacks)
         self._grows, self._alive = None, []
         self._varied = Varied()
+        # How often anything but training had come when the latest step ended.
+        self._before = 0
         self._draws = Draws(torch, self._unknowns)
         self._peaks = {}
         # The most communicators of NCCL at a time: a job destroys them before it ends.
@@ -283,9 +285,11 @@ class Fit:
         if len(self._ends) < _STEPS:
             self._ends.append(time.time_ns() // 1000)
         rises = self._measure()
-        differs = self._draws.has_drawn or self._batches.is_varied
-        if self._varied.step(number, self._count("allocated_bytes"), rises, differs):
-            self._forget_cache()
+        if self._led is None:
+            differs, others = self._draws.has_drawn or self._batches.is_varied, self._phases.others()
+            is_alone, self._before = others == self._before, others
+            if self._varied.step(number, self._count("allocated_bytes"), rises, differs, is_alone):
+                self._forget_cache()
         uses_loader = self._batches.step(number)
         is_open = self.is_traced and self._steady is None and number > 1
         rises |= self._growth.step(number, self._memory()[0], self._now("requested_bytes"), is_open, bool(self._steps))

@@ -143,6 +143,10 @@ class Phases:
             return top.name, top.line
         return (TRAINING if self._is_started else START), None
 
+    def others(self):
+        """Returns how often anything but training has been so far."""
+        return sum(it.count for (name, _), it in self._found.items() if name != TRAINING)
+
     def list(self):
         """Returns the phases in the order in which they began."""
         merged = {}

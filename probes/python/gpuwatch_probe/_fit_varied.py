@@ -25,15 +25,17 @@ class Varied:
         self._risen = 0
         self.is_varied = False
 
-    def step(self, number, asked, rises, differs):
-        """A step has ended, until which so many bytes were asked for in all; `rises` if a peak did, `differs`
-        if sizes are known to. Returns whether the allocator is to begin anew."""
+    def step(self, number, asked, rises, differs, is_alone):
+        """A step has ended, until which so many bytes were asked for in all; `rises` if a peak did, `differs` if sizes are
+        known to, `is_alone` if nothing but training came since the step before. Returns whether the allocator is to begin
+        anew."""
         if rises:
             self._risen = number
-        was, self._latest = self._latest, None if self._before is None else asked - self._before
+        was, self._latest = self._latest, asked - self._before if is_alone and self._before is not None else None
         self._before = asked
         # The first step makes the optimizer's state.
-        if not self.is_varied and number >= 3 and (was != self._latest or differs):
+        differs |= None not in (was, self._latest) and was != self._latest
+        if not self.is_varied and number >= 3 and differs:
             self.is_varied = True
             return True
         return self.is_varied and number in _ANEW
