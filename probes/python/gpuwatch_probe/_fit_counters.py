@@ -126,7 +126,7 @@ def counters_of(loops, function, counted, given=()):
         if text(target) is not None:
             counters[text(target)] = _values(loop.iter)
     counters.update((it, upwards) for it in given)
-    own = _own_variables(function)
+    own = own_variables(function)
     for one in around:
         for it in inside(one):
             shown = text(it)
@@ -204,7 +204,7 @@ def _names(function, name):
     return (it for it in ast.walk(function) if isinstance(it, ast.Name) and it.id == name)
 
 
-def _own_variables(function):
+def own_variables(function):
     """Returns the variables that a function has for itself: parameters, and what it sets and shares with none."""
     if not isinstance(function, FUNCTIONS):
         return set()

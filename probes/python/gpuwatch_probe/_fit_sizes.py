@@ -2,7 +2,8 @@
 
 import ast
 
-from ._fit_source import FUNCTIONS, called, stored
+from ._fit_counters import own_variables
+from ._fit_source import FUNCTIONS, called, scope_around
 
 # Calls whose arguments are sizes.
 _MAKERS = frozenset(
@@ -32,15 +33,49 @@ def sources(all_):
     # How long a slice is does not depend on where it begins.
     slices = {part for it in all_ if isinstance(it, ast.Slice) for part in (it.lower, it.upper)}
     found = [*(it for it in sizes(all_) if it not in slices), *_lengths(all_), *_resized(all_)]
-    names, functions = set(), {it.name: it for it in all_ if isinstance(it, FUNCTIONS)}
+    functions = {it.name: it for it in all_ if isinstance(it, FUNCTIONS)}
+    names = _Names()
     for _ in range(_ROUNDS):
-        before = len(names)
+        before = len(names.all)
         for it in found:
-            names |= _names(it)
-        if len(names) == before:
+            names.add(it)
+        if len(names.all) == before:
             break
         found += [value for it in all_ for value in _given(it, names, functions)]
     return found
+
+
+class _Names:
+    """Variables by function, attributes, and functions from which sizes are made."""
+
+    def __init__(self):
+        self.all = set()
+        self._variables = {}
+
+    def add(self, expression):
+        """Adds what an expression uses, but for what tells the size of something that is there already."""
+        if getattr(expression, "attr", None) in _TELLS or called(expression) in _TELLS:
+            return
+        self.all |= self._own(expression)
+        for it in ast.iter_child_nodes(expression):
+            self.add(it)
+
+    def has(self, target):
+        """Whether something that is assigned to is among them, or a part of it."""
+        return any(self._own(it) & self.all for it in ast.walk(target))
+
+    def has_parameter(self, function, name):
+        return (function, name) in self.all
+
+    def _own(self, node):
+        if isinstance(node, ast.Attribute):
+            return {(None, node.attr)}
+        if not isinstance(node, ast.Name):
+            return set()
+        function = scope_around(node)
+        if function not in self._variables:
+            self._variables[function] = own_variables(function)
+        return {(function if node.id in self._variables[function] else None, node.id)}
 
 
 def _lengths(all_):
@@ -61,30 +96,22 @@ def _resized(all_):
             yield from it.args[1:] if called(it) in _RESIZERS else ()
 
 
-def _names(expression):
-    """Returns the names, attributes and functions that an expression uses, but for what tells the size of something that is
-    there already."""
-    if getattr(expression, "attr", None) in _TELLS or called(expression) in _TELLS:
-        return set()
-    own = {getattr(expression, it) for it in ("id", "attr") if hasattr(expression, it)}
-    return own.union(*map(_names, ast.iter_child_nodes(expression)))
-
-
 def _given(it, names, functions):
     """Yields the expressions that a node gives to one of these names."""
     if isinstance(it, ast.Assign):
         for target in it.targets:
-            yield from (value for value, name in stored(target, it.value) if name in names)
-            if isinstance(target, (ast.Attribute, ast.Tuple)) and _names(target) & names:
+            if isinstance(target, ast.Tuple) and isinstance(it.value, ast.Tuple):
+                yield from (value for one, value in zip(target.elts, it.value.elts) if names.has(one))
+            elif names.has(target):
                 yield it.value
-    elif isinstance(it, (ast.AugAssign, ast.AnnAssign, ast.For, ast.comprehension)) and _names(it.target) & names:
+    elif isinstance(it, (ast.AugAssign, ast.AnnAssign, ast.For, ast.comprehension)) and names.has(it.target):
         yield from filter(None, (getattr(it, "value", None), getattr(it, "iter", None)))
-    elif isinstance(it, FUNCTIONS) and it.name in names:
+    elif isinstance(it, FUNCTIONS) and names.has_parameter(None, it.name):
         results = [one.value for one in ast.walk(it) if isinstance(one, (ast.Return, ast.Yield))]
         yield from filter(None, results)
     function = functions.get(called(it))
     if function is not None:
         parameters = [one.arg for one in function.args.args]
         skipped = parameters[:1] == ["self"]
-        yield from (value for name, value in zip(parameters[skipped:], it.args) if name in names)
-        yield from (one.value for one in it.keywords if one.arg in names)
+        yield from (value for name, value in zip(parameters[skipped:], it.args) if names.has_parameter(function, name))
+        yield from (one.value for one in it.keywords if names.has_parameter(function, one.arg))
