@@ -287,8 +287,8 @@ class Fit:
         rises = self._measure()
         if self._led is None:
             differs, others = self._draws.has_drawn or self._batches.is_varied, self._phases.others()
-            is_alone, self._before = others == self._before, others
-            if self._varied.step(number, self._count("allocated_bytes"), rises, differs, is_alone):
+            is_training, self._before = others == self._before, others
+            if self._varied.step(number, self._count("allocated_bytes"), rises, differs, is_training):
                 self._forget_cache()
         uses_loader = self._batches.step(number)
         is_open = self.is_traced and self._steady is None and number > 1

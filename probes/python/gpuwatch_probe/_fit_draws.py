@@ -33,6 +33,8 @@ class Draws:
         self._wrapped = set()
         # {file: expressions whose results become sizes}.
         self._sources = {}
+        # {place in a function: whether what is drawn there becomes a size}.
+        self._known = {}
 
     def step(self, number, is_led):
         """A step has ended; a job that is led on gets the largest values only."""
@@ -76,13 +78,13 @@ class Draws:
                 return function(*arguments, **named)
             value = function(*arguments, **named)
             try:
-                largest = most(value, *arguments[skipped:], **named)
-                if largest is not None and self._is_sized(sys._getframe(1)):
-                    self.has_drawn = True
-                    if self._is_on:
-                        self._is_done = True
-                        self._unknowns.drawn(sys._getframe(1), largest)
-                        return largest
+                # A list to choose from may be long.
+                largest = most(value, *arguments[skipped:], **named) if self._is_sized(sys._getframe(1)) else None
+                self.has_drawn |= largest is not None
+                if self._is_on and largest is not None:
+                    self._is_done = True
+                    self._unknowns.drawn(sys._getframe(1), largest)
+                    return largest
             except Exception:
                 pass
             return value
@@ -96,10 +98,14 @@ class Draws:
             return False
         line = code.co_filename, frame.f_lineno
         self._counts[line] = self._counts.get(line, 0) + 1
-        return self._counts[line] <= _MANY and self._becomes_size(frame)
+        if self._counts[line] > _MANY:
+            return False
+        place = code, frame.f_lasti
+        if place not in self._known:
+            self._known[place] = self._becomes_size(code.co_filename, position_of(frame))
+        return self._known[place]
 
-    def _becomes_size(self, frame):
-        file, position = frame.f_code.co_filename, position_of(frame)
+    def _becomes_size(self, file, position):
         if file not in self._sources:
             self._sources[file] = sources(self._unknowns.trees.of(file))
         return any(contains(it, position) for it in self._sources[file])

@@ -64,7 +64,8 @@ class _Names:
         """Whether something that is assigned to is among them, or a part of it."""
         return any(self._own(it) & self.all for it in ast.walk(target))
 
-    def has_parameter(self, function, name):
+    def has_name(self, function, name):
+        """The same of a parameter; of a function of the file without `function`."""
         return (function, name) in self.all
 
     def _own(self, node):
@@ -106,12 +107,12 @@ def _given(it, names, functions):
                 yield it.value
     elif isinstance(it, (ast.AugAssign, ast.AnnAssign, ast.For, ast.comprehension)) and names.has(it.target):
         yield from filter(None, (getattr(it, "value", None), getattr(it, "iter", None)))
-    elif isinstance(it, FUNCTIONS) and names.has_parameter(None, it.name):
+    elif isinstance(it, FUNCTIONS) and names.has_name(None, it.name):
         results = [one.value for one in ast.walk(it) if isinstance(one, (ast.Return, ast.Yield))]
         yield from filter(None, results)
     function = functions.get(called(it))
     if function is not None:
         parameters = [one.arg for one in function.args.args]
         skipped = parameters[:1] == ["self"]
-        yield from (value for name, value in zip(parameters[skipped:], it.args) if names.has_parameter(function, name))
-        yield from (one.value for one in it.keywords if names.has_parameter(function, one.arg))
+        yield from (value for name, value in zip(parameters[skipped:], it.args) if names.has_name(function, name))
+        yield from (one.value for one in it.keywords if names.has_name(function, one.arg))

@@ -25,13 +25,13 @@ class Varied:
         self._risen = 0
         self.is_varied = False
 
-    def step(self, number, asked, rises, differs, is_alone):
+    def step(self, number, asked, rises, differs, is_training):
         """A step has ended, until which so many bytes were asked for in all; `rises` if a peak did, `differs` if sizes are
-        known to, `is_alone` if nothing but training came since the step before. Returns whether the allocator is to begin
+        known to, `is_training` if nothing but training came since the step before. Returns whether the allocator is to begin
         anew."""
         if rises:
             self._risen = number
-        was, self._latest = self._latest, asked - self._before if is_alone and self._before is not None else None
+        was, self._latest = self._latest, asked - self._before if is_training and self._before is not None else None
         self._before = asked
         # The first step makes the optimizer's state.
         differs |= None not in (was, self._latest) and was != self._latest
@@ -41,7 +41,7 @@ class Varied:
         return self.is_varied and number in _ANEW
 
     def wants_more(self, number, allocations, is_alone):
-        """Whether the peak is not known yet after so many steps and allocations."""
+        """Whether the peak is not known yet after so many steps and allocations; several ranks are not alone."""
         if not self.is_varied or number >= (_MOST if is_alone else _OF_RANKS):
             return False
         if number >= _FEWEST and allocations >= _ALLOCATIONS:

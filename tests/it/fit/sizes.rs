@@ -32,7 +32,7 @@ fn the_largest_step_is_seen_wherever_it_comes() {
         let (allocated, with_room) = (allocated.parse::<u64>().unwrap(), with_room.parse::<u64>().unwrap());
         let found = bytes(&answer["peak"], "allocated");
         assert!((99..103).contains(&(found * 100 / allocated)), "{case}: {found} of {allocated}");
-        // What is said to be enough for the allocator is enough for the whole run, in another order of sizes.
+        // The whole run fits into the memory that the answer names, although its sizes come in another order.
         let reserved = bytes(&answer["peak"], "reserved");
         assert!(reserved < with_room * 3 / 2, "{case}: {answer:#}");
         let on_that = run(case, reserved);
