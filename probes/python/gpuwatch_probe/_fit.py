@@ -72,6 +72,7 @@ class Fit:
         trees = self._trees = self._unknowns.trees
         self._batches = Batches(torch, self._unknowns, trees, self._memory)
         self._loop_exit = LoopExit(self._unknowns, trees, self._batches, self._allocations, self._memory)
+        self._batches.is_wanted = self._loop_exit.is_ahead
         # What `--advise` tries in this run.
         self._advise = attach_advise(torch, self._unknowns)
         # The step after which the peak of training is known, and the one from which on the job is led.
@@ -315,8 +316,8 @@ class Fit:
             if not self._is_whole:
                 is_rank = self._others.count() > 1
                 threading.Thread(target=self._end_led, args=(is_rank,), daemon=True).start()
-        leads = self._loop_exit.step(number, frame, uses_loader)
-        if leads and self._batches.is_repeating():
+        leads = self._loop_exit.step(number, frame, uses_loader, self._varied.rises(number))
+        if leads and self._batches.is_repeating() and not self._loop_exit.is_ahead():
             # More rounds only serve to come to what follows them.
             leads = bool(self._not_run())
         if leads and (self._is_whole or number < self._led + _STEPS_AFTER):
@@ -371,6 +372,12 @@ class Fit:
         """Returns what a counter of the allocator has counted in all."""
         stats = self._torch._C._cuda_memoryStats
         return sum(stats(it)[counter]["all"]["allocated"] for it in list(self._peaks))
+
+    def _risen(self):
+        """Returns the bytes by which the allocated peak rose in each step of the later half; 0 if it did not any more."""
+        steps = [[peak for peak, _ in it[: self._number]] for it in self._peaks.values()]
+        rises = (((it[-1] - it[len(it) // 2]) * 2 // len(it)) for it in steps if it)
+        return max(rises, default=0)
 
     def _round(self):
         """Returns the steps of a round of training whose end gives back what its steps keep; 0 where none does."""
@@ -515,6 +522,7 @@ class Fit:
             "phases": self._phases.list() if self._phases is not None else [],
             "entered": list(self._loop_exit.entered.items()),
             "unfinished": self._batches.unfinished,
+            "unseen": [(*it, self._risen()) for it in self._loop_exit.unseen()],
             "looked": self._batches.looked,
             "round": self._round(),
             "levels": self._growth.levels,

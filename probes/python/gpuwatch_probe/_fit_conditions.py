@@ -4,6 +4,7 @@ import ast
 import builtins
 import ctypes
 import inspect
+import math
 import sys
 
 from ._fit_counters import inside, is_pure, place, scope_of, text, upwards
@@ -53,7 +54,8 @@ class Tests:
                 is_of_use &= not counted.ends_loop(it.body)
             else:
                 test = _alone(it, entered, names)
-                is_of_use = test is not None
+                # A branch on the line of its test comes after that.
+                is_of_use = test is not None and it.lineno not in self.by_line
             if is_of_use and not any(line in test.lines for line in lines):
                 self.by_line[it.lineno] = test
         for test in self.by_line.values():
@@ -126,6 +128,7 @@ class _Test:
     """A statement whose test depends on what a loop counts."""
 
     def __init__(self, statement, test, body, names):
+        self.statement, self.test = statement, test
         self.line, self.lines = statement.lineno, _lines(body)
         # Whether no line begins with the branch, and whether that does nothing.
         self._is_line, self._is_plain = self.lines[0] <= test.end_lineno, is_plain(body)
@@ -162,6 +165,14 @@ class _Test:
     def waits(self):
         """Whether it is false, and compares a number that has not risen yet."""
         return any(it.waits for it in self._parts)
+
+    def passes_to(self, frame, rate):
+        """Returns in how many passes of a loop it is true, by the values of what is counted and what `rate` returns of an
+        attribute; `None` where it is now, or that is not known."""
+        truths = {it: it.truth(frame) for it in self._parts}
+        if not all(it in (NOW, LATER) for it in truths.values()):
+            return None
+        return max((it.passes_to(frame, rate) for it, truth in truths.items() if truth == LATER), default=None)
 
     def move(self, frame):
         """Returns how to go on if the test is false now and true for later values of what it counts, or the other way round
@@ -321,6 +332,14 @@ class _Part:
         if type(now) is not int:
             return None
         return self._look_ahead(scope, now, True)
+
+    def passes_to(self, frame, rate):
+        """Returns in how many passes its counter has the later value that passes it."""
+        scope = scope_of(frame)
+        node = ast.parse(self.counter, mode="eval").body
+        owner = None if isinstance(node, ast.Name) else eval(ast.unparse(node.value), scope)
+        by = rate(frame.f_globals if owner is None else owner, node) or 1
+        return max(math.ceil((self.later - eval(self.counter, scope)) / by), 1)
 
     def _is_idle(self, scope):
         """Whether no counter is known, or nothing that runs here counts what others of that name count."""

@@ -20,6 +20,9 @@ _PURE = (
     ast.Attribute,
     ast.Subscript,
     ast.Constant,
+    ast.Tuple,
+    ast.List,
+    ast.Set,
     ast.Compare,
     ast.BoolOp,
     ast.BinOp,
@@ -56,6 +59,8 @@ class Counted:
         self.set = set()
         # Attributes and entries that something is computed from.
         self.needed = set()
+        # Those that find places in a list.
+        self._indexes = set()
         # What the tests of their loops read: setting it ends a loop.
         self.ends = set()
         for file, nodes in files:
@@ -68,8 +73,9 @@ class Counted:
             function = scope_around(node)
             if isinstance(function, FUNCTIONS) and function.name != "__init__":
                 self.set.add(place(node))
-        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load) and _use(node) == _NEEDS:
-            self.needed.add(place(node))
+        if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Load):
+            kinds = {_NEEDS: self.needed, _INDEX: self._indexes}
+            kinds.get(_use(node), set()).add(place(node))
         if isinstance(node, ast.While):
             self.ends.update(_known_as(it) for it in ast.walk(node.test))
         counted = [(target, _counting(amount)) for target, amount in _increased(node)]
@@ -90,6 +96,12 @@ class Counted:
     def counts(self, node):
         """Whether functions count an attribute or an entry for each other."""
         return place(node) in self._places
+
+    def counts_for_others(self, node):
+        """The same, also of a global variable; not of what finds places in a list."""
+        if isinstance(node, ast.Name):
+            return node.id in self._shared
+        return self.counts(node) and place(node) not in self._indexes
 
     def later(self, node, own):
         """Returns what yields the later values of an expression, if functions count it for each other; `own` are the
@@ -182,6 +194,11 @@ def _increased(node):
             yield target, _signed(value.op, value.right)
         elif text(target) and isinstance(value, ast.Call) and text(value.func) == "next":
             yield target, None
+
+
+def added_to(function):
+    """Returns what a function adds to."""
+    return [target for it in inside(function) for target, _ in _increased(it)]
 
 
 def _signed(op, amount):
@@ -310,23 +327,43 @@ def text(node):
     return None
 
 
-def matters(loop, counted):
-    """Returns what a loop counts over `range` or `enumerate`, or up to a limit, if what a pass needs may depend on its
-    value: it is computed with, given to a call, or decides between branches. `None` where it is an index, or only shown."""
+def counter_of(loop, counted, scope):
+    """Returns what a loop counts over `range` or `enumerate`, or up to a limit, and whether what a pass needs may depend on
+    its value: it is computed with, given to a call, or decides between branches, and not only shown. `None` where it does
+    not count, or finds places in a list that are not there yet."""
     counter, increments = _limited(loop, counted) if isinstance(loop, ast.While) else _counter_of(loop)
     if counter is None:
-        return None
+        return None, False
     if isinstance(loop, ast.While) and not increments:
         # Functions count it, and others compute with it.
-        return counter if place(loop.test.left) in counted.needed else None
+        return counter, place(loop.test.left) in counted.needed
     uses = [it for it in inside(loop) if text(it) == counter and not any(it in one for one in increments)]
     # The loop's own test is no need.
     uses = [it for it in uses if not any(it is one for one in ast.walk(getattr(loop, "test", ast.Pass())))]
-    kinds = [_use(it) for it in uses if isinstance(it.ctx, ast.Load)]
-    # A list that grows with the loop lacks later places; what is set in the loop is no counter.
+    kinds = [_use(it, scope, last_value(loop, scope)) for it in uses if isinstance(it.ctx, ast.Load)]
+    # What is set in the loop is no counter.
     if _INDEX in kinds or len(uses) - len(kinds) > isinstance(loop, ast.For):
-        return None
-    return counter if _NEEDS in kinds else None
+        return None, False
+    return counter, _NEEDS in kinds
+
+
+def added_in(loop, counted, scope):
+    """Returns what is added to in each pass of a loop but not of one in it, and in functions for its limit, with the line
+    where it is; not what finds places in a list."""
+    found = {}
+    for it in inside(loop):
+        for target, _ in _increased(it):
+            around = it.above
+            while not isinstance(around, (ast.For, ast.AsyncFor, ast.While)):
+                around = around.above
+            if around is loop and text(target) is not None:
+                found[text(target)] = it.lineno
+    limited = _limited(loop, counted)[0] if isinstance(loop, ast.While) else None
+    if limited is not None:
+        found.setdefault(limited, loop.end_lineno)
+    uses = [(text(it), it) for it in inside(loop) if isinstance(getattr(it, "ctx", None), ast.Load)]
+    is_index = {one for one, it in uses if one in found and _use(it, scope) == _INDEX}
+    return {name: line for name, line in found.items() if name not in is_index}
 
 
 def _counter_of(loop):
@@ -367,44 +404,49 @@ def _last(loop, scope):
     return _pure_value(loop.test.comparators[0], scope) - isinstance(loop.test.ops[0], ast.Lt)
 
 
-def last_value(loop, frame):
+def last_value(loop, scope):
     """Returns the last value that a loop counts to; `None` where that is not known."""
+    if isinstance(loop, ast.While):
+        return limit_of(loop, scope)
+    all_ = passes_of(loop, scope)
+    return all_[-1] if all_ else None
+
+
+def limit_of(loop, scope):
+    """Returns the last value of what a `while` adds to; `None` where that is not known."""
     try:
-        scope = scope_of(frame)
-        if isinstance(loop, ast.While):
-            last = _last(loop, scope)
-            return last if type(last) is int and last > eval(text(loop.test.left), scope) else None
-        at = _counted(loop.iter)
-        if text(at.func) == "range":
-            return _range(loop.iter, scope)[-1]
-        return len(_pure_value(at.args[0], scope)) - 1
+        last = _last(loop, scope)
+        return last if type(last) in (int, float) else None
     except Exception:
         return None
 
 
-def length(iterated, frame):
-    """Returns how many passes a loop over `range` or something with a length makes; 0 where that is not known."""
+def passes_of(loop, scope):
+    """Returns the values that a `for` counts over `range` or `enumerate`, and those from 0 on for each pass over something
+    with a length; an empty range where that is not known."""
     try:
-        at, scope = _counted(iterated), scope_of(frame)
+        at = _counted(loop.iter)
         if at is None:
-            return len(_pure_value(iterated, scope))
+            return range(len(_pure_value(loop.iter, scope)))
         if text(at.func) == "range":
-            return len(_range(iterated, scope))
-        return len(_pure_value(at.args[0], scope))
+            return _range(loop.iter, scope)
+        first = _pure_value(at.args[1], scope) if len(at.args) > 1 else 0
+        return range(first, first + len(_pure_value(at.args[0], scope)))
     except Exception:
-        return 0
+        return range(0)
 
 
 _INDEX, _NEEDS = "index", "needs"
 
 
-def _use(node):
-    """Returns how a counter is used at one place."""
+def _use(node, scope=None, last=None):
+    """Returns how a counter is used at one place; where it finds one in a mapping, or in a list that has all up to the last
+    value, it is of no need by itself."""
     inner, at, is_given = node, node.above, False
     while not isinstance(at, ast.stmt):
         # What a call makes of it, as `bisect(limits, step)`, does not lack places.
         if isinstance(at, ast.Subscript) and inner is at.slice and not is_given:
-            return None if isinstance(inner, ast.Slice) else _INDEX
+            return None if isinstance(inner, ast.Slice) or _has_places(at.value, scope, last) else _INDEX
         is_given |= isinstance(at, ast.Call)
         if isinstance(at, ast.JoinedStr) or (isinstance(at, ast.Constant) and isinstance(at.value, str)):
             return None
@@ -417,6 +459,15 @@ def _use(node):
         return _NEEDS if at.orelse or isinstance(at.body[-1], _LEAVES) else None
     # As in `step += 1` in place of a loop's own counting, or a call without a result.
     return _NEEDS if inner is not node else None
+
+
+def _has_places(node, scope, last):
+    """Whether something finds entries by a key, or has a place for the last value."""
+    try:
+        of = _pure_value(node, scope)
+        return isinstance(of, dict) or (last is not None and isinstance(of, (list, tuple, range)) and last < len(of))
+    except Exception:
+        return False
 
 
 def _counted(at):

@@ -15,10 +15,12 @@ import sys
 import threading
 import warnings
 
+from ._fit_ahead import Ahead, Counts
 from ._fit_conditions import Move, Tests, enters, is_shared, set_values
-from ._fit_counters import Counted, counters_of, given_to, length
+from ._fit_counters import Counted, added_to, counters_of, given_to, passes_of, scope_of
 from ._fit_loops import PASSES, RISING, Loop
 from ._fit_not_run import calls_of, leading
+from ._fit_sizes import Sizes
 from ._fit_source import FUNCTIONS, place_of, place_of_code
 from ._frames import values
 from ._loops import loops_around
@@ -27,8 +29,8 @@ from ._loops import loops_around
 _STEPS, _CHAINED = 5, 4
 # Most entries of a list.
 _LINES = 20
-# The most functions that are followed, and the most of their lines.
-_MOST, _EVENTS = 2000, 1_000_000
+# The most functions that are followed, the most of their lines, and the nodes of files that are searched for sizes.
+_MOST, _EVENTS, _NODES = 2000, 1_000_000, 200_000
 
 
 class LoopExit:
@@ -50,13 +52,18 @@ class LoopExit:
         # Lines that ran, and whether they are too many to know of each.
         self._events, self._is_full = 0, False
         self._counted = None
+        # What sizes depend on, and what of that functions count.
+        self._sizes, self._counts, self._counts_sizes = None, Counts(), False
+        # The later passes of all loops: [(file, those)].
+        self._all = []
         # Lines that lead to an evaluation and the like: {file: lines}.
         self._phases = {}
         # Whether functions are followed to the job's end.
         self._is_watching = False
         # Whether there is more in the job's functions than what the loops themselves show.
         self._has_more = False
-        self._first = None
+        # The step after which the job is led on, and whether its peak was still rising.
+        self._first, self._rises = None, False
         # The most passes that the loops around the step make; `None` where that is not known.
         self.passes = 1
         # Tests that were entered and allocated: {line: source}.
@@ -82,12 +89,21 @@ class LoopExit:
         """Returns (file, line) of branches that the job's settings leave out."""
         return {(file, line) for file, _, tests in self._followed for line in tests.never}
 
-    def step(self, number, frame, uses_loader):
-        """Leads on after a step; returns whether anything does."""
+    def unseen(self):
+        """Returns the loops that were left although sizes come from what they go over: [(line, passes)]."""
+        found = [(file, it.unseen()) for file, all_ in self._all for it in all_]
+        return [("%s:%d" % (os.path.basename(file), it[0]), it[1]) for file, it in found if it is not None]
+
+    def is_ahead(self):
+        """Whether later passes of a loop are still to be made, because a size depends on them."""
+        return any(it.is_ahead(self._counts_sizes) for it in self._plans.values())
+
+    def step(self, number, frame, uses_loader, rises=False):
+        """Leads on after a step; returns whether anything does. `rises` if the peak of training still did."""
         leads = uses_loader or any(it.leads() for it in self._plans.values())
         is_first = self._first is None
         if is_first:
-            self._first = number
+            self._first, self._rises = number, rises
             self._batches.lead()
             self._look()
         self._counted.step = number
@@ -129,7 +145,9 @@ class LoopExit:
         except Exception:
             pass
         counted = self._counted = Counted(files, self.ran)
+        self._sizes = Sizes([it for _, nodes in files for it in nodes][:_NODES])
         functions = [it for _, nodes in files for it in nodes if isinstance(it, FUNCTIONS)]
+        self._counts_sizes = any(_counted_sizes(it, self._sizes, counted) for it in functions)
         has_tests = any(Tests(it, counters_of([], it, counted), counted).has_counters() for it in functions)
         calls = calls_of(files)
         self._has_more = has_tests or any(phase is not None for _, phase in calls)
@@ -148,7 +166,7 @@ class LoopExit:
         if it is None:
             return False
         control, arguments = getattr(it, "control", None), getattr(it, "args", None)
-        waits = any(it.tests.waits() for it in self._functions.values() if it is not None)
+        waits = any(it.tests.waits() for it in list(self._functions.values()) if it is not None)
         is_over = steps >= (_STEPS if waits else PASSES)
         if hasattr(control, "should_training_stop") and hasattr(control, "should_evaluate"):
             if not steps:
@@ -171,7 +189,7 @@ class LoopExit:
         self.passes = self.passes * steps if steps and self.passes else None
         for it in self._trees.around(frame, (ast.For, ast.While)):
             # A `for` without a length of its own goes over a loader.
-            count = (length(it.iter, frame) or self._batches.round) if isinstance(it, ast.For) else 0
+            count = (len(passes_of(it, scope_of(frame))) or self._batches.round) if isinstance(it, ast.For) else 0
             self.passes = self.passes * count if count and self.passes else None
 
     def _plan(self, frame, is_inner):
@@ -185,7 +203,14 @@ class LoopExit:
             return False
         function = self._node(frame.f_code)
         phases = self._phases.get(frame.f_code.co_filename, ())
-        plan = _Plan(loops, function, self._counted, phases, frame.f_lineno, self._memory, self._has_more)
+        aheads = []
+        for it in loops:
+            around = aheads[-1] if aheads else None
+            of = self._counts, lambda: self._batches.round
+            aheads.append(Ahead(it, self._counted, self._sizes, around, *of, self._rises, frame))
+        self._all.append((frame.f_code.co_filename, aheads))
+        of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more
+        plan = _Plan(loops, aheads, function, *of)
         if is_inner:
             # What each step keeps is a growth, which is known by now.
             plan.ignore_rises()
@@ -215,6 +240,9 @@ class LoopExit:
             if function is None:
                 return None
             function.give(self._given(frame))
+            ahead = self._ahead_of(frame) if function.added else None
+            if ahead is not None:
+                self._counts.note(frame, function.added, ahead)
             self._note_line(frame)
             return self._moved_in_call
         except Exception:
@@ -224,7 +252,7 @@ class LoopExit:
         node = self._node(code) if self._unknowns.is_own(code.co_filename) else None
         if node is None:
             return None
-        function = _Function(node, self._counted, self._phases.get(code.co_filename, ()))
+        function = _Function(node, self._counted, self._sizes, self._phases.get(code.co_filename, ()))
         self._followed.append((code.co_filename, code.co_firstlineno, function))
         return function
 
@@ -263,6 +291,7 @@ class LoopExit:
                 # Objects of one class have counters of their own.
                 key = test and (frame.f_code, frame.f_lineno, id(dict(values(frame)).get("self")))
                 may_move = test and key not in self._tried and self._may_pass(frame, test)
+                may_move = may_move and not self._waits_for(frame, test)
                 move = may_move and (test.move(frame) or (self._is_late(frame) and test.force(frame)))
                 if move:
                     if move.is_last:
@@ -273,6 +302,22 @@ class LoopExit:
             except Exception:
                 pass
         return self._moved_in_call
+
+    def _ahead_of(self, frame):
+        """Returns the later passes of the innermost loop in which a function is called; `None` where there are none."""
+        while frame is not None and frame not in self._plans:
+            frame = frame.f_back
+        return None if frame is None else self._plans[frame].ahead_at(frame.f_lineno)
+
+    def _waits_for(self, frame, test):
+        """Whether a test on which a size depends is true in a later pass of the loop, which is made for that."""
+        if not self._sizes.decided_by(test.statement):
+            return False
+        ahead = self._ahead_of(frame)
+        passes = ahead and test.passes_to(frame, self._counts.rate)
+        if passes:
+            ahead.change_in(passes)
+        return bool(passes)
 
     def _is_late(self, frame):
         """Whether a function runs in a pass that begins and ends under this lead."""
@@ -329,6 +374,7 @@ class LoopExit:
         if self._hidden is not None and self._hidden[0] is frame:
             self._show(frame, event)
         self._note(frame, event)
+        plan.ran(frame.f_lineno if event == "line" else None)
         if event == "return":
             del self._plans[frame]
             if not self._plans and not self._is_watching:
@@ -368,12 +414,19 @@ class LoopExit:
             self.entered[line] = linecache.getline(file, test.line).strip()[:120]
 
 
+def _counted_sizes(function, sizes, counted):
+    """Returns what a function adds to for others, where sizes depend on it."""
+    return [it for it in added_to(function) if sizes.has(it) and counted.counts_for_others(it)]
+
+
 class _Function:
     """A function of the job that a loop calls."""
 
-    def __init__(self, node, counted, phases):
+    def __init__(self, node, counted, sizes, phases):
         self._node, self._counted, self._phases = node, counted, phases
         self._parameters = set()
+        # What it adds to for others, where sizes depend on it.
+        self.added = _counted_sizes(node, sizes, counted)
         # The arguments of its own calls that are counters: {(function, line): places and names}.
         self.given = {}
         self._read()
@@ -397,10 +450,10 @@ class _Function:
 class _Plan:
     """Loops and tests of a running function."""
 
-    def __init__(self, loops, function, counted, phases, line, memory, has_more):
-        self._memory, self._has_more, self._counted = memory, has_more, counted
+    def __init__(self, loops, aheads, function, counted, phases, line, memory, allocations, has_more):
+        self._memory, self._allocations, self._has_more, self._counted = memory, allocations, has_more, counted
         self.counters = counters_of(loops, function, counted)
-        self._loops = [Loop(it, self.counters, counted) for it in loops]
+        self._loops = [Loop(it, self.counters, ahead) for it, ahead in zip(loops, aheads)]
         self._headers = {it.header: it for it in self._loops}
         self._bodies = {it.body: it for it in self._loops}
         # As of a function that is called.
@@ -415,6 +468,21 @@ class _Plan:
     def ignore_rises(self):
         """Leaves the innermost loop also while memory rises."""
         self._loops[-1].rises = RISING
+
+    def ran(self, line):
+        """A line runs next, or none any more."""
+        for it in self._loops:
+            it.ahead.ran(line)
+
+    def is_ahead(self, counts_sizes):
+        """Whether later passes are to be made for sizes; `counts_sizes` if functions that were not called yet may count."""
+        innermost = self._loops[-1]
+        is_open = any(it.ahead.is_open() and it.ahead.is_sized for it in self._loops)
+        return is_open or (counts_sizes and innermost.passes < PASSES)
+
+    def ahead_at(self, line):
+        """Returns the later passes of the innermost loop around a line; `None` where there is none."""
+        return next((it.ahead for it in reversed(self._loops) if line in it.lines), None)
 
     def is_late(self, line):
         """Whether a line runs in a pass of its loop that began under this lead."""
@@ -434,7 +502,9 @@ class _Plan:
         """Returns where to go from here; `None` to go on."""
         line = frame.f_lineno
         test = self.tests.by_line.get(line)
-        move = test and not test.is_returned and (test.move(frame) or (self.is_late(line) and test.force(frame)))
+        # What decides about a size waits for its pass.
+        may_move = test and not test.is_returned and not any(it.ahead.decides(test.test) for it in self._loops)
+        move = may_move and (test.move(frame) or (self.is_late(line) and test.force(frame)))
         if move:
             if move.is_last:
                 del self.tests.by_line[line]
@@ -451,16 +521,16 @@ class _Plan:
         """Counts a pass of a loop; returns where to go if it was the last one."""
         for inner in self._loops[self._loops.index(loop) + 1 :]:
             inner.restart()
-        before, is_over = loop.passes, loop.ends(self._counted.step, self._memory(), frame)
+        before = loop.passes
+        is_over = loop.ends(self._counted.step, self._memory(), self._allocations(), frame)
         self._passes += loop is self._loops[-1] and loop.passes > before
         return loop.way() if is_over else None
 
     def count(self, frame):
-        """Gives the last pass of a loop the last value of what it counts."""
+        """Gives a later pass of a loop the values of what is counted."""
         loop = self._bodies.get(frame.f_lineno)
-        if loop is not None and loop.last is not None:
-            value, loop.last = loop.last, None
-            set_values(frame, {loop.name: value})
+        if loop is not None:
+            loop.ahead.begin(frame)
 
 
 def _trainer_of(it):

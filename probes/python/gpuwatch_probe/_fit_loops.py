@@ -9,7 +9,7 @@ import ast
 import os
 
 from ._fit_conditions import Move, is_plain
-from ._fit_counters import last_value, matters, text
+from ._fit_counters import text
 from ._fit_source import SCOPES, SUITES
 from ._fit_stand_ins import decided, entering, iterated
 
@@ -22,15 +22,13 @@ RISING, _WAITING = 50, 100
 class Loop:
     """Where a loop begins again, how it ends, and how often it was passed."""
 
-    def __init__(self, loop, counters, counted):
+    def __init__(self, loop, counters, ahead):
         self.header, self.body = _header(loop), loop.body[0].lineno
         self.lines = range(loop.lineno, loop.end_lineno + 1)
         # Passes, the latest step, and passes since then.
         self.passes, self._step, self._idle = 0, None, 0
-        # What it counts, if the last value may need more than the first ones; then that value, for one pass.
-        self.counter = self.name = matters(loop, counted)
-        self.last = None
-        self._loop = loop
+        # What is made of its later passes.
+        self.ahead = ahead
         # The ways that are left to end it. Without any, it may come to its end by itself.
         self._ways, self._is_tried = list(_ways(loop, counters)), False
         self._waits = 0 if self._ways else _WAITING
@@ -39,12 +37,13 @@ class Loop:
 
     def leads(self):
         """Whether it is still to be left."""
-        if self.counter is not None or self.last is not None or self._waits > 0:
+        if self.ahead.is_open() or self._waits > 0:
             return True
         return bool(self._ways) and (self.passes <= PASSES or self._is_rising)
 
-    def ends(self, step, memory, frame):
-        """Counts a pass at the loop's header, after so many steps; returns whether it was the last one."""
+    def ends(self, step, memory, allocations, frame):
+        """Counts a pass at the loop's header, after so many steps and allocations; returns whether it was the last one."""
+        self.ahead.passed(frame)
         self._idle = self._idle + 1 if step == self._step else 0
         self._step = step
         if self._idle % _IDLE:
@@ -52,21 +51,21 @@ class Loop:
         self.passes += 1
         self._waits -= 1
         before = self._memory
-        self._is_rising = before is not None and any(a > b for a, b in zip(memory, before)) and self.rises < RISING
         # Other ranks have other figures, and must make as many passes.
-        self._is_rising &= int(os.environ.get("WORLD_SIZE") or 1) == 1
+        is_alone = int(os.environ.get("WORLD_SIZE") or 1) == 1
+        rises = is_alone and before is not None and any(a > b for a, b in zip(memory, before))
+        self._is_rising = rises and self.rises < RISING
         self.rises += self._is_rising
         self._memory = memory if before is None else tuple(max(a, b) for a, b in zip(memory, before))
-        if self.passes < PASSES or self._is_rising:
+        made = allocations if is_alone else None
+        if self.passes < PASSES or self.ahead.more(frame, rises, made):
             return False
-        counter, self.counter = self.counter, None
-        if counter is not None:
-            self.last, self.name = last_value(self._loop, frame), counter
-        return self.last is None
+        return not self._is_rising
 
     def restart(self):
         """Notes that a pass of the loop around it begins."""
         self.passes, self._is_tried = 0, False
+        self.ahead.restart()
 
     def way(self):
         """Returns how to end it; `None` where all has been tried."""

@@ -1,8 +1,9 @@
-"""The expressions of a file that are sizes of what a program makes, and those whose results become sizes."""
+"""The expressions of a program that are sizes of what it makes, those whose results become sizes, and the tests that
+decide which size is made."""
 
 import ast
 
-from ._fit_counters import own_variables
+from ._fit_counters import inside, own_variables
 from ._fit_source import FUNCTIONS, called, scope_around
 
 # Calls whose arguments are sizes.
@@ -14,6 +15,10 @@ _MAKERS = frozenset(
 _RESIZERS, _NAMED = frozenset("interpolate resize crop center_crop upsample".split()), ("size", "sizes", "scale_factor")
 # What tells a size.
 _TELLS = frozenset("shape size len numel dim".split())
+# Statements that decide which of their own are run, and how often.
+_DECIDERS = (ast.If, ast.While, *([ast.Match] if hasattr(ast, "Match") else []))
+# What gives something to a name.
+_GIVING = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.comprehension, ast.Call, *FUNCTIONS)
 # Rounds in which the names of sizes are followed further.
 _ROUNDS = 6
 
@@ -24,37 +29,88 @@ def sizes(all_):
         if isinstance(it, ast.Slice):
             yield from (part for part in (it.lower, it.upper) if part is not None)
         elif called(it) in _MAKERS:
-            yield from (part for part in it.args if not isinstance(part, ast.Starred))
+            # What is padded is no size.
+            given = it.args[called(it) == "pad" :]
+            yield from (part for part in given if not isinstance(part, ast.Starred))
 
 
 def sources(all_):
     """Returns the expressions of a file whose results become sizes: also those that are assigned, given to the file's
     functions or returned by them before that."""
+    return _followed(all_, False)[0]
+
+
+class Sizes:
+    """The names of a program from which sizes are made, and the tests on which they depend."""
+
+    def __init__(self, all_):
+        found, self._names = _followed(all_, True)
+        self._expressions = set(found)
+
+    def has(self, target):
+        """Whether a name, or something that is assigned to, becomes a size or decides about one."""
+        return self._names.has(target)
+
+    def uses(self, node):
+        """Whether the result of an expression becomes one, or a part of it does."""
+        while node is not None and not isinstance(node, ast.stmt):
+            if node in self._expressions:
+                return True
+            node = node.above
+        return False
+
+    def decided_by(self, node):
+        """Returns the test, or what a `match` looks at, by which a node decides about a size; `None` of other nodes."""
+        return _decider(node, self._names)
+
+
+def _followed(all_, with_tests):
+    """Returns the expressions whose results become sizes, and their names; `with_tests` also what decides about them."""
     # How long a slice is does not depend on where it begins.
     slices = {part for it in all_ if isinstance(it, ast.Slice) for part in (it.lower, it.upper)}
     found = [*(it for it in sizes(all_) if it not in slices), *_lengths(all_), *_resized(all_)]
     functions = {it.name: it for it in all_ if isinstance(it, FUNCTIONS)}
-    names = _Names()
+    names = _Names(functions)
+    giving = [it for it in all_ if isinstance(it, _GIVING)]
+    deciding = [it for it in all_ if with_tests and isinstance(it, (ast.IfExp, *_DECIDERS))]
+    stored = {it: _stored(it) for it in deciding}
     for _ in range(_ROUNDS):
         before = len(names.all)
         for it in found:
             names.add(it)
         if len(names.all) == before:
             break
-        found += [value for it in all_ for value in _given(it, names, functions)]
-    return found
+        found = [*found, *(value for it in giving for value in _given(it, names, functions))]
+        found += [it for it in (_decider(node, names, stored[node]) for node in deciding) if it is not None]
+    return found, names
+
+
+def _decider(node, names, stored=None):
+    """Returns the test of a node in one of whose branches a size is set."""
+    if isinstance(node, ast.IfExp):
+        # Where its value becomes a size, so does what it tests.
+        return node.test if names.has(node.test) else None
+    if not isinstance(node, _DECIDERS):
+        return None
+    is_set = any(map(names.has, _stored(node) if stored is None else stored))
+    return getattr(node, "test", getattr(node, "subject", None)) if is_set else None
+
+
+def _stored(node):
+    return [it for it in inside(node) if isinstance(getattr(it, "ctx", None), ast.Store)]
 
 
 class _Names:
     """Variables by function, attributes, and functions from which sizes are made."""
 
-    def __init__(self):
+    def __init__(self, functions):
         self.all = set()
-        self._variables = {}
+        self._variables, self._functions = {}, functions
 
     def add(self, expression):
         """Adds what an expression uses, but for what tells the size of something that is there already."""
-        if getattr(expression, "attr", None) in _TELLS or called(expression) in _TELLS:
+        name = getattr(expression, "attr", called(expression))
+        if name in _TELLS and name not in self._functions:
             return
         self.all |= self._own(expression)
         for it in ast.iter_child_nodes(expression):

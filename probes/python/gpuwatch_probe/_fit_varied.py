@@ -40,10 +40,14 @@ class Varied:
             return True
         return self.is_varied and number in _ANEW
 
+    def rises(self, number):
+        """Whether a peak was still rising among the latest of so many steps."""
+        return self.is_varied and number < 2 * self._risen
+
     def wants_more(self, number, allocations, is_alone):
         """Whether the peak is not known yet after so many steps and allocations; several ranks are not alone."""
         if not self.is_varied or number >= (_MOST if is_alone else _OF_RANKS):
             return False
         if number >= _FEWEST and allocations >= _ALLOCATIONS:
             return False
-        return number < max(_LEAST, 2 * self._risen)
+        return number < _LEAST or self.rises(number)

@@ -39,6 +39,9 @@ pub(super) struct JobReport {
     pub(super) entered: Vec<(String, String)>,
     /// Loaders that ended while memory still rose: line, bytes of a batch, batches, batches of the whole loader.
     pub(super) unfinished: Vec<(String, u64, u64, u64)>,
+    /// Loops that were left although sizes come from what they go over: line, passes, bytes by which memory still rose
+    /// with each step (0 if it did not).
+    pub(super) unseen: Vec<(String, u64, u64)>,
     /// Datasets of which too few items were looked at for their sizes: items, all items.
     pub(super) looked: Vec<(u64, u64)>,
     /// Allocated bytes at the end of each of the first steps.

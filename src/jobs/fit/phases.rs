@@ -122,6 +122,9 @@ pub(super) fn unknown(trial: &Trial) -> Vec<String> {
     for it in accounts().filter_map(|it| it.error.as_ref()).filter(|it| !it.is_out_of_memory()) {
         all.push(failed(it));
     }
+    for (line, passes, _) in accounts().flat_map(|it| &it.unseen).filter(|it| it.2 == 0) {
+        all.push(format!("the sizes of the loop at {line} after its pass {passes}: only running it tells them"));
+    }
     all.extend(accounts().filter_map(ended_early));
     for (items, of) in accounts().flat_map(|it| &it.looked) {
         all.push(format!(
@@ -152,9 +155,19 @@ fn failed(it: &Failure) -> String {
 
 /// Returns why a phase may need more than was seen, as text.
 pub(super) fn unfinished(trial: &Trial) -> Option<String> {
-    let (line, bytes, ran, of) = trial.accounts.iter().flat_map(|it| &it.unfinished).max_by_key(|it| it.1)?;
+    let loader = trial.accounts.iter().flat_map(|it| &it.unfinished).max_by_key(|it| it.1);
+    if let Some((line, bytes, ran, of)) = loader {
+        let bytes = Bytes(*bytes);
+        return Some(format!(
+            "fits as far as it ran, but at {line} memory still rose by {bytes} a batch, at batch {ran} of {of}"
+        ));
+    }
+    let looped = trial.accounts.iter().flat_map(|it| &it.unseen).max_by_key(|it| it.2).filter(|it| it.2 > 0);
+    let (line, passes, bytes) = looped?;
     let bytes = Bytes(*bytes);
-    Some(format!("fits as far as it ran, but at {line} memory still rose by {bytes} a batch, at batch {ran} of {of}"))
+    Some(format!(
+        "fits as far as it ran, but in the loop at {line} memory still rose by {bytes} a step, at pass {passes}"
+    ))
 }
 
 #[cfg(test)]

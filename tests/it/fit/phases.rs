@@ -268,8 +268,8 @@ fn the_text_has_a_row_for_each_phase() {
 #[test]
 fn a_whole_run_sees_what_comes_by_itself() {
     let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
-                  kept, more = [], [0] * 300 + [1] + [0] * 99\nfor step in range(400):\n    net(torch.randn(8, 64, device='cuda')).sum().backward()\n    \
-                  o.step()\n    kept += [torch.zeros(400 << 18, device='cuda') for _ in range(more[step])]\n";
+                  kept, more = [], {'217'}\nfor step in range(400):\n    net(torch.randn(8, 64, device='cuda')).sum().backward()\n    \
+                  o.step()\n    kept += [torch.zeros(400 << 18, device='cuda') for _ in more if _ == str(step)]\n";
     for (flags, expected) in [(&["--gpu", "400MiB"][..], 0), (&["--whole", "--gpu", "400MiB"], 1)] {
         let (answer, code) = Asked::new(script).json(flags, &[]);
         assert_eq!(code, expected, "{flags:?}: {answer:#}");
@@ -353,6 +353,12 @@ fn loops_are_left_in_the_same_way_on_every_python() {
 #[test]
 fn late_branches_are_entered_on_every_python() {
     on_every_python("late_branches.py", "branches are right\n");
+}
+
+/// Schedules, tables, objects that count their calls, and what only runs tell.
+#[test]
+fn later_passes_are_made_on_every_python() {
+    on_every_python("later_passes.py", "passes are right\n");
 }
 
 fn on_every_python(script: &str, expected: &str) {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::process::Output;
 
 const JOB: &str = include_str!("../python/sizes.py");
+const SCHEDULES: &str = include_str!("../python/schedules.py");
 
 /// What a process of the simulated machine takes beside its allocator, and a bit more.
 const CONTEXT: u64 = 520;
@@ -72,4 +73,29 @@ fn two_runs_of_drawn_sizes_are_equal() {
     test_tiers::change!("starts PyTorch twice");
     let peak = || Asked::new(JOB).json(&["--gpu", "24GiB"], &["drawn"]).0["peak"].clone();
     assert_eq!(peak(), peak());
+}
+
+/// Sizes that grow by a table, a counter, an object that counts its calls, or from what is only known by running it.
+#[test]
+fn the_largest_size_of_a_schedule_is_seen() {
+    let cases = ["called", "stages", "tokens", "batches", "calls_back", "chained"];
+    for case in test_tiers::vary!(cases, "other ways to set sizes") {
+        let (answer, code) = Asked::new(SCHEDULES).json(&["--gpu", "24GiB"], &[case]);
+        assert_eq!(code, 0, "{case}: {answer:#}");
+        let whole = Gpu::new("NVIDIA X:24GiB").script(SCHEDULES).arg(case).output().unwrap();
+        let allocated = stdout(&whole).trim().parse::<u64>().unwrap();
+        let found = bytes(&answer["peak"], "allocated");
+        assert!((98..102).contains(&(found * 100 / allocated)), "{case}: {found} of {allocated}");
+    }
+}
+
+/// Sizes that still grow when the loop has to be left are no plain yes; those that do not are one, and named.
+#[test]
+fn sizes_that_only_a_run_tells_are_named() {
+    test_tiers::change!("starts PyTorch twice");
+    let (answer, code) = Asked::new(SCHEDULES).json(&["--gpu", "24GiB"], &["streamed"]);
+    let doubt = answer["unknown"].to_string();
+    assert!(code == 2 && doubt.contains("memory still rose by"), "{answer:#}");
+    let (answer, code) = Asked::new(SCHEDULES).json(&["--gpu", "24GiB"], &["steady"]);
+    assert!(code == 0 && answer["unknown"].to_string().contains("only running it tells"), "{answer:#}");
 }
