@@ -19,6 +19,7 @@ mod totals;
 mod tree;
 
 pub use events::{Action, Event, Events};
+use hashbrown::HashSet;
 pub use held::{AllocatorState, Block, BlockState, Segment};
 pub use history::{History, Stretch};
 pub use join::{Join, JoinedTrace, Pauses};
@@ -41,6 +42,8 @@ pub struct Trace {
     pub devices: Vec<Range<usize>>,
     /// The events of pinned host memory.
     pub host: Range<usize>,
+    /// Blocks older than the first event that do not count, by device and address.
+    pub left: HashSet<(u32, u64)>,
     /// The segments at the end, on all devices.
     pub segments: Vec<Segment>,
     /// The segments of pinned host memory.

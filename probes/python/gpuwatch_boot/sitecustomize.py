@@ -58,6 +58,8 @@ class _OnTorch:
                 sys.meta_path.remove(self)
             except ValueError:
                 pass
+            if _IS_OFF:
+                return
             try:
                 from gpuwatch_probe import _attach
 
@@ -97,8 +99,10 @@ def _take_rank():
         pass
 
 
-# Older Pythons, which some jobs still start for something else, ask a finder by other names.
-if sys.version_info >= (3, 9) and "off" not in os.environ.get("GPUWATCH", "").split(","):
+# Older Pythons, which some jobs still start for something else, ask a finder by other names. A simulated machine is
+# there also where the probe is off.
+_IS_OFF = "off" in os.environ.get("GPUWATCH", "").split(",")
+if sys.version_info >= (3, 9) and (not _IS_OFF or "SIMGPU_FIRST" in os.environ):
     sys.meta_path.insert(0, _OnTorch())
     if os.environ.get("GPUWATCH_FIT_RANKS"):
         _take_rank()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import sysconfig
 
-_FIRST = "libsimgpu.so"
+_FIRST, _ALL = "libsimgpu.so", "libsimgpu-all.so"
 
 
 class MachineError(Exception):
@@ -45,9 +45,12 @@ def simulate(gpu, folder):
         if name.startswith("SIMGPU_") or name == "CUDA_VISIBLE_DEVICES":
             del os.environ[name]
     os.environ["SIMGPU_DIR"], os.environ["SIMGPU_DEVICES"] = folder, machine["devices"]
-    # Processes that a test starts find the libraries by this path.
-    paths = [libraries] + [it for it in os.environ.get("LD_LIBRARY_PATH", "").split(":") if it and it != libraries]
-    os.environ["LD_LIBRARY_PATH"] = ":".join(paths)
+    # Processes that a test starts find the libraries by this path. Where PyTorch's wheel brings NVIDIA's own along, it
+    # would find these first: the `sitecustomize` of the probe, which is itself off there, loads the others before.
+    _put_first("LD_LIBRARY_PATH", libraries)
+    _put_first("PYTHONPATH", machine["boot"])
+    os.environ["SIMGPU_FIRST"] = os.path.join(libraries, _ALL)
+    os.environ["GPUWATCH"] = "off"
     # The loader read that path when this process began, so each library is loaded by its own, the device first.
     files = sorted(it for it in os.listdir(libraries) if ".so" in it)
     try:
@@ -56,3 +59,9 @@ def simulate(gpu, folder):
     except OSError as error:
         raise MachineError("cannot simulate a GPU here: %s" % error)
     return machine["name"]
+
+
+def _put_first(variable, folder):
+    """Puts a folder first on a path."""
+    others = [it for it in os.environ.get(variable, "").split(":") if it and it != folder]
+    os.environ[variable] = ":".join([folder] + others)

@@ -39,9 +39,10 @@ class TestMemory(Fit):
         self.is_traced = True
         self._is_simulated = is_simulated
         self._phases = _Whole(torch)
+        # What was there before the test and is not the test's, as `blocks()` has it.
         self._left = {}
         self._counts = lambda: None
-        # Fixtures of a wider scope: the name, and the bytes by device that each holds.
+        # Fixtures of a wider scope: the name, and the blocks that each made.
         self._held = {}
         self._is_measuring = False
         self._tests = 0
@@ -72,9 +73,20 @@ class TestMemory(Fit):
         has = self._torch._C._cuda_hasPrimaryContext
         return [it for it in range(self._torch.cuda.device_count()) if has(it)] if self._is_on else []
 
-    def _allocated(self):
-        stats = self._torch._C._cuda_memoryStats
-        return {it: stats(it)["allocated_bytes"]["all"]["current"] for it in self._devices()}
+    def blocks(self):
+        """Returns the live blocks by device, each with its address and its bytes."""
+        found = {it: set() for it in self._devices()}
+        for segment in self._torch.cuda.memory_snapshot() if found else ():
+            address = segment["address"]
+            for it in segment["blocks"]:
+                if it["state"] == "active_allocated":
+                    found.setdefault(segment["device"], set()).add((address, it["size"]))
+                address += it["size"]
+        return found
+
+    def before(self, device):
+        """Returns the bytes on a device that were there before the test and are not the test's."""
+        return sum(bytes_of for _, bytes_of in self._left.get(device, ()))
 
     def begin(self, fixtures):
         """A test begins, before its fixtures of these names are set up."""
@@ -95,21 +107,18 @@ class TestMemory(Fit):
         self._torch.cuda.empty_cache()
         for device in self._devices():
             self._torch.cuda.reset_peak_memory_stats(device)
-        # What earlier tests left is not this test's; what fixtures of a wider scope hold is.
-        own = [it for name, it in self._held.values() if name in fixtures]
-        held = [sum(it.get(device, 0) for it in own) for device in self._devices()]
-        self._left = {it: max(0, now - of) for (it, now), of in zip(self._allocated().items(), held)}
         self._record()
+        # What earlier tests left is not this test's; what fixtures of a wider scope made is.
+        own = [it for name, it in self._held.values() if name in fixtures]
+        self._left = {at: now.difference(*(it.get(at, ()) for it in own)) for at, now in self.blocks().items()}
 
     def fixture(self, key, name, before):
         """A fixture of a wider scope has been set up."""
-        self._held[key] = name, {it: now - before.get(it, 0) for it, now in self._allocated().items()}
+        self._held[key] = name, {at: now.difference(before.get(at, ())) for at, now in self.blocks().items()}
 
     def forget_fixture(self, key):
         """A fixture has been torn down."""
         self._held.pop(key, None)
-
-    allocated = _allocated
 
     def reads(self):
         """Returns whether values were read that the simulated device did not compute."""
@@ -119,7 +128,7 @@ class TestMemory(Fit):
         rises = super()._measure()
         for device, peaks in self._peaks.items():
             allocated, reserved = peaks[-1]
-            peaks[-1] = max(0, allocated - self._left.get(device, 0)), reserved
+            peaks[-1] = max(0, allocated - self.before(device)), reserved
         return rises
 
     def step(self, number, frame):
@@ -132,7 +141,8 @@ class TestMemory(Fit):
             self._measure()
             if self._number == 1:
                 self._keep()
-            now = sum(self._allocated().values())
+            stats = self._torch._C._cuda_memoryStats
+            now = sum(stats(it)["allocated_bytes"]["all"]["current"] for it in self._devices())
             self._growth.step(self._number, now, self._now("requested_bytes"), self._number > 1)
             if self._number >= _STEPS and self._grows is None and self._is_growing():
                 # The variables of the test are gone when it has ended.
@@ -155,7 +165,8 @@ class TestMemory(Fit):
             kept = self._kept.report()
             snapshot = self._file[:-5] + ".pickle"
             self._torch.cuda.memory._dump_snapshot(snapshot)
-        self._write(None, kept=kept, snapshot=snapshot)
+        left = {device: [address for address, _ in it] for device, it in self._left.items()}
+        self._write(None, kept=kept, snapshot=snapshot, left=left, before=sum(map(self.before, left)))
         return self._file
 
     def over(self):
@@ -164,9 +175,3 @@ class TestMemory(Fit):
         for it in (self._file, self._file[:-5] + ".pickle"):
             if os.path.exists(it):
                 os.unlink(it)
-
-    def peak(self):
-        """Returns the highest allocated bytes of the test so far, on the device with the most."""
-        stats = self._torch._C._cuda_memoryStats
-        most = (stats(it)["allocated_bytes"]["all"]["peak"] - self._left.get(it, 0) for it in self._devices())
-        return max(0, *most, 0)

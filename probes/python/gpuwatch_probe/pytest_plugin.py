@@ -5,6 +5,7 @@ Without `--gpuwatch` it does nothing. `--gpuwatch real` measures on this machine
 `gpu_memory`. It imports no torch: the tests do.
 """
 
+import difflib
 import json
 import os
 import shutil
@@ -86,8 +87,13 @@ class GpuMemory:
     @property
     def peak(self):
         """The highest allocated bytes of the test so far."""
+        return 0 if self._session.memory is None else self._answer()["peak"]["allocated"]
+
+    @property
+    def before(self):
+        """The bytes that were there before the test and are not the test's; no other figure has them."""
         memory = self._session.memory
-        return 0 if memory is None else memory.peak()
+        return 0 if memory is None else sum(map(memory.before, memory.blocks()))
 
     @property
     def parts(self):
@@ -132,13 +138,7 @@ class _Session:
 
     def _marker(self, item):
         marker = item.get_closest_marker("gpu_memory")
-        if marker is None:
-            return None
-        unknown = sorted(set(marker.kwargs) - set(_ARGUMENTS))
-        if unknown or marker.args:
-            given = ", ".join(unknown) or "arguments without a name"
-            raise pytest.UsageError("gpu_memory takes limit, growth, against and budget, not %s" % given)
-        return dict(marker.kwargs)
+        return None if marker is None else dict(marker.kwargs)
 
     def _is_measured(self, item):
         return self._marker(item) is not None or "gpu_memory" in getattr(item, "fixturenames", ())
@@ -162,9 +162,11 @@ class _Session:
             self.memory.begin(getattr(item, "fixturenames", ()))
         outcome = yield
         self._watch()
-        if outcome.excinfo is None and self._is_measured(item) and self._has_no_gpu():
+        if outcome.excinfo is None and self._is_measured(item):
             # A gate that skips would pass.
-            outcome.force_exception(pytest.fail.Exception(_NO_GPU, pytrace=False))
+            why = _refused(item) or (_NO_GPU if self._has_no_gpu() else None)
+            if why is not None:
+                outcome.force_exception(pytest.fail.Exception(why, pytrace=False))
 
     def _has_no_gpu(self):
         torch = sys.modules.get("torch")
@@ -172,11 +174,11 @@ class _Session:
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_fixture_setup(self, fixturedef):
-        before = None
-        if fixturedef.scope != "function" and self.memory is not None:
-            before = self.memory.allocated()
+        is_wide = fixturedef.scope != "function"
+        before = self.memory.blocks() if is_wide and self.memory is not None else {}
         yield
-        if before is not None:
+        self._watch()
+        if is_wide and self.memory is not None:
             self.memory.fixture(id(fixturedef), fixturedef.argname, before)
 
     def pytest_fixture_post_finalizer(self, fixturedef):
@@ -301,6 +303,22 @@ class _Session:
             terminalreporter.write_line("%-*s%12s%15s%15s" % (width, name, _bytes(row["peak"]), change, growth))
         if any(row["is_new"] for row in self._rows) and not self._is_updating:
             terminalreporter.write_line("new: without a baseline; --gpuwatch-update writes it")
+
+
+def _refused(item):
+    """Returns why a test's marker cannot be understood; `None` where it can."""
+    marker = item.get_closest_marker("gpu_memory")
+    if marker is None:
+        return None
+    place = "%s:%d: " % (item.location[0], (item.location[1] or 0) + 1)
+    takes = "it takes limit, growth, against and budget"
+    if marker.args:
+        return place + "gpu_memory(%r) has an argument without a name; %s, as in limit='2 GiB'" % (marker.args[0], takes)
+    for name in sorted(set(marker.kwargs) - set(_ARGUMENTS)):
+        close = difflib.get_close_matches(name, _ARGUMENTS, 1, 0.5)
+        meant = " (did you mean %s?)" % close[0] if close else ""
+        return place + "gpu_memory has no argument %s%s; %s" % (name, meant, takes)
+    return None
 
 
 class GpuMemoryError(AssertionError):

@@ -78,6 +78,9 @@ pub(super) struct JobReport {
     /// What holds the rest that lives between steps.
     pub(super) held: Vec<Site>,
     pub(super) snapshot: Option<PathBuf>,
+    /// Blocks that were there before a test and are not the test's: their addresses by device, and the bytes of all.
+    pub(super) left: BTreeMap<u32, Vec<u64>>,
+    pub(super) before: u64,
     /// Its rank, and how many ranks the job has, where not all of them run.
     pub(super) rank: Option<u64>,
     pub(super) world: u64,

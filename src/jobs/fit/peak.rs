@@ -94,7 +94,8 @@ impl Consists {
 }
 
 fn traced(account: &JobReport, device: &OnDevice) -> Option<peak_parts::Peak> {
-    let trace = pickle::open(account.snapshot.as_deref()?).ok()?.trace;
+    let mut trace = pickle::open(account.snapshot.as_deref()?).ok()?.trace;
+    trace.left = account.left.iter().flat_map(|(device, all)| all.iter().map(|it| (*device, *it))).collect();
     let of = |kind| account.kept.as_ref().map(|it| it.of(kind, device.ordinal)).unwrap_or_default();
     let kept = KeptByRun {
         weights: of("weights"),

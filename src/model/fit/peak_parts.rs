@@ -10,7 +10,7 @@ use crate::{
 use hashbrown::HashMap;
 use std::{
     collections::{BTreeMap, BTreeSet},
-    ops::{Range, RangeInclusive},
+    ops::Range,
 };
 
 /// What a job keeps on a device in the whole run.
@@ -72,16 +72,18 @@ struct KeptThen<'a> {
 }
 
 impl<'a> KeptThen<'a> {
-    /// Finds them among the blocks that live after an event.
+    /// Finds them among the blocks that live at a moment, when so many events had passed.
     fn at(
         kept: &'a KeptByRun,
         trace: &Trace,
         events: &Range<usize>,
-        event: usize,
+        passed: usize,
         blocks: &[(u64, u64, StackId)],
     ) -> Self {
-        let (births, deaths) = (births(trace, events.start..=event), deaths(trace, event + 1..events.end));
-        let moment = trace.events.get(event).and_then(|it| it.unix_us).unwrap_or(u64::MAX);
+        let now = events.start + passed;
+        let (births, deaths) = (births(trace, events.start..now), deaths(trace, now..events.end));
+        let last = events.clone().nth(passed.saturating_sub(1)).and_then(|it| trace.events.get(it));
+        let moment = last.and_then(|it| it.unix_us).unwrap_or(u64::MAX);
         let mut found = Self::default();
         for (address, bytes, _) in blocks {
             let begin = births.get(address).copied().unwrap_or(0);
@@ -125,14 +127,17 @@ pub struct MadeThere {
 
 /// Returns what a device's peak consists of; `None` where the trace has none.
 pub fn consists(trace: &Trace, device: u32, kept: &KeptByRun) -> Option<Peak> {
-    let moment = trace.peak(device)?;
-    let range = trace.devices.get(device as usize)?;
+    let history = trace.history(device);
+    let range = &trace.devices.get(device as usize).cloned().unwrap_or_default();
     let (mut kinds, mut lines, mut workspaces) = (BTreeMap::new(), BTreeMap::new(), 0);
-    let event = range.start + moment.event;
-    let times = births(trace, range.start..=event);
+    let passed = history.highest();
+    let times = births(trace, range.start..range.start + passed);
     let within = |at: u64| kept.backward.iter().find(|it| it.0 <= at && at <= it.1).map(|it| it.2.clone());
-    let blocks = trace.live_after(device, moment.event);
-    let then = KeptThen::at(kept, trace, range, event, &blocks);
+    let blocks: Vec<_> = history.blocks_after(passed).collect();
+    if blocks.is_empty() && range.is_empty() {
+        return None;
+    }
+    let then = KeptThen::at(kept, trace, range, passed, &blocks);
     for (address, bytes, stack) in blocks {
         let is_workspace = bytes == WORKSPACE;
         workspaces += if is_workspace { bytes } else { 0 };
@@ -163,13 +168,13 @@ pub fn consists(trace: &Trace, device: u32, kept: &KeptByRun) -> Option<Peak> {
         *kinds.entry(AnatomyPart::Other).or_insert(0) += taken;
     }
     kinds.retain(|_, bytes| *bytes > 0);
-    let event = trace.events.get(event)?;
-    let line = trace.stacks.own_line(event.stack).or_else(|| Some(within(event.unix_us?)?.short()));
+    let event = passed.checked_sub(1).and_then(|it| trace.events.get(range.clone().nth(it)?));
+    let line = event.and_then(|it| trace.stacks.own_line(it.stack).or_else(|| Some(within(it.unix_us?)?.short())));
     Some(Peak { kinds, line, lines })
 }
 
 /// Returns when the latest block at each address was allocated, in µs since 1970.
-fn births(trace: &Trace, events: RangeInclusive<usize>) -> HashMap<u64, u64> {
+fn births(trace: &Trace, events: Range<usize>) -> HashMap<u64, u64> {
     let all = events.filter_map(|at| trace.events.get(at)).filter(|it| it.action == Action::Alloc);
     all.filter_map(|it| Some((it.address?, it.unix_us?))).collect()
 }

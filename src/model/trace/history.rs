@@ -4,7 +4,7 @@
 //! any event follow without a second pass.
 
 use super::{Action, BlockState, Event, Moment, StackId, Trace, tree::shares};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use std::ops::Range;
 
 /// No block is larger: sums of what a damaged file claims stay below what a number holds.
@@ -41,8 +41,9 @@ struct Life {
 /// A device's trace, walked through.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Bytes that were asked for and live after each event.
+    /// Bytes that were asked for and live after each event, and before the first.
     live: Vec<u64>,
+    before: u64,
     /// Bytes of the segments, from an event on.
     reserved: Vec<(usize, u64)>,
     lives: Vec<Life>,
@@ -56,7 +57,7 @@ impl Trace {
     /// Walks through a device's trace.
     pub fn history(&self, device: u32) -> History {
         let range = self.devices.get(device as usize).cloned().unwrap_or_default();
-        let mut walk = Walk::new(self, range.clone());
+        let mut walk = Walk::new(self, range.clone(), device);
         for (place, event) in self.events.range(range).enumerate() {
             walk.go(place, &event);
         }
@@ -111,28 +112,40 @@ impl History {
         }
     }
 
+    /// Returns how many events had passed when most was live.
+    pub fn highest(&self) -> usize {
+        let highest = self.peak.filter(|it| self.live(*it) >= Some(self.before));
+        highest.map_or(0, |it| it + 1)
+    }
+
     /// Returns what was live after an event; `None` where there is no such event.
     pub fn moment(&self, trace: &Trace, device: u32, event: usize) -> Option<Moment> {
         let bytes = self.live(event)?;
         let range = trace.devices.get(device as usize)?;
         let unix_us = trace.events.get(range.start.checked_add(event)?)?.unix_us;
-        let older = self.lives(event).filter(|it| it.born == 0).map(|it| it.bytes).fold(0, u64::saturating_add);
-        let shares = shares(self.lives(event).map(|it| (it.stack, it.bytes)));
+        let lives = || self.lives(event + 1);
+        let older = lives().filter(|it| it.born == 0).map(|it| it.bytes).fold(0, u64::saturating_add);
+        let shares = shares(lives().map(|it| (it.stack, it.bytes)));
         Some(Moment { event, unix_us, bytes, older, shares })
     }
 
     /// Returns the live blocks after an event: address, requested bytes, stack.
     pub fn blocks(&self, event: usize) -> impl Iterator<Item = (u64, u64, StackId)> {
-        self.lives(event).map(|it| (it.address, it.bytes, it.stack))
+        self.blocks_after(event.saturating_add(1))
+    }
+
+    /// Returns the same after so many events.
+    pub fn blocks_after(&self, passed: usize) -> impl Iterator<Item = (u64, u64, StackId)> {
+        self.lives(passed).map(|it| (it.address, it.bytes, it.stack))
     }
 
     /// Returns the same, with whether each block was allocated before the first event.
     pub fn aged_blocks(&self, event: usize) -> impl Iterator<Item = ((u64, u64, StackId), bool)> {
-        self.lives(event).map(|it| ((it.address, it.bytes, it.stack), it.born == 0))
+        self.lives(event.saturating_add(1)).map(|it| ((it.address, it.bytes, it.stack), it.born == 0))
     }
 
-    fn lives(&self, event: usize) -> impl Iterator<Item = &Life> {
-        let now = time(event);
+    fn lives(&self, passed: usize) -> impl Iterator<Item = &Life> {
+        let now = u32::try_from(passed).unwrap_or(u32::MAX);
         self.lives.iter().filter(move |it| it.born <= now && it.died > now)
     }
 }
@@ -140,8 +153,10 @@ impl History {
 /// What is known at an address: which block is live there, if any.
 type Live = Option<usize>;
 
-struct Walk {
+struct Walk<'a> {
     history: History,
+    /// What does not count, and the device.
+    left: (&'a HashSet<(u32, u64)>, u32),
     at: HashMap<u64, Live>,
     /// What frees a block that no event allocated. Where frees have requests, a completion without a request belongs to
     /// a block that was freed before the trace.
@@ -154,11 +169,12 @@ struct Walk {
     older: i64,
 }
 
-impl Walk {
-    fn new(trace: &Trace, range: Range<usize>) -> Self {
+impl<'a> Walk<'a> {
+    fn new(trace: &'a Trace, range: Range<usize>, device: u32) -> Self {
         let is_requested = trace.events.actions(range.clone()).contains(&Action::FreeRequested);
         Self {
             history: History::default(),
+            left: (&trace.left, device),
             at: HashMap::new(),
             frees: if is_requested { Action::FreeRequested } else { Action::FreeCompleted },
             change: 0,
@@ -193,7 +209,7 @@ impl Walk {
                     self.change = self.change.saturating_sub(signed(life.bytes));
                 }
             }
-            None if event.action == self.frees => {
+            None if event.action == self.frees && !self.is_left(address) => {
                 self.history.lives.push(Life { address, stack: StackId::default(), born: 0, died: now, bytes });
                 self.older = self.older.saturating_add(signed(bytes));
                 self.change = self.change.saturating_sub(signed(bytes));
@@ -211,6 +227,11 @@ impl Walk {
         }
     }
 
+    /// Whether a block that no event allocated does not count.
+    fn is_left(&self, address: u64) -> bool {
+        self.left.0.contains(&(self.left.1, address))
+    }
+
     fn segment(&mut self, place: usize, change: i64) {
         self.taken = self.taken.saturating_add(change);
         // Made whole when the end is known.
@@ -222,7 +243,7 @@ impl Walk {
     fn close(mut self, trace: &Trace, device: u32) -> History {
         let blocks = trace.segments_on(device).flat_map(|it| trace.blocks_of(it));
         for it in blocks.filter(|it| it.state == BlockState::Live) {
-            if !self.at.contains_key(&it.address) {
+            if !self.at.contains_key(&it.address) && !self.is_left(it.address) {
                 let bytes = it.requested.unwrap_or(it.size).min(SIZE_MAX);
                 let life = Life { address: it.address, stack: it.stack, born: 0, died: u32::MAX, bytes };
                 self.history.lives.push(life);
@@ -233,6 +254,7 @@ impl Walk {
         let before = end.saturating_sub(self.taken);
         let unsigned = |it: i64| u64::try_from(it).unwrap_or(0);
         let mut history = self.history;
+        history.before = unsigned(self.older);
         history.live = self.changes.into_iter().map(|it| unsigned(self.older.saturating_add(it))).collect();
         for (_, bytes) in &mut history.reserved {
             *bytes = unsigned(before.saturating_add(bytes.cast_signed()));

@@ -195,3 +195,133 @@ fn without_its_flag_the_plugin_changes_nothing_and_a_card_that_does_not_exist_is
     let (text, code) = suite.run(&["--gpuwatch", "RTX 9999999"]);
     assert!(code == 4 && text.contains("--gpuwatch: "), "{text}");
 }
+
+/// What tests leave to each other, and a fixture that another test has made.
+const LEFT: &str = "
+import pytest, torch
+from torch import nn
+
+KEPT = []
+
+@pytest.fixture(scope='module')
+def model():
+    return nn.Linear(1024, 4096, device='cuda')
+
+def test_leaves_something(model):
+    KEPT.append(torch.zeros(32 << 20, device='cuda'))
+    KEPT.append(nn.Linear(2048, 2048, device='cuda'))
+
+def test_has_its_own(gpu_memory):
+    one = torch.zeros(1 << 20, device='cuda')
+    assert gpu_memory.parts == {'activations': 4 << 20}
+    assert [it['line'] for it in gpu_memory.lines] == ['test_gpu.py:16']
+    assert gpu_memory.before >= 144 << 20
+
+def test_only_has_a_fixture(model, gpu_memory):
+    assert gpu_memory.peak == gpu_memory.parts['weights'] == 4 * 4096 * 1025
+    assert [it['module'] for it in gpu_memory.lines] == ['*']
+    assert 144 << 20 <= gpu_memory.before < 146 << 20
+
+def test_frees_what_was_left(gpu_memory):
+    KEPT.clear()
+    one = torch.zeros(16 << 20, device='cuda')
+    assert gpu_memory.peak == gpu_memory.parts['activations'] == 64 << 20
+
+def test_leaves_again():
+    KEPT.append(torch.zeros(32 << 20, device='cuda'))
+
+@pytest.mark.gpu_memory(limit='1 MiB')
+def test_is_over(model):
+    one = torch.zeros(4 << 20, device='cuda')
+
+def test_leaves_nothing(gpu_memory):
+    assert gpu_memory.peak == 0 and gpu_memory.parts == {} and gpu_memory.lines == []
+";
+
+#[test]
+fn a_test_answers_for_its_own_memory_and_for_its_fixtures() {
+    test_tiers::change!("pytest is downloaded");
+    let (text, code) = Suite::new(LEFT).run(&["--gpuwatch", "RTX 4090", "--tb=short"]);
+    assert!(code == 1 && text.contains("1 failed, 6 passed"), "{text}");
+    for part in [
+        "peak of 32.02 MiB is 31.02 MiB over the limit of 1.00 MiB",
+        "  weights                              16.02 MiB\n",
+        "  activations, inputs and outputs      16.00 MiB\n",
+        "  not counted: there before the test   128.0 MiB\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("KEPT.append"), "{text}");
+}
+
+const MARKERS: &str = "
+import pytest
+
+@pytest.mark.gpu_memory(limits='2 GiB')
+def test_misspelt():
+    pass
+
+@pytest.mark.gpu_memory('2 GiB')
+def test_nameless():
+    pass
+
+@pytest.mark.gpu_memory(colour='red', limit='2 GiB')
+def test_other():
+    pass
+
+def test_without():
+    pass
+";
+
+#[test]
+fn an_argument_that_a_marker_does_not_have_is_named_at_its_test() {
+    test_tiers::change!("pytest is downloaded");
+    let (text, code) = Suite::new(MARKERS).run(&["--gpuwatch", "RTX 4090"]);
+    assert!(code == 1 && text.contains("1 passed, 3 errors"), "{text}");
+    let takes = "it takes limit, growth, against and budget";
+    for part in [
+        format!("test_gpu.py:4: gpu_memory has no argument limits (did you mean limit?); {takes}\n"),
+        format!("test_gpu.py:8: gpu_memory('2 GiB') has an argument without a name; {takes}, as in limit='2 GiB'\n"),
+        format!("test_gpu.py:12: gpu_memory has no argument colour; {takes}\n"),
+    ] {
+        assert!(text.contains(&part), "{part}: {text}");
+    }
+    assert!(!text.contains("UsageError"), "{text}");
+}
+
+/// Processes of a test: with PyTorch's own start, with a tensor of the parent, and another program.
+const PROCESSES: &str = "
+import subprocess, sys
+import torch
+import torch.multiprocessing as mp
+
+def makes(rank, count):
+    assert torch.zeros(count, device='cuda').is_cuda and torch.cuda.get_device_name() == 'NVIDIA GeForce RTX 4090'
+
+def uses(tensor):
+    assert tensor.is_cuda and tensor.numel() == 1 << 20
+
+def test_spawns():
+    mp.spawn(makes, args=(1 << 20,), nprocs=1)
+
+def test_shares():
+    one = torch.zeros(1 << 20, device='cuda')
+    process = mp.get_context('spawn').Process(target=uses, args=(one,))
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+
+def test_starts_a_program():
+    code = 'import os, sys, torch; torch.ones(1, device=\"cuda\"); print(\"gpuwatch_probe\" in sys.modules)'
+    assert subprocess.run([sys.executable, '-c', code], check=True, stdout=-1).stdout == b'False\\n'
+";
+
+#[test]
+fn processes_that_a_test_starts_have_the_simulated_card_too() {
+    test_tiers::change!("pytest is downloaded");
+    let suite = Suite::new(PROCESSES);
+    for more in [&[][..], &["-n", "2"]] {
+        let (text, code) = suite.run(&[&["--gpuwatch", "RTX 4090"], more].concat());
+        assert!(code == 0 && text.contains("3 passed"), "{text}");
+    }
+}
