@@ -12,6 +12,7 @@ names that tensor (`_autograd_graphs`). `_source` then searches the statement th
 Between two slices the search keeps numbers and strings only, no objects of the job. None of the job's code runs.
 """
 
+import atexit
 import gc
 import sys
 import time
@@ -33,6 +34,10 @@ WALK_S, WORDS_S, BEGIN_S, TOTAL_S = 0.014, 0.008, 0.006, 0.12
 # How many times as long a search may take, and the passes of a graph through a parameter that show several steps.
 Terms = namedtuple("Terms", "patience passes")
 BETWEEN_STEPS = Terms(1, PASSES)
+
+# Python keeps the functions of `atexit` where no search comes, and tells only how many there are.
+_callbacks = getattr(atexit, "_ncallbacks", int)
+_EARLIER = _callbacks()
 
 # Modules of libraries that one walk searches.
 _MODULES = 80
@@ -236,6 +241,8 @@ class Search:
         if not paths and (self._ownerless[group] or is_graphs):
             return {"owners": [], "autograd": True, "holders": self._graph or []}
         holders = elected(paths or self._partial[group], self._rank)
+        if holders and not paths and _callbacks() - _EARLIER >= max(self._blocks.sizes[group], ENOUGH):
+            holders.append(step("atexit"))
         return {"owners": self._blocks.owners(group), "autograd": False, "holders": holders}
 
 

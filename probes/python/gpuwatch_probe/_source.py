@@ -92,6 +92,8 @@ def _first_kept(holders, frames, sources, has_graph):
     contained = False
     for holder in holders:
         contained = contained or holder["by"] in ("item", "key")
+        if holder["by"] in _CALLS:
+            return _called(_CALLS[holder["by"]], frames, sources)
         # Of an attribute within networks, as in `encoder.layers.0.cache`, each part may be what something is put into.
         names = [it for it in reversed((holder["name"] or "").split(".")) if it.isidentifier() and it not in _ITSELF]
         for name in names if holder["by"] in _NAMED else ():
@@ -104,9 +106,18 @@ def _first_kept(holders, frames, sources, has_graph):
     return []
 
 
+def _called(call, frames, sources):
+    """Finds the one statement that calls a function, or decorates another with it."""
+    for frame in frames:
+        sources[frame["file"]]
+    found = [(it, at) for it in sources.values() for at, code in enumerate(it.code, 1) if call.search(code)]
+    return [it.statement_at(at) for it, at in found] if len(found) == 1 else []
+
+
 def _kept_by(holder, name, contained, frames, sources, has_graph):
     """Finds the statements that store a value under this name."""
-    for frame in frames:
+    # A default value belongs to one function, whatever variables others have of that name.
+    for frame in frames if holder["by"] != "default" else ():
         source = sources[frame["file"]]
         found = source.keeping(holder["by"], name, contained, source.function(frame["function"], frame["line"]))
         if frame["function"] == "<module>":
@@ -135,6 +146,9 @@ def _kept_by(holder, name, contained, frames, sources, has_graph):
 _WITHIN = ("local", "cell", "generator", "default")
 _OF_OBJECTS = ("attribute", "slot")
 _NAMED = _OF_OBJECTS + ("class", "global") + _WITHIN
+
+# What holds without a name, by the call that hands it over.
+_CALLS = {"atexit": re.compile(r"\batexit\s*\.\s*register\b")}
 
 # Variables that only stand for the object of a method.
 _ITSELF = ("self", "cls")
@@ -180,7 +194,38 @@ class _Source:
                 # A new list is not a longer one; what is made out of the old one may be.
                 if not contained or re.search(r"\b%s\b" % name, value):
                     replaced.append(line)
+        if contained:
+            givers, more = self._by_aliases(by, name, span)
+            found = sorted(more.union(found).difference(givers))
         return found or replaced if contained else sorted(found + replaced)
+
+    def _by_aliases(self, by, name, span):
+        """Returns the lines that give a container another name, as in `add = self.kept.append` and `k = self.kept`, and
+        those that let it grow by that name."""
+        given, givers, found = _alias(by, name), set(), set()
+        for line in range(max(span[0], 1), min(span[1], len(self.code)) + 1):
+            code = self.code[line - 1]
+            alias = given.match(" ".join(code.split())) if name in code and len(code) <= _WIDE else None
+            if alias is not None:
+                other, method = alias.group("other", "method")
+                grows = re.compile(r"(?<![\w.])%s\s*\(" % other) if method else _patterns("local", other)[0]
+                first, last = self._around(line)
+                lines = [it for it in range(first, last + 1) if it != line and len(self.code[it - 1]) <= _WIDE]
+                uses = [it for it in lines if grows.search(" ".join(self.code[it - 1].split()))]
+                givers.update([line] if uses else [])
+                found.update(uses)
+        return givers, found
+
+    def _around(self, line):
+        """First and last line of the function around a line; of what is in none, of the file."""
+        indent = _indent(self.code[line - 1])
+        for first in range(line - 1, 0, -1):
+            code = self.code[first - 1]
+            if code.strip() and _indent(code) < indent:
+                if _BLOCK.match(code):
+                    return first, self._end(first)
+                indent = _indent(code)
+        return 1, len(self.code)
 
     def likely(self, found, has_graph):
         """Returns the lines that may store a tensor, and a tensor with a graph if it has one."""
@@ -256,9 +301,9 @@ class _Source:
 
 def _patterns(by, name):
     """Returns the patterns of statements that grow a value in place, and of those that assign another value."""
-    # An attribute follows a dot, a local variable does not; of modules and classes there are both.
-    owner = r"(?:\w+\s*(?:\[[^\]]*\]|\([^()]*\))?\.)+" if by in _OF_OBJECTS else "" if by in _WITHIN else r"(?:\w+\.)*"
-    start = r"(?<=\.)" if by in _OF_OBJECTS else r"(?<![\w.])" if by in _WITHIN else r"\b"
+    owner = _owner(by)
+    start = r"(?<=\.)" if by in _OF_OBJECTS else r"(?<![\w.])" if by in _WITHIN else r"(?<!self\.)\b"
+    start = r"\b" if by == "class" else start
     # With keys and indices behind it, also through one call: `state["a"].append(`, `get(k).append(`.
     tail = r"(?:\s*\[[^\]]*\]|\.setdefault\([^)]*\))*"
     grows = (
@@ -271,6 +316,22 @@ def _patterns(by, name):
         r"(?::[^=]+)?(?:[+|&]|//|\*)?=(?!=)"
     )
     return re.compile(grows.format(name, tail, _GROWS, start, owner)), re.compile(assigned.format(name, owner))
+
+
+def _owner(by):
+    """An attribute follows a dot, a local variable does not; of modules and classes there are both."""
+    if by in _OF_OBJECTS:
+        return r"(?:\w+\s*(?:\[[^\]]*\]|\([^()]*\))?\.)+"
+    return "" if by in _WITHIN else r"(?!self\.)(?:\w+\.)*" if by == "global" else r"(?:\w+\.)*"
+
+
+def _alias(by, name):
+    """Returns the pattern of a statement that gives a container, what is in it, or a method of it another name."""
+    # A slice is another list.
+    inside = r"(?:\s*\[[^\]:]*\]|\.setdefault\([^)]*\)|\.get\([^)]*\))*"
+    return re.compile(
+        r"\s*(?P<other>\w+)\s*(?::[^=]+)?=\s*%s%s\b%s(?:\.(?P<method>%s))?\s*;?\s*$" % (_owner(by), name, inside, _GROWS)
+    )
 
 
 def _indent(code):

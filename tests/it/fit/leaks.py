@@ -1,6 +1,7 @@
 """Trains with the leak that the argument names."""
 
 import asyncio
+import atexit
 import collections
 import contextvars
 import copy
@@ -22,6 +23,7 @@ class Net(nn.Module):
         self.down = nn.Linear(512, 64)
         self.heads = nn.ModuleList()
         self.register_buffer("bank", torch.zeros(0, 64))
+        self.seen = []
 
     def forward(self, x):
         return self.down(torch.relu(self.up(x)))
@@ -171,11 +173,49 @@ def uploads(out):
     loop.run_until_complete(asyncio.sleep(0))
 
 
+def seen_list(out, seen=[]):
+    seen.append(out.detach())  # kept: seen_list
+
+
+def seen_dict(out, *, cache={}):
+    cache[next(steps)] = out.detach()  # kept: seen_dict
+
+
+def at_exit(out):
+    last = out.detach()
+
+    @atexit.register  # kept: at_exit
+    def report():
+        print(last.shape)
+
+
+class Key:
+    pass
+
+
+def weak_keys(out):
+    keys.append(Key())
+    by_key[keys[-1]] = out.detach()  # kept: weak_keys
+
+
+def by_method(out):
+    add = moved.append
+    for it in out.detach().split(128):
+        add(it)  # kept: by_method
+
+
+def by_name(out):
+    into = net.seen
+    if len(into) < 1 << 20:
+        into.append(out.detach())  # kept: by_name
+
+
 boxes, parts = numpy.empty(100_000, dtype=object), numpy.empty(0, dtype=object)
 trace, space = contextvars.ContextVar("trace", default=()), types.SimpleNamespace(metrics=collections.UserList())
 loop, tasks = asyncio.new_event_loop(), []
 losses, failures, averages, norms, steps = [], [], [], [], iter(range(1, 1 << 30))
 delayed, samples, results, opened, by_step, shadows = [], [], [], [], {}, {}
+keys, by_key, moved = [], weakref.WeakKeyDictionary(), []
 of_thread, node = threading.local(), None
 net, monitor = Net().cuda(), Monitor(nn.GRUCell(128, 256).cuda())
 optimizer = torch.optim.Adam(net.parameters())

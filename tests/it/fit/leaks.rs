@@ -16,7 +16,7 @@ const fn leak(name: &'static str, held: &'static str, remedy: &'static str) -> L
     Leak { name, held, remedy }
 }
 
-const LEAKS: [Leak; 24] = [
+const LEAKS: [Leak; 30] = [
     leak("history", "through list `losses` (", "clear `losses` each epoch"),
     leak(
         "carried",
@@ -51,6 +51,12 @@ const LEAKS: [Leak; 24] = [
     leak("in_state", "key `history` of dict (", "clear `history` each epoch, bound it"),
     leak("in_groups", "key `seen` of dict (", "clear `seen` each epoch, bound it"),
     leak("wrapped", "attribute `metrics` of SimpleNamespace", "clear `metrics` each epoch, bound it"),
+    leak("seen_list", "list `seen` (", "a default argument is made once for all calls: default `seen` to None"),
+    leak("seen_dict", "dict `cache` (", "a default argument is made once for all calls: default `cache` to None"),
+    leak("at_exit", "of report(), held by what atexit has registered", "register one function with atexit, once"),
+    leak("weak_keys", "attribute of WeakKeyDictionary, held by global `by_key`", "let go of the keys of `by_key`"),
+    leak("by_method", "through list `moved` (", "clear `moved` each epoch"),
+    leak("by_name", "list `seen` (", "clear `seen` each epoch"),
     leak("uploads", "coroutine upload() suspended at line ", "await it, or cancel its task"),
     leak("views_of_crops", "generator crops() suspended at line ", "run the generator to its end, or close() it"),
 ];

@@ -1,6 +1,7 @@
 """Does what all leaks of `leaks.py` do, with the remedies that their answers name."""
 
 import asyncio
+import atexit
 import collections
 import contextvars
 import copy
@@ -104,11 +105,39 @@ def containers(out):
     loop.run_until_complete(loop.create_task(upload(out.detach())))
 
 
+def seen_in(out, seen=None):
+    seen = [] if seen is None else seen
+    seen.append(out.detach())
+
+
+def report():
+    print(last.shape)
+
+
+class Key:
+    pass
+
+
+def without_a_name(out):
+    global last
+    seen_in(out)
+    last = out.detach()
+    if step == 0:
+        atexit.register(report)
+    keys.append(Key())
+    by_key[keys[-1]] = out.detach()
+    del keys[:-2]
+    add = moved.append
+    for it in out.detach().split(128):
+        add(it.cpu())
+
+
 boxes, parts = numpy.empty(100_000, dtype=object), numpy.empty(0, dtype=object)
 trace, space = contextvars.ContextVar("trace", default=()), types.SimpleNamespace(metrics=collections.UserList())
 loop = asyncio.new_event_loop()
 losses, norms, failures, averages, results = [], [], [], [], []
 delayed, samples, opened, by_step, shadows = [], [], [], {}, {}
+keys, by_key, moved = [], weakref.WeakKeyDictionary(), []
 of_thread, node, state = threading.local(), None, None
 net, cell = Net().cuda(), nn.GRUCell(128, 256).cuda()
 bank = torch.zeros(4, 256, 64, device="cuda")
@@ -122,3 +151,4 @@ for step in range(100_000_000):
     functions(out)
     optimizer.step()
     containers(out)
+    without_a_name(out)

@@ -382,6 +382,87 @@ def wrapper(self, *args):
     step("local", "self", "frame", function="wrapper", file="job.py", line=3),
     function="step",
 )
+case(
+    """
+class Trainer:
+    def train(self):
+        out = self.model(x)  # made
+        add = self.outputs.append
+        for it in out:
+            add(it)  # here
+    def other(self):
+        other = list(self.outputs)
+        other.append(1)
+""",
+    ITEM,
+    step("attribute", "outputs", "Trainer"),
+    step("local", "trainer", "frame"),
+)
+case(
+    """
+store = {"losses": []}
+def note(loss):
+    into = store.setdefault("losses", [])
+    into += [loss]  # here
+def train(model):
+    loss = model()  # made
+    note(loss)
+""",
+    ITEM,
+    step("key", "losses", kind="dict", items=1),
+    step("global", "store", "module"),
+)
+case(
+    """
+class Net:
+    def look(self, x):
+        kept = self.kept
+        kept.append(x)
+kept = []
+def train(model):
+    some = kept[:]
+    some.append(model())  # made
+    put = kept.append
+    put(some)  # here
+""",
+    ITEM,
+    step("global", "kept", "module"),
+)
+case(
+    """
+class Net:
+    def forward(self, x, seen=[]):
+        x = self.up(x)  # made
+        seen.append(3)
+def note(x, seen=[]):
+    seen.append(x)  # here
+""",
+    ITEM,
+    step("default", "seen", "function", function="note", file="job.py", line=6),
+    function="forward",
+)
+case(
+    """
+def note(x):
+    atexit.register(print, x)  # here
+def train(model):
+    note(model())  # made
+    register(note)
+""",
+    step("item", kind="tuple", items=1),
+    step("atexit"),
+)
+case(
+    """
+def note(x):
+    atexit.register(print, x)
+@atexit.register
+def train(model):
+    note(model())  # made
+""",
+    step("item", kind="tuple", items=1),
+    step("atexit"),
+)
 
 
 def marked(text, mark):

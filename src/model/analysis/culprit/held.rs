@@ -71,7 +71,8 @@ fn names(it: &Holder) -> bool {
 
 /// Whether the path ends here, because this object lives by itself.
 fn is_root(it: &Holder) -> bool {
-    ["global", "local", "cell", "class", "generator", "default", "traceback", "cycle", "autocast"].contains(&&*it.by)
+    ["global", "local", "cell", "class", "generator", "default", "traceback", "cycle", "autocast", "atexit"]
+        .contains(&&*it.by)
 }
 
 /// ``list `losses` (1,204 items)``, ``key `out` of dict (3 items)``
@@ -135,6 +136,7 @@ fn role(it: &Holder, named: bool) -> String {
             format!("a reference cycle{}{through} that only the collector frees", of(kind))
         }
         "autocast" => "autocast, which keeps what it casts until it is left".to_owned(),
+        "atexit" => "what atexit has registered".to_owned(),
         by => format!("{}{name}{}", word(by), of(kind)),
     }
 }

@@ -278,7 +278,12 @@ fn size(it: &Site) -> String {
 const GRAPH: &str = "drop retain_graph and create_graph, and detach() whatever outlives the step";
 
 /// The remedies for holders that need no more knowledge, the first that matches.
-const BY_HOLDER: [(&str, &str); 4] = [
+const BY_HOLDER: [(&str, &str); 5] = [
+    (
+        "atexit",
+        "register one function with atexit, once, and let it look at what is there when it runs: what each call \
+         registers stays until the process ends, or atexit.unregister() takes it back",
+    ),
     ("autocast", "enter autocast once per step, inside of the loop, or give it `cache_enabled=False`"),
     ("cycle", "break the cycle, or make one of its links a weakref, so that it is freed without the collector"),
     (
@@ -309,7 +314,12 @@ fn of_network(holders: &[Holder], over: Over) -> Option<String> {
             "give {name} each parameter once, before training: what is added to it stays in its param_groups and state"
         ));
     }
-    let modules = holders.iter().find(|it| is_in_modules(it)).filter(|_| !are_many(holders, over))?;
+    // What grows within one of its modules is no module.
+    let place = holders.iter().position(is_in_modules)?;
+    let grows =
+        |it: &Holder| it.by == "default" || (is_element(it) && it.name.is_none() && it.items >= Some(over.steps));
+    let inner = holders.get(..place).unwrap_or_default();
+    let modules = holders.get(place).filter(|_| !are_many(holders, over) && !inner.iter().any(grows))?;
     let model = modules.kind.as_deref().map_or_else(|| "the model".to_owned(), quoted);
     Some(format!(
         "take out of {model} what was added to it and is done with (`del` the submodule, or delete the adapter)"
@@ -365,6 +375,9 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
     if kind == "lru_cache" {
         return "give the lru_cache a maxsize, or keep what it returns on the host".to_owned();
     }
+    if let Some(remedy) = of_place(holders, name).filter(|_| keeps.is_none() || !held("default")) {
+        return remedy;
+    }
     if is_mapping(kind) {
         let name = name.map_or_else(|| "the dict".to_owned(), quoted);
         let keeps = keeps.map_or_else(String::new, |it| format!(", and {it}"));
@@ -374,11 +387,6 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
         return keeps;
     }
     let name = name.map_or_else(|| "what holds them".to_owned(), quoted);
-    if held("default") {
-        return format!(
-            "a default argument is made once for all calls: default {name} to None and create it in the body"
-        );
-    }
     let copy = if grad { "`.detach().cpu()`" } else { "`.cpu()`" };
     if held("class") || held("global") {
         return format!("clear {name} each epoch, bound it, or copy what is needed to the host ({copy})");
@@ -458,6 +466,24 @@ fn numbered(holders: &[Holder]) -> Option<&str> {
     let name = holders.first().filter(|it| it.by == "attribute")?.name.as_deref()?;
     let last = name.rsplit('.').next()?;
     (last != "*" && last.contains('*')).then_some(last)
+}
+
+/// Returns the remedy where a container is in a place of its own kind: a default argument, a dictionary with weak keys.
+fn of_place(holders: &[Holder], name: Option<&str>) -> Option<String> {
+    if holders.iter().any(|it| it.by == "default") {
+        let name = name.map_or_else(|| "it".to_owned(), quoted);
+        return Some(format!(
+            "a default argument is made once for all calls: default {name} to None and create it in the body, or \
+             bound it"
+        ));
+    }
+    let place = holders.iter().position(|it| is_wrapped(it) && it.kind.as_deref() == Some("WeakKeyDictionary"))?;
+    let owner = holders.get(place + 1).and_then(|it| it.name.as_deref());
+    let name = owner.map_or_else(|| "the WeakKeyDictionary".to_owned(), quoted);
+    Some(format!(
+        "let go of the keys of {name}, which drops an entry only with its key: something else keeps them, or a value \
+         refers to its key"
+    ))
 }
 
 fn is_mapping(kind: &str) -> bool {

@@ -512,12 +512,55 @@ fn networks() -> Vec<Case> {
             "defaultdict `state` (26 items), attribute of Adam, held by local `opt` of main()",
             "give `opt` each parameter once",
         ),
+        (
+            vec![list(9), holder("attribute", Some("block.cache"), Some("Net")), global("net")],
+            "list `block.cache` (9 items), attribute of Net, held by global `net` of train.py",
+            "clear `block.cache`",
+        ),
+        (
+            vec![
+                list(9),
+                within("default", Some("seen"), "act"),
+                holder("attribute", Some("block.act"), Some("Net")),
+                global("net"),
+            ],
+            "list `seen` (9 items), default argument of act(), held by attribute `block.act` of Net, held by global `net` \
+             of train.py",
+            "default `seen` to None and create it in the body",
+        ),
+    ]
+}
+
+fn without_a_name() -> Vec<Case> {
+    let of_weak_keys = |kind: &str| vec![dict(9, None), holder("attribute", Some("data"), Some(kind)), global("memo")];
+    let tuple = Holder { items: Some(1), ..holder("item", None, Some("tuple")) };
+    vec![
+        (
+            vec![dict(9, None), within("default", Some("cache"), "look")],
+            "dict `cache` (9 items), default argument of look()",
+            "default `cache` to None and create it in the body, or bound it",
+        ),
+        (
+            of_weak_keys("WeakKeyDictionary"),
+            "dict `data` (9 items), attribute of WeakKeyDictionary, held by global `memo` of train.py",
+            "let go of the keys of `memo`",
+        ),
+        (
+            of_weak_keys("UserDict"),
+            "dict `data` (9 items), attribute of UserDict, held by global `memo` of train.py",
+            "bound `memo` (remove",
+        ),
+        (
+            vec![tuple, holder("atexit", None, None)],
+            "tuple (1 item), held by what atexit has registered",
+            "register one function with atexit, once",
+        ),
     ]
 }
 
 #[test]
 fn every_way_to_hold_has_its_text_and_its_remedy() {
-    for (holders, path, remedy) in containers().into_iter().chain(others()).chain(networks()) {
+    for (holders, path, remedy) in [containers(), others(), networks(), without_a_name()].concat() {
         let (sentence, advice) = described(Site { holders: holders.clone(), ..site() });
         let whole = format!("train.py:40 in main() allocates 2 blocks a step (8.00 MiB) that stay, held by {path}");
         assert!(sentence.starts_with(&whole), "{sentence}\n{whole}");
