@@ -2,6 +2,8 @@
 //!
 //! Each call runs gpuwatch itself with `--json`, so that an assistant reads what a person's command prints.
 
+/// Standard input and output, where what is no JSON is answered.
+mod lines;
 /// The tools, and the commands behind them.
 mod tools;
 
@@ -15,7 +17,6 @@ use rmcp::{
         PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool, ToolAnnotations,
     },
     service::RequestContext,
-    transport::stdio,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Map;
@@ -35,8 +36,13 @@ const MESSAGES: usize = 16 << 10;
 
 const INSTRUCTIONS: &str = "gpuwatch knows where the GPU memory of PyTorch jobs goes. `recordings` lists runs; `check` judges \
                             one: what grows, which line keeps it, why memory ran out; `explain` says what to do about a cause; \
-                            `peak` says what a step's highest moment consists of. `fit` proves a change without a GPU: it runs \
-                            the script on a simulated card, and `advise` measures what would save memory.";
+                            `peak` says what a step's highest moment consists of.";
+
+/// What a server adds that may act, and one that may not.
+const ACTS: &str = " `fit` proves a change without a GPU: it runs the script on a simulated card, and `advise` measures what \
+                    would save memory.";
+const READS: &str =
+    " This server runs no job and changes nothing: `gpuwatch mcp --allow-actions` also has tools that do.";
 
 /// The arguments of `gpuwatch mcp`.
 #[derive(Debug, clap::Args)]
@@ -78,10 +84,13 @@ impl Subcommand for McpArgs {
     }
 }
 
-/// Answers one client, until it closes standard input.
+/// Answers one client, until it closes standard input or output.
 async fn session(server: Server) -> Result<()> {
-    let service = server.serve(stdio()).await.context("no client began a session on standard input")?;
+    let (ends, written) = lines::ends();
+    let service = server.serve(ends).await.context("no client began a session on standard input")?;
     service.waiting().await.context("the session broke off")?;
+    // The last answers are still on their way.
+    let _ = written.await;
     Ok(())
 }
 
@@ -95,7 +104,7 @@ impl ServerHandler for Server {
     fn get_info(&self) -> ServerConfig {
         let mut info = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
         info.server_info = Implementation::new("gpuwatch", env!("CARGO_PKG_VERSION"));
-        info.instructions = Some(INSTRUCTIONS.to_owned());
+        info.instructions = Some(INSTRUCTIONS.to_owned() + if self.may_act { ACTS } else { READS });
         info
     }
 

@@ -11,9 +11,10 @@ use crate::{
 };
 use serde_json::{Value, json};
 use std::{
+    collections::BTreeSet,
     fs,
     io::{BufRead, BufReader, Write},
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
     time::Duration,
 };
@@ -31,6 +32,11 @@ struct Client {
 
 impl Client {
     fn new(home: &Home, flags: &[&str]) -> Self {
+        Self::with_instructions(home, flags).0
+    }
+
+    /// Begins a session; also returns what the server tells an assistant.
+    fn with_instructions(home: &Home, flags: &[&str]) -> (Self, String) {
         let mut server = Command::new(PROGRAM);
         server.arg("mcp").args(flags).envs(home.variables()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut server = server.spawn().unwrap();
@@ -41,7 +47,8 @@ impl Client {
             .ask("initialize", &json!({"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": about}));
         assert_eq!(begun["result"]["serverInfo"]["name"], "gpuwatch", "{begun:#}");
         client.send(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}));
-        client
+        let instructions = begun["result"]["instructions"].as_str().unwrap().to_owned();
+        (client, instructions)
     }
 
     fn send(&mut self, message: &Value) {
@@ -49,13 +56,23 @@ impl Client {
     }
 
     fn ask(&mut self, method: &str, parameters: &Value) -> Value {
-        self.asked += 1;
-        self.send(&json!({"jsonrpc": "2.0", "id": self.asked, "method": method, "params": parameters}));
-        let mut line = String::new();
-        self.from.read_line(&mut line).unwrap();
-        let answer: Value = serde_json::from_str(&line).unwrap_or_else(|why| panic!("{why}: {line}"));
+        self.begin(method, parameters);
+        let answer = self.next();
         assert_eq!(answer["id"], self.asked, "{answer:#}");
         answer
+    }
+
+    /// Asks without waiting; returns the number of the question.
+    fn begin(&mut self, method: &str, parameters: &Value) -> u64 {
+        self.asked += 1;
+        self.send(&json!({"jsonrpc": "2.0", "id": self.asked, "method": method, "params": parameters}));
+        self.asked
+    }
+
+    fn next(&mut self) -> Value {
+        let mut line = String::new();
+        self.from.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|why| panic!("{why}: {line}"))
     }
 
     fn call(&mut self, name: &str, arguments: &Value) -> Value {
@@ -123,7 +140,7 @@ fn nothing_is_run_unless_it_is_allowed() {
 }
 
 #[test]
-fn a_change_is_proven_and_what_runs_ends_with_the_session() {
+fn a_change_is_proven() {
     test_tiers::change!("starts PyTorch");
     let home = Home::new();
     let script = home.0.path().join("train.py");
@@ -139,16 +156,104 @@ fn a_change_is_proven_and_what_runs_ends_with_the_session() {
     let (code, answer) = client.answer("fit", &json!({"gpu": "RTX 3060", "steps": 2, "command": job(&["8"])}));
     schemas::check("fit", &answer);
     assert_eq!((code.as_str(), &answer["fits"]), ("exit code 0", &json!("yes")), "{answer:#}");
-    let running = home.0.path().join("running");
-    let sleeps = format!(
-        "import os, time\nopen({new:?}, 'w').write(str(os.getpid()))\nos.rename({new:?}, {running:?})\ntime.sleep(1000)\n",
-        new = running.with_extension("new")
-    );
-    fs::write(&script, sleeps).unwrap();
-    let call = json!({"name": "fit", "arguments": {"gpu": "16GiB", "command": job(&[])}});
-    client.send(&json!({"jsonrpc": "2.0", "id": 99, "method": "tools/call", "params": call}));
-    assert!(until(PATIENCE, || running.exists()), "the job does not start");
-    let pid = fs::read_to_string(&running).unwrap();
     assert_eq!(client.end(), Some(0));
-    assert!(until(PATIENCE, || !Path::new("/proc").join(&pid).exists()), "the job outlives the session");
+}
+
+/// A job that would run for long, and its process once it runs.
+struct LongJob {
+    home: Home,
+    running: PathBuf,
+}
+
+impl LongJob {
+    fn new() -> Self {
+        let home = Home::new();
+        let running = home.0.path().join("running");
+        let sleeps = format!(
+            "import os, time\nopen({new:?}, 'w').write(str(os.getpid()))\nos.rename({new:?}, {running:?})\n\
+             time.sleep(1000)\n",
+            new = running.with_extension("new")
+        );
+        fs::write(home.0.path().join("train.py"), sleeps).unwrap();
+        Self { home, running }
+    }
+
+    /// Has it run by a call; returns the number of the call, and the job's process.
+    fn start(&self, client: &mut Client) -> (u64, String) {
+        let _ = fs::remove_file(&self.running);
+        let command = json!([torch::python(), self.home.0.path().join("train.py")]);
+        let call =
+            client.begin("tools/call", &json!({"name": "fit", "arguments": {"gpu": "16GiB", "command": command}}));
+        assert!(until(PATIENCE, || self.running.exists()), "the job does not start");
+        (call, fs::read_to_string(&self.running).unwrap())
+    }
+}
+
+fn assert_over(pid: &str) {
+    assert!(until(PATIENCE, || !Path::new("/proc").join(pid).exists()), "the job outlives its call");
+}
+
+#[test]
+fn what_a_call_runs_ends_when_it_is_cancelled_and_when_the_client_is_gone() {
+    test_tiers::change!("starts PyTorch's Python three times");
+    let job = LongJob::new();
+    let mut client = Client::new(&job.home, &["--allow-actions"]);
+    let (call, pid) = job.start(&mut client);
+    // Others are answered meanwhile.
+    assert!(client.ask("tools/list", &json!({}))["result"]["tools"].as_array().unwrap().len() > 7);
+    client.send(&json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": call}}));
+    assert_over(&pid);
+    assert!(client.ask("ping", &json!({}))["result"].is_object());
+    let (_, pid) = job.start(&mut client);
+    assert_eq!(client.end(), Some(0));
+    assert_over(&pid);
+    // A client that is gone reads nothing more, either.
+    let mut client = Client::new(&job.home, &["--allow-actions"]);
+    let (_, pid) = job.start(&mut client);
+    let Client { mut server, to, from, .. } = client;
+    drop((to, from));
+    assert_over(&pid);
+    assert!(server.wait().unwrap().code().is_some());
+}
+
+#[test]
+fn calls_at_once_are_all_answered() {
+    let home = Home::new();
+    let mut client = Client::new(&home, &[]);
+    let calls: BTreeSet<u64> =
+        (0..6).map(|_| client.begin("tools/call", &json!({"name": "recordings", "arguments": {}}))).collect();
+    let answers: Vec<Value> = calls.iter().map(|_| client.next()).collect();
+    assert!(answers.iter().all(|it| it["result"]["isError"] == false), "{answers:#?}");
+    assert_eq!(answers.iter().filter_map(|it| it["id"].as_u64()).collect::<BTreeSet<_>>(), calls);
+    assert_eq!(client.end(), Some(0));
+}
+
+#[test]
+fn what_is_no_json_is_answered_and_the_session_goes_on() {
+    let home = Home::new();
+    let mut client = Client::new(&home, &[]);
+    for bad in ["{\"jsonrpc\": \"2.0\", \"id\": 1", "nonsense", "{]"] {
+        writeln!(client.to, "{bad}").unwrap();
+        let answer = client.next();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&Value::Null, &json!(-32700)), "{bad}: {answer:#}");
+    }
+    client.send(&json!([1, 2]));
+    assert_eq!(client.next()["error"]["code"], -32600);
+    assert!(client.ask("tools/list", &json!({}))["result"]["tools"].is_array());
+    assert_eq!(client.end(), Some(0));
+}
+
+#[test]
+fn an_assistant_is_told_of_no_tool_that_is_not_offered() {
+    let home = Home::new();
+    for flags in [&[][..], &["--allow-actions"]] {
+        let (mut client, instructions) = Client::with_instructions(&home, flags);
+        let listed = client.ask("tools/list", &json!({}));
+        let is_offered = |name: &str| listed["result"]["tools"].as_array().unwrap().iter().any(|it| it["name"] == name);
+        for name in instructions.split('`').skip(1).step_by(2).filter(|it| !it.contains(' ')) {
+            assert!(is_offered(name), "{name}: {instructions}");
+        }
+        assert_eq!(instructions.contains("`fit`"), !flags.is_empty(), "{instructions}");
+        assert_eq!(client.end(), Some(0));
+    }
 }
