@@ -2,6 +2,7 @@
 //! diffusion model, a detector, and reinforcement learning. Each has four planted regressions and forty neutral edits.
 
 use super::{Gate, Regression, SCRIPTS, assert_found, assert_silent, planted};
+use std::fs;
 
 const PLANTED: [Regression; 20] = [
     planted("gpt", &[("self.tokens.weight = self.head.weight", "pass")], "self.tokens = nn.Embedding"),
@@ -88,4 +89,34 @@ fn neutral_edits_of_five_kinds_of_repositories_are_not_reported() {
         let edits = assert_silent(&Gate::new(script), source, 3);
         assert!(edits >= 40, "{script}: {edits}");
     }
+}
+
+/// A regression in code that has moved, and in what has become a loop, is still one of that line.
+#[test]
+fn code_that_moves_to_another_file_or_changes_its_form_is_no_difference() {
+    test_tiers::full!("three runs of fit");
+    let gate = Gate::new("gpt");
+    let source = gate.source();
+    let (before, rest) = source.split_once("class Attention").unwrap();
+    let (classes, after) = rest.split_once("class GPT").unwrap();
+    let imports = "import torch\nfrom torch import nn\nfrom torch.nn import functional as F\n\n\n";
+    let model = format!("{imports}class Attention{classes}").replace(
+        "        hidden = F.gelu(self.up(self.second(x)))\n        return x + self.down(hidden)",
+        "        return x + self.feed(self.second(x))\n\n    def feed(self, x: torch.Tensor) -> torch.Tensor:\n        \
+         return self.down(F.gelu(self.up(x)))",
+    );
+    let list = "nn.ModuleList([Block(config) for _ in range(config.layers)])";
+    let looped =
+        "nn.ModuleList()\n        for _ in range(config.layers):\n            self.blocks.append(Block(config))";
+    assert!(model.contains("def feed") && after.contains(list));
+    let train = format!("from model import Block\n{before}class GPT{}", after.replace(list, looped));
+    let file = gate.asked.home.0.path().join("model.py");
+    fs::write(&file, &model).unwrap();
+    let (answer, code) = gate.against(&train, &[]);
+    assert_eq!((code, answer["lines"].as_array().map(Vec::len)), (0, Some(0)), "{answer:#}");
+    fs::write(&file, model.replace("4 * config.width", "5 * config.width")).unwrap();
+    let (answer, code) = gate.against(&train, &[]);
+    let at = model.lines().position(|it| it.contains("self.up = nn.Linear")).unwrap() + 1;
+    let more = answer["lines"].as_array().unwrap().iter().filter(|it| it["bytes"].as_i64().unwrap() > 0);
+    assert!(code == 1 && more.clone().any(|it| it["line"] == format!("model.py:{at}")), "{answer:#}");
 }
