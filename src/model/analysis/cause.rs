@@ -39,6 +39,8 @@ pub enum Cause {
     CacheFilling,
     /// Steps that need more and more memory, as under a curriculum, with an output that is alive between them.
     LargerInputs,
+    /// A model that gets more parameters, or trains more of them.
+    LargerModel,
     /// High and flat: the batch or the model fills the device.
     Pressure,
     /// The allocator flushes its cache to satisfy requests.

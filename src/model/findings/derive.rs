@@ -92,13 +92,15 @@ fn is_of_search(it: &Finding, ooms: &[Finding]) -> bool {
 
 /// Says which part of the allocated memory grew.
 fn words_of(it: &GrownPart) -> String {
-    let what = match it.name {
+    let (what, why) = match it.name {
         "retained" => return "weights, gradients and optimizer state do not grow".to_owned(),
-        "optimizer" => "optimizer state",
-        "model" => "the model, with its gradients and its optimizer state",
-        name => name,
+        "weights" => ("weights alone", "parameters are added that are not trained"),
+        "gradients" => ("gradients alone", "more parameters get one, and no optimizer steps them"),
+        "optimizer" => ("optimizer state alone", "states of parameters that are gone, or former optimizers, are kept"),
+        "trained" => ("gradients and optimizer state, not the weights", "layers are no longer frozen"),
+        _ => ("the model, with its gradients and its optimizer state", "parameters are added"),
     };
-    format!("what grows is {what}, {} a step: parameters are added", Bytes(it.bytes_per_step))
+    format!("what grows is {what}, {} a step: {why}", Bytes(it.bytes_per_step))
 }
 
 impl ProcessOnDevice<'_> {
@@ -154,8 +156,14 @@ impl ProcessOnDevice<'_> {
             ..found
         };
         let mut found = self.blamed(found);
-        if it.resource == Resource::Allocated && it.axis == Axis::Steps {
-            found.account.extend(self.on.grown_part(it.since_step).map(|it| words_of(&it)));
+        if it.resource == Resource::Allocated
+            && it.axis == Axis::Steps
+            && let Some(part) = self.on.grown_part(it.since_step)
+        {
+            found.account.push(words_of(&part));
+            if part.name != "retained" && keeps(found.cause) {
+                (found.cause, found.advice) = (Cause::LargerModel, Cause::LargerModel.advice());
+            }
         }
         found
     }
@@ -336,6 +344,12 @@ impl ProcessOnDevice<'_> {
 fn explains(culprit: &Culprit, growth: &Finding) -> bool {
     let is_most = growth.bytes_per_step.is_none_or(|rate| culprit.bytes_per_step >= LEAST_SHARE * rate);
     is_most && !matches!(growth.cause, Cause::CacheFilling | Cause::LargerInputs)
+}
+
+/// Whether a cause is that of growth which lasts, by counters that do not tell parts apart.
+fn keeps(it: Cause) -> bool {
+    use Cause::{GrowingTensor, LargerInputs, ScalarsRetained, TensorsRetained, Unknown};
+    matches!(it, TensorsRetained | ScalarsRetained | GrowingTensor | LargerInputs | Unknown)
 }
 
 /// Host memory grows along with tensors kept with their graphs, because the graphs' nodes live there.

@@ -94,6 +94,7 @@ impl Finding {
             (Kind::Growth, Some(Resource::Reserved)) => format!("reserved memory grows{rate}"),
             (Kind::Growth, Some(Resource::Driver)) => format!("memory outside the allocator grows{rate}"),
             (Kind::Growth, Some(Resource::Device)) => format!("other processes' memory grows{rate}"),
+            (Kind::Growth, _) if self.cause == Cause::LargerModel => format!("the model grows{rate}"),
             (Kind::Growth, _) => format!("memory grows{rate}"),
             (Kind::Slowdown, _) => {
                 let ratio = self.evidence.get("slower").unwrap_or(1.0);
@@ -173,7 +174,8 @@ impl Finding {
 
     /// Returns which line keeps or allocates what grows, and how fast: `train.py:33 keeps 564 KiB a step`.
     fn blamed(&self) -> Option<String> {
-        let culprit = self.culprit.as_deref()?;
+        // Of a larger model, the line may be any that trains it.
+        let culprit = self.culprit.as_deref().filter(|_| self.cause != Cause::LargerModel)?;
         let (line, unit) = (culprit.leading(), if self.axis == Axis::Steps { "step" } else { "second" });
         let verb = if culprit.kept.as_ref() == Some(line) { "keeps" } else { "allocates" };
         Some(format!("{} {verb} {} a {unit}", line.place(), units::Bytes(units::whole(culprit.bytes_per_step))))

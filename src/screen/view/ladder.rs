@@ -171,7 +171,7 @@ fn gaps_of(it: &Finding, context: &RenderContext) -> &'static [Gap] {
             Some("weights") => &[Gap::Weights],
             Some("gradients") => &[Gap::Gradients],
             Some("optimizer") => &[Gap::Optimizer],
-            Some("model") => &[Gap::Weights, Gap::Gradients, Gap::Optimizer],
+            Some("model" | "trained") => &[Gap::Weights, Gap::Gradients, Gap::Optimizer],
             _ => &[Gap::Retained, Gap::Wanted, Gap::Allocated],
         },
         Some(Resource::Reserved) => {

@@ -11,7 +11,7 @@ use crate::{
 use gpuwatch::{
     facts::event::{
         Line,
-        wire::{Counters, Edge, Hello, Oom, PROTOCOL, Sample, Sites},
+        wire::{Counters, Edge, Hello, Oom, PROTOCOL, Parts, Sample, Sites},
     },
     model::{
         alerts::Captures,
@@ -143,6 +143,53 @@ fn a_curriculum_of_lengths_is_larger_inputs_and_starts_no_capture() {
         let growth = found.all.iter().find(|it| it.kind == Kind::Growth).unwrap();
         assert_eq!(growth.cause.id(), cause, "{growth:#?}");
         assert_eq!(Captures::default().at(&session, &found).len(), asked, "{cause}");
+    }
+}
+
+/// A job whose parts are counted every 25 steps, each a function of the step in MiB.
+fn with_parts(parts: impl Fn(u64) -> [u64; 4]) -> Finding {
+    let mut story = one_rank();
+    for step in 1..=300 {
+        let [weights, gradients, optimizer, retained] = parts(step).map(|it| it * MIB);
+        let counted = Parts { weights, gradients, optimizer, retained };
+        let peak = Some(30 * GIB + step * MIB);
+        // Blocks of 1 MiB.
+        let (all, blocks) = (counted.sum().unwrap(), counted.sum().map(|it| it / MIB));
+        let held = Counters { allocated_peak: peak, blocks, ..counters(all, 2 * GIB) };
+        story.wait(100_000).sample_of(0, step, &held, (step % 25 == 0).then_some(counted));
+    }
+    let found = findings(&story.session()).all;
+    found.into_iter().find(|it| it.kind == Kind::Growth).expect("a growth of live memory")
+}
+
+#[test]
+fn a_model_that_grows_is_told_from_what_is_kept() {
+    let grown = |parts: fn(u64) -> [u64; 4]| {
+        let found = with_parts(parts);
+        (found.cause.id(), found.account.last().cloned().unwrap_or_default(), found.headline(&[]))
+    };
+    for (parts, why) in [
+        ((|step| [4000 + step, 4000 + step, 8000 + 2 * step, 9]) as fn(u64) -> [u64; 4], "parameters are added"),
+        (|step| [4000, 2000 + step, 4000 + 2 * step, 9], "layers are no longer frozen"),
+        (|step| [4000, 4000, 8000 + 2 * step, 9], "former optimizers, are kept"),
+        (|step| [4000 + 2 * step, 100, 200, 9], "parameters are added that are not trained"),
+        (|step| [4000, 100 + step, 200, 9], "no optimizer steps them"),
+    ] {
+        let (cause, account, headline) = grown(parts);
+        assert!(cause == "larger-model" && account.ends_with(why), "{why}: {cause}: {account}");
+        assert!(headline.starts_with("the model grows "), "{headline}");
+    }
+    for parts in [
+        (|step| [4000, 4000, 8000, 9 + step]) as fn(u64) -> [u64; 4],
+        // A copy of the weights, as an average, and a larger model, each made once.
+        |step| [4000, 4000, 8000, step + if step > 60 { 4000 } else { 0 }],
+        |step| if step < 60 { [4000, 4000, 8000, step] } else { [8000, 8000, 16000, step] },
+    ] {
+        let (cause, account, _) = grown(parts);
+        assert_eq!(
+            (cause, account.as_str()),
+            ("tensors-retained", "weights, gradients and optimizer state do not grow")
+        );
     }
 }
 

@@ -4,7 +4,9 @@ use gpuwatch::{
     facts::{
         event::{
             DeviceId, DeviceInfo, DeviceMemory, DriverState, Event, Fact, Line, ProbeId, ProcessInfo, ProcessUse,
-            wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Sample, Sites},
+            wire::{
+                Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, PROTOCOL, Parts, Sample, Sites,
+            },
         },
         maker::Maker,
         metrics::Metric,
@@ -120,11 +122,14 @@ impl Story {
 
     #[expect(clippy::large_types_passed_by_value, reason = "a story consists of literals")]
     pub(crate) fn sample(&mut self, number: u32, step: u64, counters: Counters) -> &mut Self {
-        let at_us = self.now;
-        self.line(
-            number,
-            Line::Sample(Sample { at_us, edge: Edge::Step, step: Some(step), counters, ..Sample::default() }),
-        )
+        self.sample_of(number, step, &counters, None)
+    }
+
+    /// A sample with what the allocated bytes consist of.
+    pub(crate) fn sample_of(&mut self, number: u32, step: u64, held: &Counters, parts: Option<Parts>) -> &mut Self {
+        let sample =
+            Sample { at_us: self.now, edge: Edge::Step, step: Some(step), counters: *held, ..Sample::default() };
+        self.line(number, Line::Sample(Sample { parts, ..sample }))
     }
 
     pub(crate) fn session(&self) -> Session {

@@ -4,7 +4,7 @@
 
 use crate::model::analysis::cause::{Cause, Entry, host_texts};
 
-pub(super) static ENTRIES: [Entry; 44] = [
+pub(super) static ENTRIES: [Entry; 45] = [
     Entry {
         cause: Cause::ScalarsRetained,
         id: "scalars-retained",
@@ -265,6 +265,25 @@ each step computes with, and that has no limit (then it is a leak: bound it).
 Remedy: run the largest batch first, to see whether it fits. Pad or bucket lengths so that sizes repeat.
 
 It does not start a capture: no tensor is kept longer than before.",
+    },
+    Entry {
+        cause: Cause::LargerModel,
+        id: "larger-model",
+        title: "the model grows",
+        advice: "nothing to do if the model grows by plan and its last size fits; otherwise add parameters to it and its optimizer once, before training",
+        text: "\
+Weights, gradients or optimizer state grow, and not what else is kept: it is no leak of tensors. The last
+lines of the finding say which of them.
+
+Where to look: layers that are unfrozen in turn (gradients and optimizer state grow, weights do not);
+optimizer.add_param_group, adapters or experts that are added in the loop; an embedding that gets more rows;
+an optimizer that is made again while the former one, or its state, is kept (optimizer state alone grows).
+
+Remedy: if the last size is known, begin a short run with it, or let `gpuwatch fit` find the card for it. If
+parameters replace others, delete the former ones from the optimizer: optimizer.state keeps what it had for
+them.
+
+An average of the weights (EMA, SWA) is made once: it is retained memory, and no growth.",
     },
     Entry {
         cause: Cause::Pressure,

@@ -16,6 +16,12 @@ const COUNTS: usize = 64;
 /// A part grows if it has this share of the growth.
 const MOST_OF_IT: (i128, i128) = (3, 4);
 
+/// Weights do not grow if they have less than one part in so many of the model's growth.
+const NEARLY_NONE: i128 = 20;
+
+/// From this step on, optimizers have what they make at first.
+const SETTLED: u64 = 4;
+
 /// What allocated bytes consisted of at the end of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedParts {
@@ -30,32 +36,46 @@ pub struct CountedParts {
 /// What has most of the growth of allocated memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GrownPart {
-    /// A part of [`Parts::TABLE`], or `model` for all but retained memory.
+    /// A part of [`Parts::TABLE`]; or `model` for all but retained memory, `trained` where the weights do not grow.
     pub name: &'static str,
     /// Its bytes a step.
     pub bytes_per_step: u64,
 }
 
+/// Returns which part grew between two counts.
+fn grown(from: &CountedParts, to: &CountedParts) -> Option<GrownPart> {
+    let steps = to.step?.checked_sub(from.step?).filter(|it| *it > 0)?;
+    let gained = |now: u64, before: u64| i128::from(now) - i128::from(before);
+    let of = |it: &Parts| [it.weights, it.gradients, it.optimizer, it.retained];
+    let mut grown: Vec<(i128, &'static str)> = of(&to.parts)
+        .into_iter()
+        .zip(of(&from.parts))
+        .zip(Parts::TABLE)
+        .map(|((now, before), (name, _))| (gained(now, before), name))
+        .collect();
+    let all: i128 = grown.iter().map(|it| it.0).sum();
+    let model = grown.iter().filter(|it| it.1 != "retained").map(|it| it.0).sum();
+    let weights = grown.iter().filter(|it| it.1 == "weights").map(|it| it.0).sum::<i128>();
+    grown.push((model, if weights * NEARLY_NONE < model { "trained" } else { "model" }));
+    let (bytes, name) = grown.into_iter().find(|it| it.0 * MOST_OF_IT.1 >= all * MOST_OF_IT.0)?;
+    let bytes_per_step = u64::try_from(bytes / i128::from(steps)).ok()?;
+    (all > 0).then_some(GrownPart { name, bytes_per_step })
+}
+
 impl OnDevice {
-    /// Returns which part grew between the first and the latest count from a step on; `None` without two counts, or
-    /// growth between them, or a part that has most of it.
+    /// Returns which part grows since a step, in the later half of the steps if it is known there: a model that became
+    /// larger once does not hide what grows since then. Where only one count came since, the one before it is compared
+    /// with that. `None` without two counts, or growth between them, or a part
+    /// that has most of it.
     pub fn grown_part(&self, since: u64) -> Option<GrownPart> {
-        let from = self.counts.iter().find(|it| it.step.is_some_and(|step| step >= since))?;
+        let is_settled = |it: &&CountedParts| it.step.is_some_and(|step| step >= since.min(SETTLED));
         let to = self.counts.last()?;
-        let steps = to.step?.checked_sub(from.step?).filter(|it| *it > 0)?;
-        let gained = |now: u64, before: u64| i128::from(now) - i128::from(before);
-        let of = |it: &Parts| [it.weights, it.gradients, it.optimizer, it.retained];
-        let mut grown: Vec<(i128, &'static str)> = of(&to.parts)
-            .into_iter()
-            .zip(of(&from.parts))
-            .zip(Parts::TABLE)
-            .map(|((now, before), (name, _))| (gained(now, before), name))
-            .collect();
-        let all: i128 = grown.iter().map(|it| it.0).sum();
-        grown.push((grown.iter().filter(|it| it.1 != "retained").map(|it| it.0).sum(), "model"));
-        let (bytes, name) = grown.into_iter().find(|it| it.0 * MOST_OF_IT.1 >= all * MOST_OF_IT.0)?;
-        let bytes_per_step = u64::try_from(bytes / i128::from(steps)).ok()?;
-        (all > 0).then_some(GrownPart { name, bytes_per_step })
+        let later = |at: u64| self.counts.iter().find(|it| it.step.is_some_and(|step| step >= at));
+        let earlier = |at: u64| self.counts.iter().rev().find(|it| it.step.is_some_and(|step| step <= at));
+        let from = later(since).filter(|it| it.step < to.step).or_else(|| earlier(since).filter(is_settled))?;
+        let middle = from.step?.max(since) + to.step?.saturating_sub(from.step?.max(since)) / 2;
+        let half = earlier(middle).filter(|it| it.step >= from.step);
+        half.and_then(|it| grown(it, to)).or_else(|| grown(from, to))
     }
 
     /// Returns the ladder's input for these counters, which are its latest ones.
@@ -136,16 +156,26 @@ mod tests {
         counted(&mut on, 1, [10, 10, 0, 1]);
         counted(&mut on, 2, [10, 10, 20, 1]);
         assert_eq!(on.grown_part(0), Some(GrownPart { name: "optimizer", bytes_per_step: 20 * MIB }));
-        assert_eq!(on.grown_part(2), None, "only one count");
+        assert_eq!(on.grown_part(2), None, "only one count, when the optimizer has begun");
         counted(&mut on, 12, [11, 9, 20, 61]);
         assert_eq!(on.grown_part(2), Some(GrownPart { name: "retained", bytes_per_step: 6 * MIB }));
         counted(&mut on, 22, [31, 29, 60, 61]);
+        let late = GrownPart { name: "model", bytes_per_step: 8 * MIB };
+        assert_eq!(on.grown_part(20), Some(late), "the count before is compared where growth was noticed late");
         let all = GrownPart { name: "model", bytes_per_step: 8 * MIB };
         assert_eq!(on.grown_part(12), Some(all), "a larger model");
+        counted(&mut on, 26, [31, 33, 68, 61]);
+        let trained = GrownPart { name: "trained", bytes_per_step: 3 * MIB };
+        assert_eq!(on.grown_part(22), Some(trained), "layers are no longer frozen");
         counted(&mut on, 27, [41, 39, 60, 81]);
         assert_eq!(on.grown_part(22), None, "no part has most of it");
         counted(&mut on, 32, [31, 29, 60, 51]);
         assert_eq!(on.grown_part(27), None, "it falls");
+        for (step, parts) in [(40, [40, 40, 80, 51]), (44, [40, 40, 80, 55]), (60, [40, 40, 80, 71])] {
+            counted(&mut on, step, parts);
+        }
+        let leak = GrownPart { name: "retained", bytes_per_step: MIB };
+        assert_eq!(on.grown_part(32), Some(leak), "the model became larger once, and what is kept grows since");
         for step in 100..1000 {
             counted(&mut on, step, [step, 0, 0, 0]);
         }
