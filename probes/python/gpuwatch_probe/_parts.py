@@ -178,8 +178,8 @@ class Parts:
         if len(self._optimizers) > _MOST_READ:
             return (len(self._optimizers),)
         for optimizer in self._living():
-            for group in _groups(optimizer):
-                groups_, parameters = groups_ + 1, parameters + list.__len__(group)
+            for group in list.__iter__(_groups(optimizer)):
+                groups_, parameters = groups_ + 1, parameters + list.__len__(_parameters(group))
             state = own(optimizer, "state")
             states += dict.__len__(state) if is_a(state, dict) else 0
         return len(self._optimizers), groups_, parameters, states
@@ -194,7 +194,16 @@ class Parts:
     def _steps(self):
         """Yields after each small part of the work. In between it holds nothing of the job's but weakly: a job may
         drop an optimizer or a model and expect its memory back."""
-        reader = self._reader = Reader(self._torch, self._round)
+        self._reader = Reader(self._torch, self._round)
+        place = 0
+        while place is not None:
+            place = self._find_models(place)
+            yield
+        yield from self.walk(self._reader)
+
+    def walk(self, reader, has_models=True):
+        """Gives a reader all parameters, what optimizers keep for them, and the other parameters of models; yields
+        after each small part of the work, and holds nothing in between."""
         optimizers, trained = list(self._optimizers.values()), set()
         for ref in optimizers:
             place, states = (0, 0), 0
@@ -204,11 +213,7 @@ class Parts:
                 yield
             _other_states(ref, states, reader, trained)
             yield
-        place = 0
-        while place is not None:
-            place = self._find_models(place)
-            yield
-        for ref in list(self._models.values()):
+        for ref in list(self._models.values()) if has_models else ():
             yield from _of_model(ref, reader, trained)
 
     def _find_models(self, place):
@@ -380,13 +385,6 @@ class Addresses(Reader):
         """Lists a parameter."""
         self._list(WEIGHTS, it)
 
-    def gradient(self, of):
-        """Lists the gradient of a parameter."""
-        if self._kind(of) is not None:
-            it = self._grad(of)
-            if it is not None:
-                self._list(GRADIENTS, it)
-
     def state(self, of, depth=_DEPTH):
         if is_a(of, dict) and depth:
             for it in list(dict.values(of)):
@@ -421,65 +419,38 @@ class Addresses(Reader):
             self.found.append((device, part, self._address(storage)))
 
 
+class GradientAddresses(Addresses):
+    """Lists those of gradients."""
+
+    def parameter(self, it):
+        """Lists the gradient of a parameter."""
+        gradient = None if self._kind(it) is None else self._grad(it)
+        if gradient is not None:
+            self._list(GRADIENTS, gradient)
+
+    def state(self, of, depth=_DEPTH):
+        """Lists nothing."""
+
+
 def addresses(parts, torch, gradients):
     """Yields lists of `(device, part, address)`: of the parameters of a job's optimizers and models and of optimizer
-    state, or of their gradients."""
-    reader, trained = Addresses(torch), set()
-
-    def found():
+    state, or of the optimizers' gradients."""
+    reader = GradientAddresses(torch) if gradients else Addresses(torch)
+    for _ in parts.walk(reader, not gradients):
         new, reader.found = reader.found, []
-        return [it for it in new if it[2]]
-
-    for optimizer in parts.optimizers():
-        states = own(optimizer, "state")
-        states = states if is_a(states, dict) else {}
-        for parameters in _groups(optimizer):
-            for number, it in enumerate(list(parameters)):
-                if gradients:
-                    reader.gradient(it)
-                else:
-                    trained.add(id(it))
-                    reader.parameter(it)
-                    if reader.is_hashed_by_address(it):
-                        reader.state(dict.get(states, it))
-                if number % _TOGETHER == 0:
-                    yield found()
-    for model in () if gradients else parts.models():
-        for it in _untrained(model, trained):
-            reader.parameter(it)
-        yield found()
-    yield found()
-
-
-def _untrained(model, trained):
-    """Returns the parameters of a model that are not trained, where others are."""
-    modules, seen, found, is_trained = [model], set(), [], False
-    while modules and len(seen) < _MOST_TENSORS:
-        module = modules.pop()
-        if id(module) in seen:
-            continue
-        seen.add(id(module))
-        space = namespace(module) or {}
-        parameters, inner = dict.get(space, "_parameters"), dict.get(space, "_modules")
-        for it in list(dict.values(parameters)) if is_a(parameters, dict) else ():
-            if id(it) in trained:
-                is_trained = True
-            elif it is not None:
-                found.append(it)
-        if is_a(inner, dict):
-            modules += [it for it in dict.values(inner) if it is not None]
-    return found if is_trained else []
+        yield [it for it in new if it[2]]
 
 
 def _groups(optimizer):
-    """Returns the list of parameters of each group."""
+    """Returns the groups of parameters."""
     groups = own(optimizer, "param_groups")
-    found = []
-    for group in list.__iter__(groups) if is_a(groups, list) else ():
-        parameters = dict.get(group, "params") if is_a(group, dict) else None
-        if is_a(parameters, list):
-            found.append(parameters)
-    return found
+    return groups if is_a(groups, list) else []
+
+
+def _parameters(group):
+    """Returns the list of parameters of a group."""
+    parameters = dict.get(group, "params") if is_a(group, dict) else None
+    return parameters if is_a(parameters, list) else []
 
 
 def _next_parameters(ref, place, reader, trained):
@@ -492,11 +463,13 @@ def _next_parameters(ref, place, reader, trained):
     groups, state = _groups(optimizer), own(optimizer, "state")
     states = state if is_a(state, dict) else {}
     for _ in range(_TOGETHER):
-        while group < len(groups) and at >= list.__len__(groups[group]):
-            group, at = group + 1, 0
-        if group >= len(groups):
+        if group >= list.__len__(groups):
             return None, found
-        it = list.__getitem__(groups[group], at)
+        parameters = _parameters(list.__getitem__(groups, group))
+        if at >= list.__len__(parameters):
+            group, at = group + 1, 0
+            continue
+        it = list.__getitem__(parameters, at)
         at += 1
         trained.add(id(it))
         reader.parameter(it)

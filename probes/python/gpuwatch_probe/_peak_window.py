@@ -22,8 +22,8 @@ from ._trace_window import LONG_PAUSES, Window
 RING, SMALL_RING, LONG_RING = 1500, 600, 6000
 
 # Seconds of all pauses together after which no piece follows, where they may not be long: with the last piece and a
-# look at the blocks, whose seconds come next, these are 50 ms.
-_PAUSES, _LOOK = 0.034, 0.008
+# look at the blocks, whose seconds come next, these are 50 ms. Looks before the window begins are shorter.
+_PAUSES, _LOOK, _EARLY_LOOK = 0.034, 0.008, 0.004
 
 # Seconds between two looks at the number of events.
 _PACE = 0.004
@@ -33,7 +33,7 @@ _PACE = 0.004
 _BEGINS, _LOOK_PACE = 0.02, 0.1
 
 # Looks at the blocks before the window begins, ends of steps that are written down, and modules whose paths are.
-_LOOKS, _BOUNDARIES, _MOST_MODULES = 3, 4, 20_000
+_LOOKS, _BOUNDARIES, _MOST_MODULES = 6, 4, 20_000
 
 _KINDS = {"weights": WEIGHTS, "gradients": GRADIENTS, "optimizer": OPTIMIZER}
 
@@ -81,7 +81,7 @@ class PeakWindow(Window):
     def _boundary(self, number, parts):
         if self._is_waiting:
             took = self._look(parts)
-            if took > _LOOK / 2 and self._looks < _LOOKS:
+            if took > _EARLY_LOOK / 2 and self._looks < _LOOKS:
                 # The window begins with another step, which has a pause of its own.
                 return
             self._begin_with_the_next_step()
@@ -111,17 +111,18 @@ class PeakWindow(Window):
     def _look(self, parts):
         """Reads addresses, and returns the seconds that took."""
         begun = time.thread_time()
+        until = begun + (_LOOK if self._ends else _EARLY_LOOK)
         self._looks += 1
         try:
             with Resting(), parts.without_overrides():
                 if self._unread is None:
                     self._unread = addresses(parts, self._torch, False)
                     own = os.path.dirname(self._torch.__file__) + os.sep
-                    self._modules = forward_functions(parts.models(), own, begun + _LOOK / 2)
-                self._read(self._unread, begun)
+                    self._modules = forward_functions(parts.models(), own, begun + _EARLY_LOOK / 2)
                 if self._ends:
                     # Gradients are other blocks at each step.
-                    self._read(addresses(parts, self._torch, True), begun)
+                    self._read(addresses(parts, self._torch, True), until)
+                self._read(self._unread, until)
         except Exception as error:
             if not is_ours(error):
                 raise
@@ -130,11 +131,11 @@ class PeakWindow(Window):
         self._paused += took
         return took
 
-    def _read(self, found, begun):
+    def _read(self, found, until):
         for some in found:
             for device, kind, address in some:
                 self._blocks.setdefault(device, {}).setdefault(kind, set()).add(address)
-            if time.thread_time() - begun > _LOOK:
+            if time.thread_time() > until:
                 break
 
     def _switch_on(self):
@@ -156,9 +157,16 @@ class PeakWindow(Window):
                     if not self._is_over:
                         self._next_piece()
             finally:
-                self._has_begun.release()
+                self._let_begin()
         else:
             super()._switch_on()
+
+    def _let_begin(self):
+        """Lets the thread that trains go on, which waits for the window to begin."""
+        try:
+            self._has_begun.release()
+        except RuntimeError:
+            pass  # It goes on.
 
     def _count_from_here(self):
         """Does nothing: the ends of steps are counted here."""
@@ -173,15 +181,22 @@ class PeakWindow(Window):
     def _with_stacks(self, use):
         from pickle import dumps
 
+        held = self._paused_by(self._snapshot)
+        self._let_begin()
+        held = self._paused_by(lambda: dumps(held, 4))
+        return use(held)
+
+    def _paused_by(self, work):
+        """Does what lets no other thread run, and counts its seconds; another thread may run before it."""
         # Its own time: that of other processes is no pause by this one.
+        time.sleep(0)
         begun = time.thread_time()
         try:
             with Resting(), CompilerHidden(self._torch):
-                held = dumps(self._snapshot(), 4)
+                return work()
         finally:
             took = time.thread_time() - begun
             self._paused, self._longest = self._paused + took, max(self._longest, took)
-        return use(held)
 
     def _piece(self):
         self._known = self._last

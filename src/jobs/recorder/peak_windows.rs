@@ -136,12 +136,14 @@ pub fn moment(traced: &Traced, probe: ProbeId) -> Option<PeakMoment> {
     let (device, anatomy) =
         traced.trace.ordinals().into_iter().filter_map(of_device).max_by_key(|it| it.1.allocated)?;
     let window = traced.window.unwrap_or_default();
+    // The job's own figures, where it has them, are without the time that other processes took.
+    let us = |own: u64, seen: u64| if kept.paused_us > 0 { own } else { seen };
     let cost = PeakCost {
         steps: window.steps,
         ms: window.ms,
         snapshots: window.snapshots,
-        longest_pause_us: window.longest_us.max(kept.longest_us),
-        paused_us: window.paused_us.max(kept.paused_us),
+        longest_pause_us: us(kept.longest_us, window.longest_us),
+        paused_us: us(kept.paused_us, window.paused_us),
     };
     Some(PeakMoment { probe, device, anatomy, cost })
 }

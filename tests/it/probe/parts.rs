@@ -20,9 +20,13 @@ use crate::{
 #[test]
 fn weights_gradients_and_optimizer_state_are_those_that_a_script_counts() {
     let gpu = torch::machine();
-    let mut python = gpu.command(torch::python());
-    python.arg(script("parts.py")).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
-    assert_eq!(torch::stdout(&python.output().unwrap()), "parts are right\n");
+    for (name, printed) in
+        [("parts.py", "parts are right\n"), ("parts_kinds.py", "kinds are right\n"), ("looks.py", "looks are short\n")]
+    {
+        let mut python = gpu.command(torch::python());
+        python.arg(script(name)).env("PYTHONPATH", concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python"));
+        assert_eq!(torch::stdout(&python.output().unwrap()), printed);
+    }
 }
 
 #[test]
