@@ -279,8 +279,8 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
         let step = (common.unwrap_or(0).saturating_mul(place) / 100).max(1);
         add(&format!("allocated at step {step}"), Unit::Bytes, a.at_step(step), b.at_step(step), false);
     }
-    for it in anatomy::changes([a.moment(), b.moment()]) {
-        add(&it.name, Unit::Bytes, count(Some(it.before)), count(Some(it.after)), false);
+    for (name, it) in anatomy::changes([a.moment(), b.moment()]) {
+        add(&name, Unit::Bytes, count(Some(it.before)), count(Some(it.now)), false);
     }
     diff.courses = Some([a.allocated, b.allocated]);
     diff

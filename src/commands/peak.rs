@@ -7,16 +7,13 @@ use super::{
 };
 use crate::{
     cli::{
-        ProgressLine, inputs,
+        ProgressLine, anatomy_text, inputs,
         next_commands::{NextCommand, with_next, word},
         runtime,
     },
     config,
     facts::{
-        event::{
-            PeakMoment, ProbeId, WindowDetail,
-            anatomy::{AnatomyPart, StepPhase},
-        },
+        event::{PeakMoment, ProbeId, WindowDetail},
         text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
@@ -151,18 +148,10 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
         Bytes(it.allocated),
         it.phase.map_or_else(String::new, |phase| format!(", {}", phase.words()))
     );
-    for (part, words) in AnatomyPart::WORDS {
-        if let Some(bytes) = it.parts.get(&part) {
-            let _ = writeln!(out, "  {:>10}  {:>4}  {words}", Bytes(*bytes).to_string(), share(*bytes, it.allocated));
-        }
-    }
+    out.push_str(&anatomy_text::parts(it));
     if !it.phases.is_empty() {
         out.push_str("\nby when it was allocated\n");
-    }
-    for (phase, words) in StepPhase::WORDS {
-        if let Some(bytes) = it.phases.get(&phase) {
-            let _ = writeln!(out, "  {:>10}  {:>4}  {words}", Bytes(*bytes).to_string(), share(*bytes, it.allocated));
-        }
+        out.push_str(&anatomy_text::phases(it));
     }
     if !it.lines.is_empty() {
         out.push_str("\nby the line that allocated it\n");
@@ -170,14 +159,8 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
     for line in it.lines.iter().take(LINES) {
         let blocks = counted(line.blocks, "block");
         let module = line.module.as_ref().map_or_else(String::new, |it| format!(" · {it}"));
-        let _ = writeln!(
-            out,
-            "  {:>10}  {:>4}  {} · {}{module} · {blocks}",
-            Bytes(line.bytes).to_string(),
-            share(line.bytes, it.allocated),
-            line.line,
-            line.part.name()
-        );
+        let words = format!("{} · {}{module} · {blocks}", line.line, line.part.name());
+        out.push_str(&anatomy_text::row(line.bytes, it.allocated, &words));
     }
     if let Some(more) = it.lines.len().checked_sub(LINES).filter(|it| *it > 0) {
         let _ = writeln!(out, "  and {}", counted(more as u64, "more line"));
@@ -186,8 +169,4 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
     let (all, longest) = (ms(cost.paused_us), ms(cost.longest_pause_us));
     let _ = writeln!(out, "\npaused the job for {all:.1} ms in total (longest pause {longest:.1} ms)");
     out
-}
-
-fn share(bytes: u64, of: u64) -> String {
-    format!("{:.0} %", 100.0 * bytes as f64 / of.max(1) as f64)
 }

@@ -5,6 +5,11 @@
 //! and by optimizers (temporaries). Those from before the trace are other memory: buffers, caches, copies. Sizes are
 //! rounded up as the allocator does.
 
+/// What blocks of a snapshot are.
+pub(in crate::model) mod by_frames;
+/// What is different between two moments.
+mod change;
+/// When a block was made.
 mod phase;
 
 use crate::{
@@ -18,11 +23,12 @@ use crate::{
     },
     model::trace::{Action, History, StackId, Stacks, Trace},
 };
+pub use change::{Change, changes};
 use phase::{is_of_backward, is_of_optimizer, phase};
 use serde_json::{Map, Value, json};
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt::Write as _,
 };
 
@@ -62,30 +68,49 @@ pub struct KeptBlocks<'a> {
 pub fn anatomy(trace: &Trace, device: u32, kept: &KeptBlocks<'_>) -> Option<Anatomy> {
     let history = trace.history(device);
     let (event, step) = highest(trace, device, &history, kept.boundaries)?;
-    let mut found = Anatomy { step, phase: phase_of_event(trace, device, event), ..Anatomy::default() };
-    let mut lines: BTreeMap<String, Line> = BTreeMap::new();
-    for ((address, bytes, stack), is_older) in history.aged_blocks(event) {
-        let rounded = bytes.next_multiple_of(ROUND);
-        let part = part(&trace.stacks, &kept.addresses, (address, bytes, stack), is_older);
-        found.allocated = found.allocated.saturating_add(rounded);
-        let of_part = found.parts.entry(part).or_default();
-        *of_part = of_part.saturating_add(rounded);
-        let of_phase = found.phases.entry(phase(&trace.stacks, stack, is_older)).or_default();
-        *of_phase = of_phase.saturating_add(rounded);
-        if let Some(line) = trace.stacks.own_line(stack) {
-            let it = lines.entry(line).or_default();
-            (it.bytes, it.blocks) = (it.bytes.saturating_add(rounded), it.blocks + 1);
-            *it.parts.entry(part).or_default() += rounded;
-            *it.modules.entry(module(&trace.stacks, stack, kept.modules)).or_default() += rounded;
-        }
-    }
+    let held = history.lives(event).map(|life| Held {
+        bytes: life.bytes.next_multiple_of(ROUND),
+        stack: life.stack,
+        part: part(&trace.stacks, &kept.addresses, (life.address, life.bytes, life.stack), life.is_older()),
+        phase: phase(&trace.stacks, life.stack, life.is_older()),
+    });
+    let mut found = collect(&trace.stacks, held, kept.modules);
+    (found.step, found.phase) = (step, phase_of_event(trace, device, event));
     if found.step.is_none() && kept.highest.is_some_and(|it| is_as_high(found.allocated, it)) {
         found.step = unended_step(trace, device, event, kept.boundaries);
+    }
+    Some(found)
+}
+
+/// A live block.
+struct Held {
+    bytes: u64,
+    stack: StackId,
+    part: AnatomyPart,
+    phase: StepPhase,
+}
+
+/// Adds up live blocks by part, by phase, and by the job's own line with the module that it is in.
+fn collect(stacks: &Stacks, held: impl Iterator<Item = Held>, modules: &[(String, u32, String, String)]) -> Anatomy {
+    let (mut found, mut lines) = (Anatomy::default(), BTreeMap::<String, Line>::new());
+    let mut places = HashMap::new();
+    let add = |sum: &mut u64, bytes| *sum = sum.saturating_add(bytes);
+    for Held { bytes, stack, part, phase } in held {
+        add(&mut found.allocated, bytes);
+        add(found.parts.entry(part).or_default(), bytes);
+        add(found.phases.entry(phase).or_default(), bytes);
+        let place = || stacks.own_line(stack).map(|line| (line, module(stacks, stack, modules)));
+        if let Some((line, module)) = places.entry(stack).or_insert_with(place) {
+            let it = lines.entry(line.clone()).or_default();
+            (it.bytes, it.blocks) = (it.bytes.saturating_add(bytes), it.blocks + 1);
+            add(it.parts.entry(part).or_default(), bytes);
+            add(it.modules.entry(module.clone()).or_default(), bytes);
+        }
     }
     found.lines = lines.into_iter().filter_map(|(line, it)| it.share(line)).collect();
     found.lines.sort_by_key(|it| Reverse(it.bytes));
     found.lines.truncate(LINES_MAX);
-    Some(found)
+    found
 }
 
 /// The version of the JSON object.
@@ -93,25 +118,39 @@ const SCHEMA: u32 = 1;
 
 /// Returns a moment of the process with this pid as JSON (schema 1, the one of `gpuwatch peak --json`).
 pub fn json(pid: Option<u32>, PeakMoment { device, anatomy, cost, .. }: &PeakMoment) -> Value {
-    let bytes = |part: AnatomyPart| anatomy.parts.get(&part).copied().unwrap_or(0);
-    let parts = AnatomyPart::WORDS.map(|(part, _)| (part.name().to_owned(), bytes(part).into()));
-    let line = |it: &LineShare| json!({"line": it.line, "bytes": it.bytes, "blocks": it.blocks, "part": it.part.name(), "module": it.module});
-    json!({
+    let mut object = json!({
         "schema": SCHEMA,
         "pid": pid,
         "device": device,
         "step": anatomy.step,
-        "allocated": anatomy.allocated,
-        "parts": parts.into_iter().collect::<Map<String, Value>>(),
         "phase": anatomy.phase.map(StepPhase::name),
-        "phases": phases_json(&anatomy.phases),
-        "lines": anatomy.lines.iter().map(line).collect::<Vec<_>>(),
         "cost": cost,
-    })
+    });
+    if let Value::Object(object) = &mut object {
+        object.extend(bytes_json(anatomy));
+    }
+    object
+}
+
+/// Returns what is live as JSON: `allocated`, and the same by part, by phase and by line.
+pub fn bytes_json(it: &Anatomy) -> Map<String, Value> {
+    let part = |part: AnatomyPart| it.parts.get(&part).copied().unwrap_or(0).into();
+    let parts = AnatomyPart::WORDS.map(|(of, _)| (of.name().to_owned(), part(of)));
+    let line = |it: &LineShare| json!({"line": it.line, "bytes": it.bytes, "blocks": it.blocks, "part": it.part.name(), "module": it.module});
+    let lines: Vec<Value> = it.lines.iter().map(line).collect();
+    [
+        ("allocated", it.allocated.into()),
+        ("parts", Value::Object(parts.into_iter().collect())),
+        ("phases", Value::Object(phases_json(&it.phases))),
+        ("lines", lines.into()),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value))
+    .collect()
 }
 
 /// Returns bytes by phase as JSON, with 0 for each phase that has none.
-pub fn phases_json(phases: &BTreeMap<StepPhase, u64>) -> Map<String, Value> {
+fn phases_json(phases: &BTreeMap<StepPhase, u64>) -> Map<String, Value> {
     let bytes = |phase: StepPhase| phases.get(&phase).copied().unwrap_or(0).into();
     StepPhase::WORDS.map(|(phase, _)| (phase.name().to_owned(), bytes(phase))).into_iter().collect()
 }
@@ -148,92 +187,6 @@ const SHORT: usize = 80;
 /// Cuts a name to its limit.
 fn short(text: &Foreign) -> String {
     text.raw().chars().take(SHORT).collect()
-}
-
-/// Most lines in a comparison.
-const CHANGED: usize = 8;
-
-/// A part or a line of two moments.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// What it is: `peak: activations`, or `peak at train.py:88`.
-    pub name: String,
-    /// Its bytes in the first; 0 where it is not there.
-    pub before: u64,
-    /// Its bytes in the second.
-    pub after: u64,
-}
-
-/// Compares two moments: every part, then the lines whose bytes differ most. A line that only one of them has is the
-/// other's line with the same part and module, or the same bytes, in that file, if only one is: the file was edited
-/// above it.
-pub fn changes(both: [Option<&Anatomy>; 2]) -> Vec<Change> {
-    let [Some(first), Some(second)] = both else { return Vec::new() };
-    let of = |it: &Anatomy, part| it.parts.get(&part).copied();
-    let part = |part: AnatomyPart| {
-        let (before, after) = (of(first, part), of(second, part));
-        let name = format!("peak: {}", part.name());
-        (before.is_some() || after.is_some()).then(|| Change {
-            name,
-            before: before.unwrap_or(0),
-            after: after.unwrap_or(0),
-        })
-    };
-    let mut all: Vec<Change> = AnatomyPart::WORDS.iter().filter_map(|it| part(it.0)).collect();
-    let mut lines: Vec<Change> = pairs(&first.lines, &second.lines)
-        .into_iter()
-        .map(|(before, after)| Change {
-            name: named(before, after),
-            before: before.map_or(0, |it| it.bytes),
-            after: after.map_or(0, |it| it.bytes),
-        })
-        .filter(|it| it.before != it.after)
-        .collect();
-    lines.sort_by_key(|it| Reverse(it.before.abs_diff(it.after)));
-    lines.truncate(CHANGED);
-    all.append(&mut lines);
-    all
-}
-
-/// Returns `peak at train.py:88 of layers.*`, or `peak at train.py:88, before :85`.
-fn named(before: Option<&LineShare>, after: Option<&LineShare>) -> String {
-    let Some(it) = after.or(before) else { return String::new() };
-    let module = it.module.as_ref().map_or_else(String::new, |it| format!(" of {}", short(it)));
-    let moved = before.filter(|old| old.line != it.line).map(|old| format!(", before :{}", place(old).1));
-    format!("peak at {}{}{module}", short(&it.line), moved.unwrap_or_default())
-}
-
-/// Returns the file and the number of a line.
-fn place(it: &LineShare) -> (&str, &str) {
-    it.line.raw().rsplit_once(':').unwrap_or((it.line.raw(), ""))
-}
-
-type Pair<'a> = (Option<&'a LineShare>, Option<&'a LineShare>);
-
-/// Joins the lines of two moments.
-fn pairs<'a>(first: &'a [LineShare], second: &'a [LineShare]) -> Vec<Pair<'a>> {
-    let (mut before, mut after): (Vec<_>, Vec<_>) = (first.iter().collect(), second.iter().collect());
-    let mut pairs: Vec<Pair<'a>> = Vec::new();
-    let is_same: [fn(&LineShare, &LineShare) -> bool; 3] = [
-        |a, b| a.line == b.line,
-        |a, b| (place(a).0, a.part, a.bytes, a.blocks) == (place(b).0, b.part, b.bytes, b.blocks),
-        |a, b| a.module.is_some() && (place(a).0, a.part, &a.module) == (place(b).0, b.part, &b.module),
-    ];
-    for is_same in is_same {
-        let mut rest = Vec::new();
-        for old in std::mem::take(&mut before) {
-            let of_it: Vec<usize> = (0..after.len()).filter(|at| is_same(old, after[*at])).collect();
-            let rivals = first.iter().filter(|it| is_same(old, it)).count();
-            match of_it[..] {
-                [at] if rivals == 1 => pairs.push((Some(old), Some(after.remove(at)))),
-                _ => rest.push(old),
-            }
-        }
-        before = rest;
-    }
-    pairs.extend(before.into_iter().map(|it| (Some(it), None)));
-    pairs.extend(after.into_iter().map(|it| (None, Some(it))));
-    pairs
 }
 
 /// Sums of a line.
@@ -311,16 +264,6 @@ pub fn part(
     }
 }
 
-/// Returns the requested bytes that are live after an event of a device's trace, by when they were allocated.
-pub fn phases(trace: &Trace, history: &History, event: usize) -> BTreeMap<StepPhase, u64> {
-    let mut found = BTreeMap::new();
-    for ((_, bytes, stack), is_older) in history.aged_blocks(event) {
-        let of = found.entry(phase(&trace.stacks, stack, is_older)).or_insert(0_u64);
-        *of = of.saturating_add(bytes);
-    }
-    found
-}
-
 /// Returns the phase in which an event of a device's trace allocates.
 fn phase_of_event(trace: &Trace, device: u32, event: usize) -> Option<StepPhase> {
     let range = trace.devices.get(device as usize)?;
@@ -346,7 +289,7 @@ mod tests {
     use super::*;
     use crate::model::trace::{Event, Frame};
 
-    fn share(line: &str, bytes: u64, module: Option<&str>) -> LineShare {
+    pub(super) fn share(line: &str, bytes: u64, module: Option<&str>) -> LineShare {
         let (line, module) = (line.into(), module.map(Foreign::from));
         LineShare { line, bytes, blocks: 1, part: AnatomyPart::Activations, module }
     }
@@ -363,38 +306,6 @@ mod tests {
         assert_eq!(sentence(&it), words);
         assert!(sentence(&Anatomy { step: None, ..it }).starts_with("the highest moment of a part of a step had"));
         assert_eq!(sentence(&Anatomy::default()), "the highest moment of a part of a step had 0 B");
-    }
-
-    #[test]
-    fn two_moments_are_compared_line_by_line_though_lines_have_moved() {
-        let moment = |lines: &[(&str, u64, Option<&str>)]| Anatomy {
-            parts: BTreeMap::from([(AnatomyPart::Activations, lines.iter().map(|it| it.1).sum())]),
-            lines: lines.iter().map(|it| share(it.0, it.1, it.2)).collect(),
-            ..Anatomy::default()
-        };
-        let first = moment(&[
-            ("a.py:10", 100, None),
-            ("a.py:20", 300, Some("head")),
-            ("a.py:30", 50, None),
-            ("b.py:1", 7, None),
-        ]);
-        let second = moment(&[
-            ("a.py:13", 100, None),
-            ("a.py:23", 900, Some("head")),
-            ("a.py:40", 60, None),
-            ("b.py:1", 9, None),
-        ]);
-        let all: Vec<_> =
-            changes([Some(&first), Some(&second)]).into_iter().map(|it| (it.name, it.before, it.after)).collect();
-        let expected = [
-            ("peak: activations", 457, 1069),
-            ("peak at a.py:23, before :20 of head", 300, 900),
-            ("peak at a.py:40", 0, 60),
-            ("peak at a.py:30", 50, 0),
-            ("peak at b.py:1", 7, 9),
-        ];
-        assert_eq!(all, expected.map(|(name, before, after)| (name.to_owned(), before, after)));
-        assert_eq!(changes([None, Some(&second)]), []);
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The analysis of a memory snapshot: what each device held at that moment, for which code, and since which events.
 
 use crate::{
-    facts::event::anatomy::StepPhase,
+    facts::event::anatomy::Anatomy,
     model::{
         analysis::ladder::{DeviceFigures, Gap, Ladder, OwnFigures, Unused, ladder},
-        anatomy::phases,
+        anatomy::by_frames::Steps,
         trace::{
             Block, BlockState, Fit, Free, History, Moment, Segment, Setting, StackId, StackShare, Totals, Trace, Tree,
         },
@@ -51,6 +51,17 @@ pub struct Device {
     pub history: Option<History>,
     /// The moment of the trace at which most was live.
     pub peak: Option<Moment>,
+    /// What is live, at that moment and at the end; `None` until the trace is walked through.
+    pub consists: Option<Consists>,
+}
+
+/// What is live on a device, by part, phase and line.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Consists {
+    /// At the moment at which most was live; `None` without a trace.
+    pub peak: Option<Anatomy>,
+    /// At the end.
+    pub end: Anatomy,
 }
 
 /// A segment, with its own sums.
@@ -104,8 +115,8 @@ pub struct Failure {
     pub stack: StackId,
 }
 
-/// The history and the peak of each device, in order.
-pub type Histories = Vec<(History, Option<Moment>)>;
+/// The history and the peak of each device, in order, and what is live.
+pub type Histories = Vec<(History, Option<Moment>, Consists)>;
 
 impl Snapshot {
     /// Analyses a trace, without its history of events.
@@ -121,8 +132,8 @@ impl Snapshot {
 
     /// Adds the histories.
     pub fn complete(&mut self, histories: Histories) {
-        for (device, (history, peak)) in self.devices.iter_mut().zip(histories) {
-            (device.history, device.peak) = (Some(history), peak);
+        for (device, (history, peak, consists)) in self.devices.iter_mut().zip(histories) {
+            (device.history, device.peak, device.consists) = (Some(history), peak, Some(consists));
         }
     }
 
@@ -134,13 +145,6 @@ impl Snapshot {
     /// Returns what the allocator would do with a request on the device's main stream; `None` where it has no segments.
     pub fn fit(&self, device: &Device, bytes: u64) -> Option<Fit> {
         Some(self.trace.fit(device.ordinal, device.stream?, bytes, largest_split(&self.trace)))
-    }
-
-    /// Returns when what is live at a device's peak was allocated, in requested bytes; empty until the trace is walked
-    /// through.
-    pub fn peak_phases(&self, device: &Device) -> BTreeMap<StepPhase, u64> {
-        let of = |(history, peak): (&History, &Moment)| phases(&self.trace, history, peak.event);
-        device.history.as_ref().zip(device.peak.as_ref()).map(of).unwrap_or_default()
     }
 
     /// Returns the requests of a device's trace that failed, in order; none until the trace is walked through.
@@ -342,14 +346,19 @@ impl Device {
             stream: trace.main_stream(ordinal),
             history: None,
             peak: None,
+            consists: None,
         }
     }
 }
 
-fn history(trace: &Trace, ordinal: u32) -> (History, Option<Moment>) {
-    let history = trace.history(ordinal);
+fn history(trace: &Trace, ordinal: u32) -> (History, Option<Moment>, Consists) {
+    let (history, steps) = (trace.history(ordinal), Steps::new(trace, ordinal));
     let peak = history.peak.and_then(|event| history.moment(trace, ordinal, event));
-    (history, peak)
+    let consists = Consists {
+        peak: history.peak.and_then(|event| steps.moment(trace, &history, event)),
+        end: steps.end(trace, &history, ordinal),
+    };
+    (history, peak, consists)
 }
 
 /// The allocator's counters at that moment, from its segments.

@@ -21,7 +21,7 @@ mod tree;
 pub use events::{Action, Event, Events};
 use hashbrown::HashSet;
 pub use held::{AllocatorState, Block, BlockState, Segment};
-pub use history::{History, Stretch};
+pub use history::{History, Life, Stretch, time};
 pub use join::{Join, JoinedTrace, Pauses};
 pub use places::{Origin, SourceLine};
 pub use stacks::{Distinct, Frame, StackId, Stacks, TextId, Texts};

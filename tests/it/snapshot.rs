@@ -5,6 +5,7 @@ pub(crate) mod busy;
 mod columns;
 mod exports;
 mod figures;
+mod parts;
 pub(crate) mod writer;
 
 use crate::{

@@ -22,14 +22,10 @@
 //!   moment of a step
 //! - `moments[]`: `at_us`, `kind` (`mark`, `trouble`), `text`
 
-use super::{
-    Report,
-    device_series::FigureSeries,
-    peak_picture::{PeakPicture, PictureLine},
-};
+use super::{Report, device_series::FigureSeries, peak_picture::PeakPicture};
 use crate::{
     facts::{
-        event::{DeviceId, DriverState, anatomy::LineShare},
+        event::{DeviceId, DriverState},
         units::Bytes,
     },
     model::{
@@ -164,20 +160,8 @@ fn picture(process: &Process) -> Option<PeakPicture> {
         || process.any_pid().map(|pid| format!("process {pid}, ")).unwrap_or_default(),
         |rank| format!("rank {rank}, "),
     );
-    let line = |it: &LineShare| PictureLine {
-        line: it.line.to_string(),
-        part: it.part,
-        bytes: it.bytes,
-        blocks: Some(it.blocks),
-        of: it.module.as_ref().map(ToString::to_string).unwrap_or_default(),
-    };
-    Some(PeakPicture {
-        caption: format!("{of}device {}, {step}: {} allocated{phase}", moment.device, Bytes(it.allocated)),
-        allocated: it.allocated,
-        parts: it.parts.iter().map(|(part, bytes)| (*part, *bytes)).collect(),
-        lines: it.lines.iter().map(line).collect(),
-        place: "module",
-    })
+    let caption = format!("{of}device {}, {step}: {} allocated{phase}", moment.device, Bytes(it.allocated));
+    Some(PeakPicture::of(it, caption))
 }
 
 fn oom(process: &Process, it: &OutOfMemory) -> Value {

@@ -2,7 +2,10 @@
 
 use super::escape_html;
 use crate::{
-    facts::{event::anatomy::AnatomyPart, units::Bytes},
+    facts::{
+        event::anatomy::{Anatomy, AnatomyPart, LineShare},
+        units::Bytes,
+    },
     model::analysis::ladder::Gap,
 };
 use std::fmt::Write as _;
@@ -51,6 +54,24 @@ pub(super) struct PictureLine {
 }
 
 impl PeakPicture {
+    /// Returns the picture of a moment.
+    pub(super) fn of(it: &Anatomy, caption: String) -> Self {
+        let line = |it: &LineShare| PictureLine {
+            line: it.line.to_string(),
+            part: it.part,
+            bytes: it.bytes,
+            blocks: Some(it.blocks),
+            of: it.module.as_ref().map(ToString::to_string).unwrap_or_default(),
+        };
+        Self {
+            caption,
+            allocated: it.allocated,
+            parts: it.parts.iter().map(|(part, bytes)| (*part, *bytes)).collect(),
+            lines: it.lines.iter().map(line).collect(),
+            place: "module",
+        }
+    }
+
     /// Returns it as a figure of HTML.
     pub(super) fn html(&self) -> String {
         let parts: Vec<(AnatomyPart, u64)> = AnatomyPart::WORDS

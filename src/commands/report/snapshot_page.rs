@@ -2,11 +2,12 @@
 
 use super::{
     escape_html,
-    peak_picture::{colour, percent},
+    peak_picture::{PeakPicture, colour, percent},
     plain_page,
 };
 use crate::{
     facts::{
+        event::anatomy::Anatomy,
         text::Foreign,
         units::{Bytes, counted},
     },
@@ -72,13 +73,23 @@ fn section(out: &mut String, snapshot: &Snapshot, device: &Device) {
     ladder(out, device);
     curve(out, device);
     if let Some(peak) = &device.peak {
+        let consists = device.consists.as_ref().and_then(|it| it.peak.as_ref());
         let _ = writeln!(out, "<h3>Live at the peak</h3>\n<p class=\"faint\">{}</p>", of_peak(device, peak));
+        picture(out, consists);
         stacks(out, snapshot, &peak.shares, peak.bytes);
     }
     out.push_str("<h3>Live in the snapshot</h3>\n");
+    picture(out, device.consists.as_ref().map(|it| &it.end));
     stacks(out, snapshot, &device.live, totals.allocated);
     segments(out, snapshot, device);
     out.push_str("</section>\n");
+}
+
+/// What is live at a moment, by part and line.
+fn picture(out: &mut String, consists: Option<&Anatomy>) {
+    if let Some(it) = consists.filter(|it| it.is_known()) {
+        out.push_str(&PeakPicture::of(it, format!("{} allocated, by what it holds", Bytes(it.allocated))).html());
+    }
 }
 
 fn of_peak(device: &Device, peak: &Moment) -> String {

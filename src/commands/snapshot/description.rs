@@ -2,13 +2,13 @@
 
 use super::{FitRequest, request};
 use crate::{
+    cli::anatomy_text,
     facts::{
-        event::anatomy::StepPhase,
         text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
     model::{
-        anatomy::phases_json,
+        anatomy::bytes_json,
         snapshot::{Device, Failure, Snapshot},
         trace::{Fit, Frame, StackId, StackShare, Totals, Trace},
     },
@@ -58,8 +58,12 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, request: Option<Fit
     if let Some(request) = request {
         fit(out, &request, it.totals.releasable.saturating_add(it.totals.cached));
     }
+    if let Some(end) = it.consists.as_ref().map(|it| &it.end).filter(|it| it.is_known()) {
+        out.push_str("live blocks by what they hold:\n");
+        out.push_str(&anatomy_text::parts(end));
+    }
     if !it.live.is_empty() {
-        let _ = writeln!(out, "live blocks by call stack:");
+        out.push_str("live blocks by call stack:\n");
         shares(out, &snapshot.trace, &it.live);
     }
     let Some(peak) = &it.peak else {
@@ -69,18 +73,13 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, request: Option<Fit
     let (event, events) = (peak.event + 1, it.events);
     failures(out, snapshot, it);
     let _ = writeln!(out, "peak of the trace: {} requested and live at event {event} of {events}", Bytes(peak.bytes));
-    let phases = snapshot.peak_phases(it);
-    for (phase, words) in StepPhase::WORDS {
-        if let Some(bytes) = phases.get(&phase) {
-            let _ = writeln!(out, "  {:>10} {:>10.0} %  allocated {words}", Bytes(*bytes), percent(*bytes, peak.bytes));
-        }
+    if let Some(consists) = it.consists.as_ref().and_then(|it| it.peak.as_ref()) {
+        out.push_str(&anatomy_text::parts(consists));
+        out.push_str("  by when it was allocated:\n");
+        out.push_str(&anatomy_text::phases(consists));
     }
     out.push_str("  by call stack:\n");
     shares(out, &snapshot.trace, &peak.shares);
-}
-
-fn percent(bytes: u64, of: u64) -> f64 {
-    100.0 * bytes as f64 / of.max(1) as f64
 }
 
 /// Writes the latest requests that failed.
@@ -182,6 +181,7 @@ fn device_json(snapshot: &Snapshot, it: &Device, request: Option<FitRequest>) ->
         "parts": it.parts.iter().map(part).collect::<Vec<_>>(),
         "fits": request.map(|request| fit_json(&request)),
         "live": shares_json(trace, &it.live),
+        "anatomy": it.consists.as_ref().map(|it| bytes_json(&it.end)),
         "out_of_memory": snapshot.failures(it).iter().map(|it| failure_json(trace, it)).collect::<Vec<_>>(),
         "events": it.events,
         "peak": it.peak.as_ref().map(|peak| serde_json::json!({
@@ -189,7 +189,7 @@ fn device_json(snapshot: &Snapshot, it: &Device, request: Option<FitRequest>) ->
             "unix_us": peak.unix_us,
             "requested": peak.bytes,
             "older": peak.older,
-            "phases": phases_json(&snapshot.peak_phases(it)),
+            "anatomy": it.consists.as_ref().and_then(|it| it.peak.as_ref()).map(bytes_json),
             "live": shares_json(trace, &peak.shares),
         })),
     });

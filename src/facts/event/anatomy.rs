@@ -24,7 +24,7 @@ pub enum AnatomyPart {
     Activations,
     /// Made in backward or by an optimizer, for this step.
     Temporaries,
-    /// From before the trace, and workspaces.
+    /// From before the trace, workspaces, and what is not known.
     Other,
 }
 
@@ -36,7 +36,7 @@ impl AnatomyPart {
         (Self::Optimizer, "optimizer state"),
         (Self::Activations, "activations, inputs and outputs"),
         (Self::Temporaries, "temporaries of backward and step"),
-        (Self::Other, "buffers, caches, workspaces"),
+        (Self::Other, "buffers, caches, workspaces, unknown"),
     ];
 
     /// Returns the words for a name in JSON; the name itself where it is of a later release.
@@ -113,6 +113,13 @@ pub struct Anatomy {
     /// The lines that allocated blocks, the one with the most bytes first.
     #[serde(deserialize_with = "limits::list::<_, _, LINES_MAX>")]
     pub lines: Vec<LineShare>,
+}
+
+impl Anatomy {
+    /// Whether it is known what any of the bytes are.
+    pub fn is_known(&self) -> bool {
+        self.parts.keys().any(|it| *it != AnatomyPart::Other)
+    }
 }
 
 /// What one line of the job allocated and is live.

@@ -6,10 +6,13 @@ use crate::{
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
-    model::fit::{
-        Comparison,
-        baseline::{Growth, PeakLine, SavedCulprit},
-        comparison::{Change, ChangedLine, Over},
+    model::{
+        anatomy::Change,
+        fit::{
+            Comparison,
+            baseline::{Growth, PeakLine, SavedCulprit},
+            comparison::{ChangedLine, Over},
+        },
     },
 };
 use serde_json::{Map, Value, json};

@@ -13,7 +13,7 @@ pub(super) fn phase(stacks: &Stacks, stack: StackId, is_older: bool) -> StepPhas
         StepPhase::Backward
     } else if is_of_optimizer(stacks, stack) {
         StepPhase::Optimizer
-    } else if has_call(stacks, stacks.frames(stack)) && !is_in(stacks, stack, "torch/nn/modules/loss.py") {
+    } else if has_call(stacks, stacks.python_frames(stack)) && !is_in(stacks, stack, "torch/nn/modules/loss.py") {
         StepPhase::Forward
     } else {
         StepPhase::Loss
@@ -25,14 +25,18 @@ pub(super) fn phase(stacks: &Stacks, stack: StackId, is_older: bool) -> StepPhas
 pub(super) fn is_of_backward(stacks: &Stacks, stack: StackId) -> bool {
     let text = |id: TextId| stacks.texts.get(id);
     let is_operation = |file: &str| file.contains("/gpuwatch_probe/") || file.ends_with("torch/_ops.py");
-    let mut frames = stacks.frames(stack);
-    if frames.all(|it| is_operation(&text(it.file))) || stacks.is_backward(stack) {
+    let (python, all) = (stacks.python_frames(stack).count(), stacks.numbers(stack).len());
+    if python == all && stacks.python_frames(stack).all(|it| is_operation(&text(it.file))) {
+        return true;
+    }
+    // What Python does on such a thread is told by its own frames: it computes again, or a hook takes a step.
+    if python == 0 && stacks.is_backward(stack) {
         return true;
     }
     // In forward, a function of the job is applied by what the job calls, which is further out.
-    let outermost = stacks.frames(stack).next_back();
+    let outermost = stacks.python_frames(stack).next_back();
     outermost.is_some_and(|it| text(it.file).ends_with("torch/autograd/function.py"))
-        || stacks.frames(stack).any(|it| {
+        || stacks.python_frames(stack).any(|it| {
             let (file, name) = (text(it.file), text(it.name));
             file.ends_with("torch/autograd/__init__.py")
                 || file.ends_with("torch/autograd/graph.py") && name.ends_with("_engine_run_backward")
@@ -43,8 +47,8 @@ pub(super) fn is_of_backward(stacks: &Stacks, stack: StackId) -> bool {
 /// an averaged model is called in a file of the optimizers.
 pub(super) fn is_of_optimizer(stacks: &Stacks, stack: StackId) -> bool {
     let text = |id: TextId| stacks.texts.get(id);
-    let frames: Vec<Frame> = stacks.frames(stack).collect();
-    let Some(at) = frames.iter().position(|it| text(it.file).contains("torch/optim/")) else { return false };
+    let frames: Vec<Frame> = stacks.python_frames(stack).collect();
+    let Some(at) = frames.iter().position(|it| is_optimizers(&text(it.file))) else { return false };
     let (within, around) = (&frames[..at], &frames[at + 1..]);
     if has_call(stacks, within.iter().copied()) {
         return false;
@@ -60,9 +64,14 @@ pub(super) fn is_of_optimizer(stacks: &Stacks, stack: StackId) -> bool {
     !within.iter().filter(|it| !is_own(it)).any(is_closure)
 }
 
+/// Whether a file is of PyTorch's optimizers; averaged models are beside them.
+fn is_optimizers(file: &str) -> bool {
+    file.contains("torch/optim/") && !file.ends_with("swa_utils.py")
+}
+
 /// Whether a stack has a frame of a file with this in its path.
 fn is_in(stacks: &Stacks, stack: StackId, part: &str) -> bool {
-    stacks.frames(stack).any(|it| stacks.texts.get(it.file).contains(part))
+    stacks.python_frames(stack).any(|it| stacks.texts.get(it.file).contains(part))
 }
 
 /// Whether a module was called: other functions of its class move it to a device, or clear its gradients.
@@ -80,7 +89,7 @@ mod tests {
         let mut stacks = Stacks::default();
         let mut ids: Vec<u32> = Vec::new();
         for it in frames.iter().rev() {
-            let (file, name) = it.rsplit_once(':').unwrap();
+            let (file, name) = it.split_once(':').unwrap();
             let [file, name] = [file, name].map(|it| stacks.texts.id(it.as_bytes()));
             ids.push(stacks.frames.id(Frame { name, file, line: 1 }));
         }
@@ -97,6 +106,10 @@ mod tests {
         for (frames, expected) in [
             (&["/j/train.py:main", BASE, STEP, "/v/torch/optim/sgd.py:sgd"][..], StepPhase::Optimizer),
             (&["/j/train.py:main", BASE, STEP, "/v/torch/utils/_foreach_utils.py:group"], StepPhase::Optimizer),
+            (
+                &["bin:_start", "/j/train.py:main", "so:eval", BASE, "so:eval", STEP, "so:at::zeros"],
+                StepPhase::Optimizer,
+            ),
             // A closure that calls a module, and one that does not.
             (&["/j/train.py:main", BASE, STEP, "/j/train.py:closure", CALL], StepPhase::Forward),
             (&["/j/train.py:main", BASE, STEP, "/j/train.py:loss_of"], StepPhase::Loss),
@@ -112,6 +125,7 @@ mod tests {
                 &["/j/train.py:main", CALL, "/v/torch/optim/swa_utils.py:forward", CALL, "/j/net.py:f"],
                 StepPhase::Forward,
             ),
+            (&["/j/train.py:main", "/v/torch/optim/swa_utils.py:__init__", "/p/copy.py:deepcopy"], StepPhase::Loss),
         ] {
             assert_eq!(of(frames), expected, "{frames:?}");
         }
@@ -132,6 +146,16 @@ mod tests {
             (&["/j/train.py:main", "/v/torch/autograd/graph.py:_engine_run_backward"], StepPhase::Backward),
             (&["/j/train.py:main", CALL, "/v/torch/autograd/graph.py:pack_to_cpu"], StepPhase::Forward),
             (&[], StepPhase::Backward),
+            // With native frames: of a thread of PyTorch, of another one, and forward that is computed again.
+            (
+                &["libc.so:clone", "lib.so:torch::autograd::Engine::thread_main()", "lib.so:at::mm()"],
+                StepPhase::Backward,
+            ),
+            (&["libc.so:clone", "lib.so:ncclCommInit"], StepPhase::Loss),
+            (
+                &["lib.so:torch::autograd::Engine::thread_main()", "/v/torch/utils/checkpoint.py:unpack_hook", CALL],
+                StepPhase::Forward,
+            ),
         ] {
             assert_eq!(of(frames), expected, "{frames:?}");
         }

@@ -4,7 +4,10 @@ use super::{
     baseline::{Advised, Baseline, Growth, PeakLine, SavedPeak},
     line_match,
 };
-use crate::facts::units::{parse_bytes, whole};
+use crate::{
+    facts::units::{parse_bytes, whole},
+    model::anatomy::Change,
+};
 use anyhow::{Context, Result, bail};
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -60,23 +63,6 @@ impl fmt::Display for Budget {
             Self::Bytes(bytes) => crate::facts::units::Bytes(*bytes).fmt(f),
             Self::Share(share) => write!(f, "{} %", (share * 1e5).round() / 1e3),
         }
-    }
-}
-
-/// A figure before and now, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
-    /// In the baseline.
-    pub before: u64,
-    /// In what is compared with it.
-    pub now: u64,
-}
-
-impl Change {
-    /// Returns by how much it is more now.
-    pub fn difference(self) -> i64 {
-        let signed = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
-        signed(self.now).saturating_sub(signed(self.before))
     }
 }
 

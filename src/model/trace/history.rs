@@ -29,13 +29,24 @@ pub struct Stretch {
 
 /// From when to when a block was live. Time 0 is before the first event, and event `n` happens at time `n + 1`.
 #[derive(Clone, Copy, Debug)]
-struct Life {
-    address: u64,
-    stack: StackId,
-    born: u32,
-    /// `u32::MAX` of a block that is live at the end.
-    died: u32,
-    bytes: u64,
+pub struct Life {
+    /// Where the block is.
+    pub address: u64,
+    /// What allocated it.
+    pub stack: StackId,
+    /// When it was allocated.
+    pub born: u32,
+    /// When it was freed; `u32::MAX` of a block that is live at the end.
+    pub died: u32,
+    /// Bytes that were asked for.
+    pub bytes: u64,
+}
+
+impl Life {
+    /// Whether the block was allocated before the first event.
+    pub fn is_older(&self) -> bool {
+        self.born == 0
+    }
 }
 
 /// A device's trace, walked through.
@@ -123,9 +134,8 @@ impl History {
         let bytes = self.live(event)?;
         let range = trace.devices.get(device as usize)?;
         let unix_us = trace.events.get(range.start.checked_add(event)?)?.unix_us;
-        let lives = || self.lives(event + 1);
-        let older = lives().filter(|it| it.born == 0).map(|it| it.bytes).fold(0, u64::saturating_add);
-        let shares = shares(lives().map(|it| (it.stack, it.bytes)));
+        let older = self.lives(event).filter(|it| it.is_older()).map(|it| it.bytes).fold(0, u64::saturating_add);
+        let shares = shares(self.lives(event).map(|it| (it.stack, it.bytes)));
         Some(Moment { event, unix_us, bytes, older, shares })
     }
 
@@ -136,17 +146,22 @@ impl History {
 
     /// Returns the same after so many events.
     pub fn blocks_after(&self, passed: usize) -> impl Iterator<Item = (u64, u64, StackId)> {
-        self.lives(passed).map(|it| (it.address, it.bytes, it.stack))
+        self.lives_after(passed).map(|it| (it.address, it.bytes, it.stack))
     }
 
-    /// Returns the same, with whether each block was allocated before the first event.
-    pub fn aged_blocks(&self, event: usize) -> impl Iterator<Item = ((u64, u64, StackId), bool)> {
-        self.lives(event.saturating_add(1)).map(|it| ((it.address, it.bytes, it.stack), it.born == 0))
+    /// Returns the blocks that were live after an event.
+    pub fn lives(&self, event: usize) -> impl Iterator<Item = &Life> {
+        self.lives_after(event.saturating_add(1))
     }
 
-    fn lives(&self, passed: usize) -> impl Iterator<Item = &Life> {
+    fn lives_after(&self, passed: usize) -> impl Iterator<Item = &Life> {
         let now = u32::try_from(passed).unwrap_or(u32::MAX);
         self.lives.iter().filter(move |it| it.born <= now && it.died > now)
+    }
+
+    /// Returns the blocks that are live at the end.
+    pub fn last_lives(&self) -> impl Iterator<Item = &Life> {
+        self.lives.iter().filter(|it| it.died == u32::MAX)
     }
 }
 
@@ -266,7 +281,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn time(place: usize) -> u32 {
+/// Returns the time of an event, by its place.
+pub fn time(place: usize) -> u32 {
     u32::try_from(place).unwrap_or(u32::MAX).saturating_add(1)
 }
 

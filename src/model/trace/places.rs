@@ -65,6 +65,11 @@ impl Stacks {
         shown.iter().map(|frame| self.place(frame)).collect::<Vec<_>>().join(" < ")
     }
 
+    /// Returns a stack's frames of Python, the innermost first: PyTorch may record native ones between and around them.
+    pub fn python_frames(&self, id: StackId) -> impl DoubleEndedIterator<Item = Frame> {
+        self.frames(id).filter(|it| is_python(self, it))
+    }
+
     /// Whether a stack is a native one of the backward pass.
     pub fn is_backward(&self, id: StackId) -> bool {
         self.frames(id).any(|frame| self.texts.get(frame.name).starts_with(ENGINE))
