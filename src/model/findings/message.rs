@@ -81,10 +81,10 @@ impl Finding {
         self.full_in_us.filter(|it| *it >= A_SECOND && !is_over).map(units::duration)
     }
 
-    /// Describes it in a few words, without its rank: `out of memory at step 170`, `memory grows 1011 KiB per step`.
+    /// Describes it in a few words, without its rank: `out of memory at step 170`, `memory grows 1011 KiB a step`.
     pub fn brief(&self) -> String {
         let rate = self.slope().map_or_else(String::new, |it| {
-            format!(" {}", it.replace('+', "").replace("/step", " per step").replace("/s", " per second"))
+            format!(" {}", it.replace('+', "").replace("/step", " a step").replace("/s", " a second"))
         });
         match (self.kind, self.resource) {
             (Kind::Oom, _) if self.cause == Cause::SizeSearch => self.cause.entry().title.to_owned(),
@@ -119,7 +119,7 @@ impl Finding {
         }
     }
 
-    /// Describes it with its rank, or the ranks that share it: `memory grows 1011 KiB per step (ranks 0, 1)`.
+    /// Describes it with its rank, or the ranks that share it: `memory grows 1011 KiB a step (ranks 0, 1)`.
     pub fn brief_of(&self, sharing: &[&Self]) -> String {
         format!("{}{}", self.brief(), self.of_whom(sharing))
     }

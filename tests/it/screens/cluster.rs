@@ -51,7 +51,7 @@ fn machines(count: usize) -> Overview {
         devices: 8,
         memory: Some((Bytes(500 * GIB), Bytes(640 * GIB))),
         probes: 8,
-        worst: (it == 1).then(|| concern(Severity::Critical, "memory grows 4.00 MiB per step")),
+        worst: (it == 1).then(|| concern(Severity::Critical, "memory grows 4.00 MiB a step")),
         clock_us: Some(if it == 2 { 3_200_000 } else { 40 }),
     };
     let rank = |it: u32| RankRow {
@@ -70,7 +70,7 @@ fn machines(count: usize) -> Overview {
         .into_iter()
         .collect(),
         worst: match it {
-            8 => Some(concern(Severity::Critical, "memory grows 4.00 MiB per step")),
+            8 => Some(concern(Severity::Critical, "memory grows 4.00 MiB a step")),
             12 => Some(concern(Severity::Warning, "one rank is slower than the others")),
             _ => None,
         },
@@ -89,7 +89,7 @@ fn machines(count: usize) -> Overview {
     let job = JobRow {
         name: "slurm 4242".into(),
         expected: Some(count as u64 * 8),
-        findings: vec![concern(Severity::Critical, "memory grows 4.00 MiB per step on rank 8 on node02")],
+        findings: vec![concern(Severity::Critical, "memory grows 4.00 MiB a step on rank 8 on node02")],
         ..JobRow::default()
     };
     Overview::new(nodes, vec![job], ranks)
@@ -170,7 +170,7 @@ fn recordings_stand_at_a_moment_at_every_size() {
 fn machines_that_need_attention_are_first_and_the_reason_of_a_link_is_in_its_row() {
     let all = shown(&machines(5), &ui(), (120, 40));
     let rows: Vec<&str> = all.lines().filter(|it| it.trim_start().starts_with("node")).collect();
-    assert!(rows[0].contains("node02") && rows[0].contains("critical: memory grows 4.00 MiB per step"), "{all}");
+    assert!(rows[0].contains("node02") && rows[0].contains("critical: memory grows 4.00 MiB a step"), "{all}");
     assert!(rows[1].contains("node04") && rows[1].contains("refused") && rows[1].contains("ssh: connect"), "{all}");
     assert!(rows.iter().any(|it| it.contains("node03") && it.contains("clock 3.20 s ahead")), "{all}");
     assert!(all.contains("2 need attention") && all.contains("4 up") && all.contains("31 of 40 ranks"), "{all}");
@@ -203,7 +203,7 @@ fn a_cell_that_is_selected_is_described_and_opens_its_machine() {
     let mut it = ClusterUi { columns: 39, ..ui() };
     let all = shown(&overview, &it, (80, 24));
     assert!(all.contains("rank 8 on node02, pid 4008, slurm 4242"), "{all}");
-    assert!(all.contains("critical: memory grows 4.00 MiB per step · step"), "{all}");
+    assert!(all.contains("critical: memory grows 4.00 MiB a step · step"), "{all}");
     it.update(Command::Move(Motion::Right), &overview);
     assert!(shown(&overview, &it, (80, 24)).contains("rank 12 on node02"));
     let (drawn, regions) = picture(&overview, &it, &theme("dusk"), (80, 24));

@@ -280,7 +280,7 @@ fn a_check_counts_a_leak_of_two_ranks_once_and_names_them() {
     let verdict = check::judged(run, &limits, &Policy::default());
     let found = "growth of allocated, +4.00 MiB/step, ranks 0, 1, pids 4000, 4001";
     assert_eq!(verdict.hits, [format!("warning: {found}"), format!("{found}: more than 1 B/step")]);
-    assert_eq!(verdict.title(), "1 warning: memory grows 4.00 MiB per step (ranks 0, 1)");
+    assert_eq!(verdict.title(), "1 warning: memory grows 4.00 MiB a step (ranks 0, 1)");
     let text = verdict.text();
     assert_eq!(text.matches("\nwarning: growth of ").count(), 1, "{text}");
     assert_eq!(verdict.findings.len(), 2, "its JSON has one of each rank");
