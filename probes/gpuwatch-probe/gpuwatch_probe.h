@@ -88,6 +88,9 @@ int32_t gpuwatch_device(uint32_t ordinal, const char *uuid, const char *name, ui
 /* Binds the socket and starts the one thread, in which all signals are blocked. */
 int32_t gpuwatch_start(void);
 
+/* Returns why gpuwatch_start failed; NULL if it did not. The text is valid until the thread's next call. */
+const char *gpuwatch_fault(void);
+
 /* The counters that a backend of PyTorch ("native", "cudaMallocAsync", "xpu", another accelerator) fills, as bits of gpuwatch_sample.present. */
 uint64_t gpuwatch_torch_counters(const char *backend);
 

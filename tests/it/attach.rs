@@ -286,6 +286,24 @@ fn unattachable_processes_are_left_as_they_are_with_a_reason() {
     job.end();
 }
 
+#[test]
+fn a_probe_that_cannot_start_says_which_folder_is_wrong() {
+    let job = Job::start();
+    let file = job.gpu.dir().join("file");
+    std::fs::write(&file, "").unwrap();
+    for (folder, reason) in [(Path::new("/proc/1"), "its mode is 0"), (&file, "it is not a directory")] {
+        let mut command = job.gpu.command(PROGRAM);
+        command.args(["attach", "--no-record", "--wait", "5m", &job.pid.to_string()]).envs(job.home.variables());
+        let output = command.env("GPUWATCH_SOCKET_DIR", folder).output().unwrap();
+        expect(
+            &output,
+            2,
+            &format!("its socket cannot be made: no directory for the socket ({}: {reason}", folder.display()),
+        );
+    }
+    job.end();
+}
+
 fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()

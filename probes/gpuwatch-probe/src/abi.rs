@@ -24,7 +24,7 @@ use std::{
     ptr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
-        atomic::{AtomicBool, AtomicPtr, Ordering},
+        atomic::{AtomicPtr, Ordering},
     },
 };
 
@@ -63,8 +63,8 @@ struct Local {
     pid: u32,
     description: Mutex<Description>,
     probe: RwLock<Option<Arc<Probe>>>,
-    /// Whether the probe could not start and has logged why.
-    failed: AtomicBool,
+    /// Why the probe could not start, which the log has too.
+    fault: Mutex<Option<CString>>,
 }
 
 static LOCAL: AtomicPtr<Local> = AtomicPtr::new(ptr::null_mut());
@@ -82,7 +82,7 @@ fn local() -> &'static Local {
         pid,
         description: Mutex::default(),
         probe: RwLock::new(None),
-        failed: AtomicBool::new(false),
+        fault: Mutex::default(),
     }));
     match LOCAL.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => made,
@@ -217,8 +217,10 @@ pub extern "C" fn gpuwatch_start() -> i32 {
             }
             Err(_) if crate::identity::asks_for("off") => OFF,
             Err(fault) => {
-                if !local.failed.swap(true, Ordering::Relaxed) {
+                let mut known = local.fault.lock().unwrap_or_else(PoisonError::into_inner);
+                if known.is_none() {
                     early_log(&description).line(&fault.to_string());
+                    *known = CString::new(fault.to_string()).ok();
                 }
                 FAULT
             }
@@ -325,6 +327,16 @@ pub extern "C" fn gpuwatch_folder() -> *const c_char {
     catch_unwind(folder).ok().flatten().unwrap_or(ptr::null())
 }
 
+/// Returns why the probe could not start, until the thread's next call; null if it did not fail.
+#[unsafe(no_mangle)]
+pub extern "C" fn gpuwatch_fault() -> *const c_char {
+    let fault = || {
+        let fault = local().fault.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        Some(TEXT.with(|it| it.borrow_mut().insert(fault).as_ptr()))
+    };
+    catch_unwind(fault).ok().flatten().unwrap_or(ptr::null())
+}
+
 /// Returns the latest counters of a device as a JSON object, until the thread's next call; null without any. A negative
 /// number stands for the first device that has some.
 #[unsafe(no_mangle)]
@@ -381,7 +393,7 @@ pub extern "C" fn gpuwatch_reset() -> i32 {
         }
         *description = Description::default();
         python::reset();
-        local.failed.store(false, Ordering::Relaxed);
+        *local.fault.lock().unwrap_or_else(PoisonError::into_inner) = None;
         drop(local.probe.write().unwrap_or_else(PoisonError::into_inner).take());
         OK
     })

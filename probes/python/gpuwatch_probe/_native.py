@@ -92,6 +92,8 @@ class Native:
             setattr(self, name, function)
         self.folder = lib.gpuwatch_folder
         self.folder.restype = text
+        self.fault = lib.gpuwatch_fault
+        self.fault.restype = text
         self.latest = lib.gpuwatch_latest
         self.latest.argtypes, self.latest.restype = (ctypes.c_int32,), text
 
@@ -139,12 +141,18 @@ def utf8(text):
     return str(text).encode("utf-8", "replace").replace(b"\0", b"")
 
 
+def log_file():
+    """Returns the path of the probe's log file."""
+    folder = os.environ.get("GPUWATCH_SOCKET_DIR") or "/tmp/gpuwatch-%d" % os.geteuid()
+    return os.environ.get("GPUWATCH_LOG") or os.path.join(folder, "%d.log" % os.getpid())
+
+
 def log(line):
     """Writes a line to the probe's log file, if the library that otherwise writes it is missing."""
     try:
-        name = os.environ.get("GPUWATCH_LOG")
-        if not name:
-            folder = os.environ.get("GPUWATCH_SOCKET_DIR") or "/tmp/gpuwatch-%d" % os.geteuid()
+        name = log_file()
+        if not os.environ.get("GPUWATCH_LOG"):
+            folder = os.path.dirname(name)
             try:
                 os.mkdir(folder, 0o700)
             except FileExistsError:
@@ -152,7 +160,6 @@ def log(line):
             found = os.lstat(folder)
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
                 return
-            name = os.path.join(folder, "%d.log" % os.getpid())
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         file = os.open(name, flags, 0o600)
         try:

@@ -65,4 +65,5 @@ def start(order):
     if probe is not None:
         probe.leave()
         package._probe = None
-    return "refused could not start its probe: %s" % (probe and probe.trouble or "its log says why")
+    why = probe and probe.trouble or "%s says why" % _native.log_file()
+    return "refused could not start its probe: %s" % why

@@ -235,6 +235,7 @@ class Probe(Errors):
         try:
             if self.accelerator.is_in_bad_fork() or is_data_worker():
                 self.off = True
+                self.trouble = "it was forked from a process that uses the GPU, or loads data for one"
                 return
             try:
                 native = loaded()
@@ -272,7 +273,9 @@ class Probe(Errors):
             native.device(device, name and utf8(name), product and utf8(product), total)
         if native.start() < 0:
             self.off = True
-            self.trouble = "its socket cannot be made; the log beside the socket says why"
+            self.trouble = "its socket cannot be made: %s" % (native.fault() or b"GPUWATCH turns it off").decode()
+            # The next attachment names its own folders.
+            native.reset()
             return
         self._sites = Sites(torch, native, sites)
         self._windows = Windows(torch, backend, native, self.number, self._note, self._sites, self._is_traced)
