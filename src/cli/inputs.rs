@@ -16,6 +16,7 @@ use crate::{
     },
 };
 use anyhow::{Context, Result, bail};
+use gpuwatch_probe::socket;
 use std::path::{Path, PathBuf};
 
 /// Returns where `gpuwatch run` keeps its recordings.
@@ -71,6 +72,35 @@ pub(crate) fn recording(named: &Path) -> Result<PathBuf> {
         Ok(store) => short_name::resolve(&store, named),
         Err(_) => Ok(named.to_owned()),
     }
+}
+
+/// Returns the process that a word means where a file or a recording may stand too. A number is that of a process
+/// with a probe, else that of a recording, else that of any process.
+pub(crate) fn process(named: &Path) -> Option<u32> {
+    let pid = named.to_str().filter(|_| !named.exists())?.parse().ok()?;
+    let is_recording = || recording(named).is_ok_and(|it| it != named);
+    (listens(pid) || !is_recording()).then_some(pid)
+}
+
+/// Returns where the socket of this process's probe may be.
+pub(crate) fn sockets_of(pid: u32) -> impl Iterator<Item = PathBuf> {
+    socket::directories().into_iter().map(move |it| it.join(format!("{pid}.sock")))
+}
+
+/// Whether a probe of this process listens.
+pub(crate) fn listens(pid: u32) -> bool {
+    sockets_of(pid).any(|it| it.exists() && !socket::is_stale(&it))
+}
+
+/// Returns the process that a word means where nothing else may stand.
+///
+/// # Errors
+/// Fails for anything but the number of a process.
+pub(crate) fn pid(text: &str) -> Result<u32, String> {
+    let is_pid = |it: &u32| *it > 0;
+    text.parse().ok().filter(is_pid).ok_or_else(|| {
+        "a process is meant by its number, such as 4102; `gpuwatch once` lists those on devices".to_owned()
+    })
 }
 
 /// Reads a snapshot, and reports if it ends early.

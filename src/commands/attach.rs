@@ -2,6 +2,7 @@
 
 use super::{Invocation, Subcommand};
 use crate::{
+    cli::inputs,
     config::{
         self, AlertProgramFlags, CaptureFlags, CaptureWhen, Driver, NamingFlags, Recording, RetentionFlags, Summary,
     },
@@ -49,7 +50,7 @@ pub(super) fn stay_awake() {
 #[command(after_help = AFTER)]
 pub(super) struct AttachArgs {
     /// The processes: PyTorch jobs that use a GPU.
-    #[arg(value_name = "PID", required_unless_present = "all", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "PID", required_unless_present = "all", value_parser = inputs::pid)]
     pids: Vec<u32>,
     /// All of your jobs that have no probe yet.
     #[arg(long, conflicts_with = "pids")]

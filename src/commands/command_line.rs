@@ -86,7 +86,7 @@ impl Cli {
 /// Returns the command line, with the user's policy or the error in the file.
 pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
-    move_config(&mut arguments);
+    move_flags(&mut arguments);
     let (described, matches) = match_arguments(&arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
     if cli.subcommand().config_use() == ConfigUse::Unused {
@@ -111,16 +111,13 @@ pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cl
     Ok((Cli::from_arg_matches(&matches)?, Ok(settings.policy)))
 }
 
-/// Moves `--config FILE` from before a subcommand to after it: no other flag of the live view may stand there.
-fn move_config(arguments: &mut [OsString]) {
-    let words = match arguments.get(1).and_then(|it| it.to_str()) {
-        Some("--config") => 2,
-        Some(it) if it.starts_with("--config=") => 1,
-        _ => return,
-    };
-    let is_subcommand = |it: &OsString| !it.as_encoded_bytes().starts_with(b"-");
-    if arguments.get(words + 1).is_some_and(is_subcommand) {
-        arguments[1..words + 2].rotate_left(words);
+/// Moves flags of the live view from before a subcommand to after it.
+fn move_flags(arguments: &mut [OsString]) {
+    let Ok(matches) = view().try_get_matches_from(&*arguments) else { return };
+    let Some((_, subcommand)) = matches.subcommand() else { return };
+    let after = subcommand.get_many::<OsString>("").map_or(0, Iterator::count);
+    if let Some(before) = arguments.len().checked_sub(after + 2) {
+        arguments[1..before + 2].rotate_left(before);
     }
 }
 
@@ -254,17 +251,23 @@ pub(super) mod tests {
     use std::fs;
 
     #[test]
-    fn the_config_may_be_named_before_a_subcommand() {
+    fn flags_of_the_view_may_stand_before_a_subcommand() {
         for (line, moved) in [
             ("gpuwatch --config a.toml once --json", "gpuwatch once --config a.toml --json"),
             ("gpuwatch --config=a.toml run -- x", "gpuwatch run --config=a.toml -- x"),
+            ("gpuwatch --theme paper demo", "gpuwatch demo --theme paper"),
+            ("gpuwatch --theme paper --bell demo --seed 3", "gpuwatch demo --theme paper --bell --seed 3"),
+            ("gpuwatch --hosts a,b --interval=2s once --json", "gpuwatch once --hosts a,b --interval=2s --json"),
+            ("gpuwatch --readonly replay demo", "gpuwatch replay --readonly demo"),
+            ("gpuwatch --theme paper run -- python --theme x", "gpuwatch run --theme paper -- python --theme x"),
+            ("gpuwatch --theme demo", "gpuwatch --theme demo"),
             ("gpuwatch --config a.toml --bell", "gpuwatch --config a.toml --bell"),
             ("gpuwatch --config a.toml", "gpuwatch --config a.toml"),
             ("gpuwatch --config", "gpuwatch --config"),
             ("gpuwatch once --config a.toml", "gpuwatch once --config a.toml"),
         ] {
             let mut words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
-            move_config(&mut words);
+            move_flags(&mut words);
             assert_eq!(words, moved.split(' ').map(OsString::from).collect::<Vec<_>>());
         }
     }

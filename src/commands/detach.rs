@@ -4,14 +4,14 @@ use super::{
     ConfigUse, Invocation, Subcommand,
     attach::{WaitFlags, each, options, report, stay_awake},
 };
-use crate::jobs::attach;
+use crate::{cli::inputs, jobs::attach};
 use anyhow::Result;
 
 /// The arguments of `gpuwatch detach`.
 #[derive(Debug, clap::Args)]
 pub(super) struct DetachArgs {
     /// The processes.
-    #[arg(value_name = "PID", required = true, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_name = "PID", required = true, value_parser = inputs::pid)]
     pids: Vec<u32>,
     #[command(flatten)]
     waiting: WaitFlags,

@@ -96,7 +96,7 @@ impl Subcommand for PeakArgs {
 impl PeakArgs {
     /// Returns the process that is meant, unless it is a recording.
     fn pid(&self) -> Option<u32> {
-        self.source.to_str().filter(|_| !self.source.exists()).and_then(|it| it.parse().ok())
+        inputs::process(&self.source)
     }
 
     /// Prints the moments that a recording has, the one with the most allocated bytes first.

@@ -1,9 +1,11 @@
-//! `gpuwatch sites PID`: asks a job which lines allocate what grows, waits for the answer, and prints it.
+//! `gpuwatch sites`: asks a job which lines allocate what grows, waits for the answer, and prints it; or prints the
+//! answers that a recording has.
 
 use super::{Invocation, Subcommand};
 use crate::{
     cli::{
-        next_commands::{NextCommand, with_next},
+        inputs::{self, listens, sockets_of},
+        next_commands::{NextCommand, with_next, word},
         runtime,
     },
     config,
@@ -23,26 +25,27 @@ use crate::{
         },
     },
     sources::Sources,
-    storage::output,
+    storage::{output, replay::run::Run},
 };
 use anyhow::{Context, Result, bail};
-use gpuwatch_probe::socket;
 use serde_json::{Map, Value, json};
-use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, time::Duration};
+use std::{collections::BTreeSet, fmt::Write as _, path::PathBuf, slice, time::Duration};
 use tokio::time::timeout;
 
 /// How long to search for a probe of which nothing is seen.
 const SEARCH: Duration = Duration::from_secs(3);
 
 /// The arguments of `gpuwatch sites`.
-#[derive(Clone, Copy, Debug, clap::Args)]
-#[command(after_help = "Example:\n  gpuwatch sites 4242 --json | jq '.sites[] | [.file, .line, .bytes_per_step]'\n\n\
+#[derive(Clone, Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  gpuwatch sites 4242 --json | jq '.sites[] | [.file, .line, .bytes_per_step]'\n  gpuwatch sites last\n\n\
                             The job records the stacks of its allocations for that many steps only. With \
-                            GPUWATCH=nosites in its environment it records none.")]
+                            GPUWATCH=nosites in its environment it records none."
+)]
 pub(super) struct SitesArgs {
-    /// The process.
-    #[arg(value_name = "PID")]
-    pid: u32,
+    /// The process; or a recording, by its path or short name, to show what was captured in it.
+    #[arg(value_name = "PID|RECORDING")]
+    source: PathBuf,
     /// How many steps to compare live blocks over; seconds if the process counts no steps [default: 8, or as many as
     /// the growth found so far needs].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..=10_000))]
@@ -60,10 +63,42 @@ pub(super) struct SitesArgs {
 
 impl Subcommand for SitesArgs {
     fn run(&self, _: &Invocation) -> Result<u8> {
+        let Some(pid) = inputs::process(&self.source) else { return self.recorded() };
         runtime()?.block_on(async {
             let mut sources = Sources::start(config::probes_alone());
-            ask(&mut sources, self).await
+            ask(&mut sources, pid, self).await
         })?;
+        Ok(0)
+    }
+}
+
+impl SitesArgs {
+    /// Prints the latest capture of each process of a recording.
+    fn recorded(&self) -> Result<u8> {
+        let found = inputs::recordings(slice::from_ref(&self.source))?;
+        found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
+        let run = Run::read(&found.recordings, |_, _, _| {});
+        let captured: Vec<_> =
+            run.session.processes.iter().filter_map(|it| Some((it.any_pid()?, it.captured()?))).collect();
+        if captured.is_empty() {
+            bail!(
+                "{} has no capture of call stacks: gpuwatch asks for one when memory grows, and when `w` or \
+                 `gpuwatch sites PID` does while the job runs",
+                Foreign::new(self.source.to_string_lossy())
+            );
+        }
+        let next = || {
+            let report = |it: String| NextCommand::new(["report", &it, "-o", "report.html"], "shows the run on a page");
+            word(&self.source).map(report)
+        };
+        for (pid, sites) in captured {
+            if self.json {
+                output::print(&with_next(&answer_json(sites, pid)?, next().as_slice()))?;
+            } else {
+                let place = sites.step.map_or_else(String::new, |it| format!(" at step {it}"));
+                output::print(&format!("process {pid}{place}:\n{}", answer_text(sites)))?;
+            }
+        }
         Ok(0)
     }
 }
@@ -72,9 +107,8 @@ impl Subcommand for SitesArgs {
 ///
 /// # Errors
 /// Fails if the process has no probe, if its probe refuses, if no answer comes in time, or if standard output is gone.
-async fn ask(sources: &mut Sources, args: &SitesArgs) -> Result<()> {
+async fn ask(sources: &mut Sources, pid: u32, args: &SitesArgs) -> Result<()> {
     let mut session = Session::default();
-    let pid = args.pid;
     let found = find(sources, &mut session, pid, args.timeout).await;
     let Some(probe) = found else { bail!("{}", missing(&session, pid)) };
     let Some(process) = session.process(probe) else { bail!("{}", missing(&session, pid)) };
@@ -134,16 +168,6 @@ async fn live(sources: &mut Sources, session: &mut Session, pid: u32) -> Option<
 /// Returns the process with a probe that this pid means.
 fn probe_of(session: &Session, pid: u32) -> Option<&Process> {
     session.processes.iter().find(|it| it.any_pid() == Some(pid))
-}
-
-/// Returns where the socket of this process's probe may be.
-fn sockets_of(pid: u32) -> impl Iterator<Item = PathBuf> {
-    socket::directories().into_iter().map(move |it| it.join(format!("{pid}.sock")))
-}
-
-/// Whether a probe of this process listens.
-fn listens(pid: u32) -> bool {
-    sockets_of(pid).any(|it| it.exists() && !socket::is_stale(&it))
 }
 
 /// Returns why the probe of this process did not let this viewer in.

@@ -8,6 +8,7 @@ mod screen;
 use super::{Invocation, Subcommand};
 use crate::{
     cli::{
+        inputs,
         next_commands::{NextCommand, with_next, word},
         picture, runtime,
         screen_flags::{ScreenOptions, SnapshotScreen, exit_code},
@@ -58,7 +59,8 @@ pub(super) struct SnapshotArgs {
 
 impl Subcommand for SnapshotArgs {
     fn run(&self, _: &Invocation) -> Result<u8> {
-        let file = &self.file;
+        // A recording's short name leads to the file, whose content tells what it is.
+        let file = &inputs::recording(&self.file).unwrap_or_else(|_| self.file.clone());
         let name = Foreign::new(file.to_string_lossy());
         if let Some(shot) = &self.screen.shot.screenshot {
             let shown = read_with_progress(file)?;

@@ -56,8 +56,7 @@ const FIRST: usize = 1000;
 )]
 pub(super) struct WhatifArgs {
     /// What `torch.cuda.memory._dump_snapshot` wrote, plain or packed by gzip or zstd; or a recording of `gpuwatch run
-    /// --trace`, by its path or its short name, but not by its number; or the PID of a job with a probe, of which
-    /// gpuwatch traces some steps.
+    /// --trace`, by its path or its short name; or the PID of a job with a probe, of which gpuwatch traces some steps.
     #[arg(value_name = "SOURCE")]
     source: PathBuf,
     /// The memory of the device on which the run should fit [default: the recorded device's, where the trace shows it].
@@ -139,7 +138,7 @@ impl WhatifArgs {
 
     /// Returns the process that is meant, unless it is a file or a recording.
     fn pid(&self) -> Option<u32> {
-        self.source.to_str().filter(|_| !self.source.exists()).and_then(|it| it.parse().ok())
+        inputs::process(&self.source)
     }
 
     /// Returns the question; a source that is not a path may be a process, of which it traces some steps first, or the

@@ -7,6 +7,7 @@ pub(crate) mod doctor;
 pub(crate) mod explain;
 pub(crate) mod generated_files;
 pub(crate) mod mcp;
+pub(crate) mod names;
 pub(crate) mod outputs;
 pub(crate) mod report;
 pub(crate) mod sigterm;

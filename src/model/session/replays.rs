@@ -45,6 +45,12 @@ impl Process {
         latest
     }
 
+    /// Returns the latest capture over steps that found a line, otherwise the latest one.
+    pub fn captured(&self) -> Option<&Sites> {
+        let over_steps = || self.sites.iter().rev().map(|it| &**it).filter(|it| it.steps > 0);
+        over_steps().find(|it| !it.sites.is_empty()).or_else(|| over_steps().next())
+    }
+
     /// Returns what was live at a failed allocation: its own account, otherwise that of an earlier error of its burst.
     pub fn lines_at(&self, oom: &OutOfMemory) -> Option<&Sites> {
         let at = oom.reported.at_us;

@@ -3,6 +3,7 @@
 use super::find;
 use crate::{
     facts::text::Foreign,
+    sources::system,
     storage::{
         recording::{Entry, Reader},
         sink::store::{ENDING, FILES_MAX},
@@ -45,6 +46,10 @@ pub fn resolve(folder: &Path, named: &Path) -> Result<PathBuf> {
     let shown = Foreign::new(name);
     match &candidates.values().collect::<Vec<_>>()[..] {
         [path] => Ok((*path).clone()),
+        [] if is_process(name) => bail!(
+            "there is neither a file nor a recording {shown}: `gpuwatch recordings` lists the recordings, and \
+             `gpuwatch attach {shown}` records the process of this number"
+        ),
         [] if all.is_empty() => {
             bail!("there is no file {shown}, and no recording yet: `gpuwatch run -- CMD` records a job")
         }
@@ -94,6 +99,11 @@ fn is_short(text: &str) -> bool {
 
 fn number(text: &str) -> Option<usize> {
     text.parse().ok().filter(|_| text.bytes().all(|it| it.is_ascii_digit()))
+}
+
+/// Whether this is the number of a process that runs.
+fn is_process(name: &str) -> bool {
+    name.parse().is_ok_and(|pid| system::runs_since(pid).is_some())
 }
 
 /// Returns the recordings, oldest first; none if there is no such folder.
