@@ -144,7 +144,10 @@ impl Session {
             Fact::HostMemory(it) => self.host_memory(it, at),
             Fact::Process(info) => self.described(info),
             Fact::ProcessGone { pid } => {
-                self.process_info.remove(pid);
+                let gone = self.process_info.remove(pid);
+                for it in self.processes.iter_mut().filter(|it| it.pid == Some(*pid) && it.user.is_none()) {
+                    it.user = gone.as_ref().map(|it| it.user.clone());
+                }
                 self.figures.remove(pid);
             }
             Fact::ProbeFound { probe, pid, socket } => self.probe_found(*probe, *pid, socket, at),

@@ -63,6 +63,8 @@ pub struct Process {
     pub probe: ProbeId,
     /// The pid as the kernel translates it; `None` from another pid namespace.
     pub pid: Option<u32>,
+    /// The user it belonged to when it ended; until then the description of its pid has that.
+    pub user: Option<Foreign>,
     /// The socket's path.
     pub socket: Foreign,
     /// Its hello, once received.
@@ -163,6 +165,7 @@ impl Process {
         Self {
             probe,
             pid,
+            user: None,
             socket,
             hello: None,
             life: ProbeState::Found,
@@ -240,11 +243,7 @@ impl Process {
     /// Sets the device of an ordinal.
     pub(super) fn name_device(&mut self, ordinal: u32, id: &DeviceId) {
         match self.devices.binary_search_by_key(&ordinal, |it| it.ordinal) {
-            Ok(place) => {
-                if let Some(entry) = self.devices.get_mut(place) {
-                    entry.device = id.clone();
-                }
-            }
+            Ok(place) => self.devices[place].device = id.clone(),
             Err(place) if self.devices.len() < DEVICES => {
                 self.devices.insert(place, OnDevice::new(ordinal, id.clone()));
             }

@@ -100,7 +100,7 @@ impl By {
     pub fn value(self, row: &ProcessRow, session: &Session) -> Option<String> {
         match self {
             Self::StepTime => Some(units::brief(row.probed()?.1.pace.typical()?.us)),
-            Self::User => Some(session.process_info.get(&row.host_pid()?)?.user.to_string()),
+            Self::User => Some(row.user(session)?.to_string()),
             Self::Idle => idle(row, session).map(units::duration),
             Self::Figure(figure) => Figures::from_iter([(figure, row.figure(figure, session)?)]).format(figure),
             _ => None,
@@ -153,7 +153,7 @@ impl Order {
             By::Rank => {}
             By::Command => rows.sort_by_cached_key(|it| it.command(session)),
             By::User => rows.sort_by(|one, other| {
-                by_known(user(one, session), user(other, session), |one, other| turned(one.cmp(other)))
+                by_known(one.user(session), other.user(session), |one, other| turned(one.raw().cmp(other.raw())))
             }),
             by => rows.sort_by(|one, other| {
                 let figures = (figure(one, by, session), figure(other, by, session));
@@ -172,10 +172,6 @@ fn by_known<T>(one: Option<T>, other: Option<T>, compare: impl Fn(&T, &T) -> Ord
         (Some(one), Some(other)) => compare(&one, &other),
         (one, other) => one.is_none().cmp(&other.is_none()),
     }
-}
-
-fn user<'a>(row: &ProcessRow, session: &'a Session) -> Option<&'a str> {
-    Some(session.process_info.get(&row.host_pid()?)?.user.raw())
 }
 
 /// Returns for how long a process has done nothing, in µs, from a minute on.

@@ -89,6 +89,12 @@ impl<'a> ProcessRow<'a> {
         }
     }
 
+    /// Returns the user it belongs to, or belonged to.
+    pub fn user(&self, session: &'a Session) -> Option<&'a Foreign> {
+        let left = self.probed().and_then(|(process, _)| process.user.as_ref());
+        left.or_else(|| Some(&session.process_info.get(&self.host_pid()?)?.user))
+    }
+
     /// Returns a figure of the process, on the row's device.
     pub fn figure(&self, figure: Figure, session: &Session) -> Option<u64> {
         session.figures.get(&self.host_pid()?)?.get(figure, self.device())
@@ -134,7 +140,7 @@ impl<'a> ProcessRow<'a> {
         let who = self.pid().and_then(|it| session.process_info.get(&it));
         let mut words: Vec<String> = rank.map(|it| format!("rank {it}")).into_iter().collect();
         words.extend(self.pid().map(|it| format!("pid {it}")));
-        words.extend(who.map(|it| format!("user {}", it.user)));
+        words.extend(self.user(session).map(|it| format!("user {it}")));
         words.extend(who.into_iter().flat_map(|it| it.place.iter().chain(&it.environment)).map(Foreign::to_string));
         words.extend(self.argv(session).into_iter().map(str::to_owned));
         words.join(" ")

@@ -3,7 +3,7 @@
 use super::{Scope, Screen, Ui, device, picture, text, theme, usual};
 use gpuwatch::{
     facts::{
-        event::{Fact, ProcessInfo},
+        event::{Fact, Line, ProcessInfo, wire::Bye},
         figures::{Figure, Figures},
     },
     model::findings::findings,
@@ -113,4 +113,13 @@ fn the_list_is_sorted_and_filtered_by_figures_and_shows_them_then() {
         ui.filter.text = words.to_owned();
         assert_eq!(pids(&ui), [4243], "{words}");
     }
+    // Its pid may be another user's by then.
+    let line = Line::Bye(Bye::default());
+    story.line(1, line).device(1, 1 << 30, &[]).add(Fact::ProcessGone { pid: 4243 });
+    story.who(4243, &["sleep"]);
+    let ended = story.session();
+    let ui = sorted(by(By::User));
+    let rows = text(&picture(&ended, &ui, &theme("dusk"), 80, 24));
+    assert!(rows.lines().any(|it| it.contains("4243") && it.contains("bob")), "{rows}");
+    assert_eq!(ui.rows(&ended).iter().filter_map(ProcessRow::pid).collect::<Vec<_>>(), [977, 4243, 4242]);
 }

@@ -114,8 +114,7 @@ pub(super) fn of(listed: &[ProcessRow], all: bool, context: &RenderContext) -> V
 
 /// Whether the processes are of more than one user.
 fn has_users(listed: &[ProcessRow], context: &RenderContext) -> bool {
-    let info = |it: &ProcessRow| context.session.process_info.get(&it.host_pid()?);
-    let mut users = listed.iter().filter_map(info).map(|it| &it.user);
+    let mut users = listed.iter().filter_map(|it| it.user(context.session));
     users.next().is_some_and(|first| users.any(|it| it != first))
 }
 
