@@ -35,6 +35,9 @@ const EXPLANATION: usize = 36;
 /// The columns of a rung's bytes.
 const FIGURE: usize = 11;
 
+/// The most columns before a rung's explanation: mark, sign, name, bytes, part, the sign of a contradiction, a gap.
+const FIGURES: usize = 2 + 13 + FIGURE + 6 + 2 + 2;
+
 /// Returns the rows that the box wants.
 pub(super) fn height(area: Rect, context: &RenderContext, explained: bool) -> usize {
     let columns = columns(area, explained);
@@ -235,18 +238,32 @@ fn entry(
     line.spans.into_iter().map(|it| it.patch_style(style)).collect::<Line>().style(style)
 }
 
-/// Returns a rung's cause and remedy; if only one fits, the remedy.
-fn explanation(rung: &Rung, room: usize) -> String {
+/// Returns a rung's cause, and its remedy if it has one and bytes.
+fn reasons(rung: &Rung) -> (&'static str, Option<String>) {
     let row = rung.gap.row();
     let cause = if rung.inconsistent.is_some() { "two readings contradict each other" } else { row.cause };
-    if row.remedy.is_empty() || rung.bytes.is_none_or(|it| it.0 == 0) {
-        return cells::elide(cause, room);
-    }
-    let remedy = format!("→ {}", row.remedy);
+    let has_remedy = !row.remedy.is_empty() && rung.bytes.is_some_and(|it| it.0 > 0);
+    (cause, has_remedy.then(|| format!("→ {}", row.remedy)))
+}
+
+/// Returns a rung's cause and remedy; if only one fits, the remedy.
+fn explanation(rung: &Rung, room: usize) -> String {
+    let (cause, remedy) = reasons(rung);
+    let Some(remedy) = remedy else { return cells::elide(cause, room) };
     match room.checked_sub(cells::width(&remedy) + 1) {
         Some(left) if left >= cells::width(cause) => format!("{cause} {remedy}"),
         _ => cells::elide(&remedy, room),
     }
+}
+
+/// Returns the width from which on each rung's remedy, or otherwise its cause, is whole.
+pub(super) fn whole_width(context: &RenderContext) -> u16 {
+    let words = |it: &Rung| match reasons(it) {
+        (_, Some(remedy)) => cells::width(&remedy),
+        (cause, None) => cells::width(cause),
+    };
+    let longest = legend(context).iter().map(words).max().unwrap_or(0);
+    u16::try_from(FIGURES + longest).unwrap_or(u16::MAX)
 }
 
 /// Draws the whole device as one row of cells. Every existing rung gets a cell, however small, at the cost of the

@@ -51,7 +51,8 @@ const HOST: u16 = 4;
 /// host         the limit of host memory that comes first, in one line
 /// ```
 ///
-/// From 160 columns on, growth is to the right of ladder and gauge. Boxes fold away in this order:
+/// From 160 columns on, growth is to the right of ladder and gauge, which get more than half of the width where their
+/// words need it. Boxes fold away in this order:
 ///
 /// 1. the run, then the alerts,
 /// 2. the causes and remedies in the legend (below 34 rows),
@@ -82,9 +83,10 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
         let spare = usize::from(rest.height).saturating_sub(wanted).max(BAR);
         ladder::draw(buffer, take(&mut rest, spare.min(above - ladder::gauge_height(context))), context, explained);
     } else if whole.width >= WIDE {
-        let left = Rect { width: rest.width / 2, ..rest };
+        let width = ladder::whole_width(context).clamp(rest.width / 2, rest.width / 5 * 3);
+        let left = Rect { width, ..rest };
         let top = take(&mut rest, ladder::height(left, context, true) + ladder::gauge_height(context));
-        let left = Rect { width: top.width / 2, ..top };
+        let left = Rect { width, ..top };
         let right = Rect { x: left.right() + 2, width: top.width.saturating_sub(left.width + 2), ..top };
         inside(buffer, left, context, true, ladder::gauge_height(context));
         growth::draw(buffer, right, context);

@@ -32,6 +32,26 @@ fn unwrapped(shown: &str) -> String {
     shown.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
+/// What stands to the left of the curve, where that is beside the ladder.
+fn left_of_the_curve(picture: &str) -> String {
+    let titles = picture.lines().find(|it| it.starts_with("─ memory of")).unwrap();
+    let edge = titles.split_once("─  ─").map_or(usize::MAX, |(ladder, _)| ladder.chars().count() + 1);
+    picture.lines().map(|it| it.chars().take(edge).collect::<String>() + "\n").collect()
+}
+
+#[test]
+fn on_a_wide_screen_every_remedy_is_whole() {
+    let session = usual().session();
+    for width in [200, 240] {
+        let left = left_of_the_curve(&shown(&session, &Ui::default(), (width, 50)));
+        let remedies: Vec<&str> = left.lines().filter(|it| it.contains('→')).collect();
+        assert!(remedies.len() > 3 && left.contains("or fewer different sizes"), "{left}");
+        assert!(!left.contains('…'), "{left}");
+    }
+    let narrow = left_of_the_curve(&shown(&session, &Ui::default(), (170, 50)));
+    assert!(narrow.contains('…') && narrow.lines().all(|it| it.chars().count() <= 102), "{narrow}");
+}
+
 /// It is what one copies, so that it is whole, and its rung is seen to be selected.
 #[test]
 fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
@@ -54,7 +74,7 @@ fn the_remedy_of_the_selected_rung_is_whole_and_is_copied() {
                 .find(|it| it.name == row)
                 .unwrap_or_else(|| panic!("{row}\n{picture}"));
             // At the right may stand the curve.
-            let left: String = picture.lines().map(|it| it.chars().take(98).collect::<String>() + "\n").collect();
+            let left = left_of_the_curve(&picture);
             let whole = if name.remedy.is_empty() { name.cause } else { name.remedy };
             let dense = |it: &str| it.split_whitespace().collect::<String>();
             assert!(dense(&left).contains(&dense(whole)), "{size:?} {row}\n{picture}");
