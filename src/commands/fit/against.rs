@@ -13,6 +13,7 @@ use crate::{
 use anyhow::{Context, Result, anyhow, bail};
 use std::{
     ffi::OsString,
+    fs, io,
     path::{Path, PathBuf},
 };
 
@@ -38,12 +39,19 @@ pub(super) struct AgainstArgs {
 }
 
 impl AgainstArgs {
-    /// Reads the baseline, and refuses a file to save into that is something else: before the job runs.
+    /// Reads the baseline, and refuses a file to save into that is something else or cannot be written: before the job
+    /// runs.
     pub(super) fn baseline(&self) -> Result<Option<Baseline>> {
-        if let Some(path) = self.save.as_deref().filter(|it| it.exists() && !output::is_stdout(it)) {
-            read(path).map_err(|e| anyhow!("{e:#}; it is not written over: name another file"))?;
+        if let Some(path) = self.save.as_deref().filter(|it| !output::is_stdout(it)) {
+            if path.exists() {
+                read(path).map_err(|e| anyhow!("{e:#}; it is not written over: name another file"))?;
+            }
+            ready_folder(path).map_err(|e| named(path, &format!("cannot be written: {e}; name another file")))?;
         }
         let Some(path) = &self.against else { return Ok(None) };
+        if !path.exists() {
+            bail!("{}", named(path, &"does not exist: `gpuwatch fit --save FILE` writes one, on the main branch"));
+        }
         let baseline = read(path).and_then(|it| it.usable().map_err(|e| named(path, &e)))?;
         Ok(Some(baseline))
     }
@@ -91,6 +99,13 @@ impl AgainstArgs {
         };
         vec![NextCommand::new(words.into_iter().chain(job), why)]
     }
+}
+
+/// Makes a file's folder if it is missing, and fails unless files can be made in it.
+fn ready_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    fs::create_dir_all(folder)?;
+    Ok(rustix::fs::access(folder, rustix::fs::Access::WRITE_OK)?)
 }
 
 fn read(path: &Path) -> Result<Baseline> {

@@ -72,7 +72,8 @@ impl Gate {
     fn new(script: &str) -> Self {
         let (_, source) = SCRIPTS.iter().find(|it| it.0 == script).unwrap();
         let asked = Asked::new(source);
-        let baseline = asked.home.0.path().join("main.json");
+        // As the page names it: no folder of that name is there.
+        let baseline = asked.home.0.path().join(".gpuwatch/main.json");
         let gate = Self { asked, baseline };
         torch::stdout(&gate.asked.fit(&["--gpu", "24GiB", "--save", gate.path()], &[]));
         gate
@@ -178,7 +179,10 @@ fn a_file_that_is_no_baseline_is_refused_and_not_written_over() {
     case(&["--gpu", "L4", "--save", path], &["notes.txt is no answer of gpuwatch fit", "name another file"]);
     case(&["--gpu", "L4", "--against", path], &["notes.txt is no answer of gpuwatch fit", "--save FILE"]);
     case(&["--gpu", "L4", "--against", "/dev/zero"], &["/dev/zero is larger than"]);
-    case(&["--gpu", "L4", "--against", "none.json"], &["none.json cannot be read"]);
+    case(&["--gpu", "L4", "--against", "none.json"], &["none.json does not exist", "--save FILE"]);
+    let below = format!("{path}/main.json");
+    case(&["--gpu", "L4", "--save", &below], &["notes.txt/main.json cannot be written", "name another file"]);
+    case(&["--gpu", "L4", "--save", "/proc/gpuwatch/main.json"], &["main.json cannot be written"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "my notes");
     fs::write(&file, r#"{"schema":1,"fits":"unknown","peak":null,"unknown":["no GPU"]}"#).unwrap();
     case(&["--gpu", "L4", "--against", path], &["has no peak to compare with: no GPU"]);
