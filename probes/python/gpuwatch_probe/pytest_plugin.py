@@ -108,9 +108,8 @@ class GpuMemory:
 
     @property
     def growth(self):
-        """The bytes that each step adds; 0 if the test does not grow, or has made fewer than 6 steps."""
-        growth = self._answer()["growth"]
-        return 0 if growth is None else growth["bytes"]
+        """The bytes that each step adds; None if the test has made fewer than 6 steps."""
+        return _growth(self._session.judged({}))
 
     def step(self):
         """Ends a step, in tests without a torch.optim optimizer."""
@@ -119,6 +118,12 @@ class GpuMemory:
 
     def _answer(self):
         return self._session.judged({})["answer"]
+
+
+def _growth(judged):
+    """The bytes that each step adds; None if too few ran to know."""
+    grown = (judged["answer"]["growth"] or {}).get("bytes", 0)
+    return grown if judged["is_growth_known"] else None
 
 
 class _Session:
@@ -223,7 +228,7 @@ class _Session:
         row = {
             "test": item.nodeid,
             "peak": answer["peak"]["allocated"],
-            "growth": (answer["growth"] or {}).get("bytes"),
+            "growth": _growth(judged),
             "difference": judged["difference"],
             "against": name,
             "is_new": name is not None and before is None,

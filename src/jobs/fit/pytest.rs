@@ -142,7 +142,8 @@ fn judged(request: &TestRequest) -> Result<Value, String> {
             failures.push(comparison_text::text(&comparison));
         }
     }
-    Ok(json!({ "answer": answer, "difference": difference, "failures": failures }))
+    let is_growth_known = report.steps >= STEPS;
+    Ok(json!({ "answer": answer, "is_growth_known": is_growth_known, "difference": difference, "failures": failures }))
 }
 
 /// Says by how much a peak is over its limit, what holds it, and how much was there before.

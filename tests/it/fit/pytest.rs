@@ -79,6 +79,7 @@ fn a_suite_is_tested_on_a_simulated_card_and_failures_name_lines() {
         "through list `keep` (6 items), local of train()\n    remedy: ",
         "module up\n",
         "growth cannot be judged: 3 steps ran, and it takes 6",
+        "MiB            new            0 B\n",
         "computes with values of the simulated GPU",
         "GPU memory, RTX 4090",
     ] {

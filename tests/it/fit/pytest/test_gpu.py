@@ -44,12 +44,13 @@ def test_leaks():
 
 
 @pytest.mark.gpu_memory(growth="0")
-def test_is_too_short():
+def test_is_too_short(gpu_memory):
     train(3)
+    assert gpu_memory.growth is None
 
 
 def test_looks_itself(gpu_memory):
-    train()
+    train(7)
     assert gpu_memory.peak > 64 << 20
     assert gpu_memory.parts["weights"] == 2 * 512 * 4096 * 4 + (4096 + 512) * 4
     assert gpu_memory.lines[0]["line"].startswith("test_gpu.py:")
