@@ -112,10 +112,10 @@ pub(super) fn brief(most: usize, width: usize, context: &RenderContext) -> Vec<R
     rows
 }
 
-/// Returns the line of the worst open one, if it is at least a warning, with the number of the rest.
-pub(super) fn worst(width: usize, context: &RenderContext) -> Option<Row> {
+/// Returns the line of the worst open one, if it is at least this severe, with the number of the rest.
+pub(super) fn worst(least: Severity, width: usize, context: &RenderContext) -> Option<Row> {
     let open = context.ui.alerts(context.findings, context.session);
-    let first = open.first().filter(|it| it.severity >= Severity::Warning && !it.is_allowed())?;
+    let first = open.first().filter(|it| it.severity >= least && !it.is_allowed())?;
     let more = if open.len() > 1 { format!("  +{}", open.len() - 1) } else { String::new() };
     let (mut line, alert) = row(first, width.saturating_sub(more.len()), context);
     line.push_span(Span::styled(more, context.style(Role::Dim)));

@@ -2,7 +2,7 @@
 
 use crate::{
     facts::event::DriverState,
-    model::first_contact::contact,
+    model::{analysis::severity::Severity, first_contact::contact},
     screen::{
         theme::Role,
         ui::{
@@ -47,7 +47,8 @@ const HOST: u16 = 4;
 /// growth       title, curve
 /// run          the timeline, where there is room left for it
 /// processes    a row each
-/// alerts       what is open, a line each, where there is room left; otherwise the worst, in one line
+/// alerts       what is open, a line each, where there is room left; otherwise the worst, in one line (one that is only
+///              an info where a row is left)
 /// host         the limit of host memory that comes first, in one line
 /// ```
 ///
@@ -68,9 +69,10 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
         return draw_preset(buffer, whole, rest, context);
     }
     let wanted = processes::height(context);
-    let worst = alerts::worst(usize::from(rest.width), context).filter(|_| rest.height >= ALERTED);
     let below = rest;
-    rest.height -= u16::from(worst.is_some());
+    let worst = |least| alerts::worst(least, usize::from(below.width), context).filter(|_| below.height >= ALERTED);
+    let kept = worst(Severity::Warning);
+    rest.height -= u16::from(kept.is_some());
     let (mut rows, ranks) = (devices::height(whole, context), context.ui.scope == Scope::All && whole.height >= 12);
     if ranks && usize::from(rest.height) < rows + BAR + wanted {
         rows = 1;
@@ -109,15 +111,16 @@ pub(super) fn draw(buffer: &mut Buffer, whole: Rect, mut rest: Rect, context: &R
     let most = if selected { usize::from(rest.height / 2).clamp(2, ALERTS) } else { ALERTS };
     let brief = alerts::brief(most, usize::from(rest.width), context);
     // The row that was kept for the worst one is the title's.
-    spare += usize::from(worst.is_some());
+    spare += usize::from(kept.is_some());
     let brief = Some(brief).filter(|it| !it.is_empty() && (selected || it.len() < spare)).unwrap_or_default();
     rest.height = (below.bottom() - rest.y).saturating_sub(u16::from(host.is_some()));
+    // Lesser ones get a row that nothing else needs.
     if brief.is_empty()
-        && let Some(row) = &worst
+        && let Some(row) = kept.or_else(|| worst(Severity::Info).filter(|_| spare > 0))
     {
         rest.height -= 1;
         spare = spare.saturating_sub(1);
-        alerts::draw_worst(buffer, Rect { y: rest.bottom(), height: 1, ..rest }, row, context);
+        alerts::draw_worst(buffer, Rect { y: rest.bottom(), height: 1, ..rest }, &row, context);
     }
     if !brief.is_empty() {
         let height = u16::try_from(brief.len() + 1).unwrap_or(rest.height).min(rest.height);

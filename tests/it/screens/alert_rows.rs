@@ -3,7 +3,7 @@
 use crate::{
     analysis::culprit::sites,
     helpers::{
-        story::{alerted, blamed, picture, text},
+        story::{GIB, Story, alerted, blamed, counters, picture, text},
         terminal::{PATIENCE, until},
     },
     screens::actions::{Job, quits},
@@ -66,6 +66,36 @@ fn tab_leads_to_the_alerts_wherever_they_are_listed() {
         ui.update(Command::PreviousBox, &session);
         assert!(!ui.is_among_alerts(), "{screen:?}");
     }
+}
+
+/// Three ranks, each of which keeps 512 bytes a step.
+fn small_leaks() -> Session {
+    let mut story = Story::default();
+    for rank in 0..3 {
+        story.device(0, 60 * GIB, &[]).probe(rank, 4242 + rank, rank, None);
+    }
+    for step in 1..=400 {
+        story.wait(100_000);
+        for rank in 0..3 {
+            story.sample(rank, step, counters(10 * GIB + step * 512, GIB));
+        }
+    }
+    story.session()
+}
+
+#[test]
+fn no_row_stays_blank_while_an_alert_is_nowhere() {
+    let session = small_leaks();
+    let mut lone = 0;
+    for (width, height) in [80, 170].into_iter().flat_map(|width| (16..=48).map(move |height| (width, height))) {
+        let (shown, _) = drawn(&session, &Ui::default(), width, height);
+        let rows = shown.lines().skip_while(|it| !it.starts_with("─ processes"));
+        let has_room = rows.clone().any(|it| it.trim().is_empty());
+        let named = rows.filter(|it| it.starts_with(" info ")).count();
+        assert!(named > 0 || !has_room, "{height}\n{shown}");
+        lone += usize::from(named == 1 && !shown.contains("─ alerts"));
+    }
+    assert!(lone > 0, "where the list has no room, the first stands for all");
 }
 
 #[test]
