@@ -170,9 +170,10 @@ impl LongJob {
         let home = Home::new();
         let running = home.0.path().join("running");
         let sleeps = format!(
-            "import os, time\nopen({new:?}, 'w').write(str(os.getpid()))\nos.rename({new:?}, {running:?})\n\
+            "import os, time\nopen('{new}', 'w').write(str(os.getpid()))\nos.rename('{new}', '{running}')\n\
              time.sleep(1000)\n",
-            new = running.with_extension("new")
+            new = running.with_extension("new").display(),
+            running = running.display()
         );
         fs::write(home.0.path().join("train.py"), sleeps).unwrap();
         Self { home, running }
