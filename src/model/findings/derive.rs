@@ -161,7 +161,9 @@ impl ProcessOnDevice<'_> {
             && let Some(part) = self.on.grown_part(it.since_step)
         {
             found.account.push(words_of(&part));
-            if part.name != "retained" && keeps(found.cause) {
+            // The line that keeps what grows tells more.
+            let is_kept = found.culprit.as_deref().is_some_and(|it| it.kept.is_some());
+            if part.name != "retained" && !is_kept && keeps(found.cause) {
                 (found.cause, found.advice) = (Cause::LargerModel, Cause::LargerModel.advice());
             }
         }
