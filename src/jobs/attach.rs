@@ -17,6 +17,9 @@
 //! the kernel restores it as after a signal's handler, whether gpuwatch still lives or not. No instruction of the job
 //! is changed, and no page is executable that was not. The queued call runs on the main thread between two
 //! instructions of Python, and starts a thread; no exception of it reaches the job.
+//!
+//! A job that is ending is left alone. Whether its Python shuts down is read from its memory (`runtime`), for a call
+//! while its main thread stands still; a call that runs later than that asks Python the same, and does nothing then.
 
 use std::{
     io,
@@ -38,6 +41,7 @@ mod job;
 mod maps;
 mod place;
 pub mod plan;
+mod runtime;
 mod script;
 #[cfg(target_arch = "x86_64")]
 mod trace;
@@ -244,7 +248,7 @@ fn send(target: &Target, plan: &Plan, place: &mut Place, order: &Order) -> io::R
     match plan.transport {
         Transport::RemoteScript => {
             let path = place.write_script(&script::text(order, 0))?;
-            script::run(memory, target.at.runtime.ok_or_else(missing)?, path.as_os_str().as_bytes())?;
+            script::run(memory, target.at.runtime.ok_or_else(missing)?.address, path.as_os_str().as_bytes())?;
             Ok(None)
         }
         Transport::PendingCall => queue(target, memory, order).map(Some),
@@ -262,6 +266,7 @@ fn queue(target: &Target, memory: &std::fs::File, order: &Order) -> io::Result<D
         restorer: target.at.restorer.ok_or_else(missing)?,
         add_pending: target.at.add_pending.ok_or_else(missing)?,
         run_string: target.at.run_string.ok_or_else(missing)?,
+        runtime: target.at.runtime.ok_or_else(missing)?,
     };
     let text = |page| {
         let mut bytes = script::text(order, page).into_bytes();

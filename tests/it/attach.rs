@@ -1,6 +1,7 @@
 //! `gpuwatch attach` and `gpuwatch detach` on real jobs: the probe comes and goes, and the job stays as it was.
 
 mod at_once;
+mod ending;
 mod hostile;
 mod killed;
 mod late;

@@ -6,6 +6,7 @@ use super::{
     images::Loaded,
     maps::{self, Maps, by_name},
     plan::{Facts, Python},
+    runtime::Runtime,
     script,
 };
 use crate::sources::{
@@ -27,7 +28,7 @@ const SYS_PTRACE: u32 = 19;
 pub(super) struct Found {
     pub(super) add_pending: Option<u64>,
     pub(super) run_string: Option<u64>,
-    pub(super) runtime: Option<u64>,
+    pub(super) runtime: Option<Runtime>,
     pub(super) map: Option<u64>,
     /// The instructions that call `rt_sigreturn`.
     pub(super) restorer: Option<u64>,
@@ -194,8 +195,10 @@ fn inspect_python(loaded: &Loaded, maps: &Maps, memory: &File, at: &mut Found) -
         maps::read(memory, address, symbol.code.len()).is_some_and(|it| !it.is_empty() && it == symbol.code)
     };
     python.is_current = loaded.image.is_some() && functions.into_iter().all(is_same);
-    (at.add_pending, at.run_string, at.runtime) = (here(ADD_PENDING), here(RUN_STRING), here(RUNTIME));
-    python.takes_scripts = at.runtime.and_then(|it| script::takes_scripts(memory, it));
+    (at.add_pending, at.run_string) = (here(ADD_PENDING), here(RUN_STRING));
+    at.runtime = here(RUNTIME).zip(python.version).map(|(address, (_, minor))| Runtime { address, minor });
+    python.runs = at.runtime.and_then(|it| it.runs(memory));
+    python.takes_scripts = at.runtime.and_then(|it| script::takes_scripts(memory, it.address));
     Some(python)
 }
 

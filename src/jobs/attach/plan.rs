@@ -26,6 +26,8 @@ pub struct Python {
     pub has_symbols: bool,
     /// Whether the file is the one that was loaded.
     pub is_current: bool,
+    /// Whether it has started and not begun to shut down; `None` where that cannot be read.
+    pub runs: Option<bool>,
     /// Whether it takes scripts (PEP 768); `None` where that cannot be read.
     pub takes_scripts: Option<bool>,
 }
@@ -277,6 +279,9 @@ fn python(facts: &Facts) -> Result<Plan, Refusal> {
         ));
     }
     let file = Foreign::new(python.file.as_str());
+    if python.runs == Some(false) {
+        return Err(format!("process {pid} is ending: its Python shuts down, or has shut down"));
+    }
     if minor >= PYTHON_REMOTE {
         return match python.takes_scripts {
             Some(true) => Ok(Plan { pid, transport: Transport::RemoteScript, is_apart: false, python: version }),
@@ -285,11 +290,19 @@ fn python(facts: &Facts) -> Result<Plan, Refusal> {
                  -X disable-remote-debug): start the next job without that, or with `gpuwatch run`"
             )),
             None => Err(format!(
-                "the Python of process {pid} ({file}) does not say where it takes scripts: start the next job with \
-                 `gpuwatch run`"
+                "process {pid} is ending, or its Python ({file}) does not say where it takes scripts: start the next \
+                 job with `gpuwatch run`"
             )),
         };
     }
+    queueable(facts, python, minor)?;
+    Ok(Plan { pid, transport: Transport::PendingCall, is_apart: false, python: version })
+}
+
+/// Whether a call can be queued in a Python, which takes no scripts.
+fn queueable(facts: &Facts, python: &Python, minor: u32) -> Result<(), Refusal> {
+    let pid = facts.pid;
+    let file = Foreign::new(python.file.as_str());
     if cfg!(not(target_arch = "x86_64")) {
         return Err(format!(
             "on this architecture attaching needs Python 3.{PYTHON_REMOTE} or newer, and process {pid} runs 3.{minor}: start \
@@ -307,13 +320,18 @@ fn python(facts: &Facts) -> Result<Plan, Refusal> {
              with `gpuwatch run`"
         ));
     }
+    if python.runs.is_none() {
+        return Err(format!(
+            "the Python of process {pid} ({file}) does not show whether it runs: start the next job with `gpuwatch run`"
+        ));
+    }
     if facts.seccomp == 1 || facts.has_shadow_stack {
         let what = if facts.seccomp == 1 { "the strict mode of seccomp" } else { "a shadow stack" };
         return Err(format!(
             "process {pid} runs with {what}, which attaching would break: start it with `gpuwatch run`"
         ));
     }
-    Ok(Plan { pid, transport: Transport::PendingCall, is_apart: false, python: version })
+    Ok(())
 }
 
 fn suitable(facts: &Facts) -> Result<(), Refusal> {

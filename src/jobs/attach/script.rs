@@ -1,6 +1,9 @@
 //! The text that Python runs in a job: it starts a thread, which does the rest. Pure.
 
-use super::maps::{read, word};
+use super::{
+    maps::{read, word},
+    runtime::{COOKIE, INTERPRETERS},
+};
 use std::{
     fmt::Write as _,
     fs::File,
@@ -42,8 +45,12 @@ pub(super) struct Order {
 
 /// Starts the thread, with `order` as a name of its own. A thread that cannot start or load the probe is an answer too;
 /// where not even that can be written, the request goes, so that it does not stand in the way of the next. Nothing is
-/// raised: what a thread raises is printed.
-const BEGIN: &str = "import os, _thread
+/// raised: what a thread raises is printed. While Python shuts down, nothing is done: its main thread has ended for
+/// `threading` before threads are waited for and the functions of `atexit` run.
+const BEGIN: &str = "import os, sys, _thread
+def ends():
+ threading = sys.modules.get('threading')
+ return threading is not None and not threading.main_thread().is_alive()
 def reply(words):
  path = os.path.join(order['place'], order['answer'])
  with open(path + b'.tmp', 'wb') as file: file.write(words.encode('utf-8', 'replace'))
@@ -56,11 +63,12 @@ def refuse(error):
    except BaseException: pass
 def join():
  try:
+  if ends(): return reply('refused is ending: its Python shuts down')
   with open(order['join'], 'rb') as file: text = file.read()
   exec(text, {'order': order, 'reply': reply})
  except BaseException as error: refuse(error)
-if os.getpid() == order['pid']:
- try: _thread.start_new_thread(join, ())
+if os.getpid() == order['pid'] and not sys.is_finalizing():
+ try: join() if ends() else _thread.start_new_thread(join, ())
  except Exception as error: refuse(error)
 ";
 
@@ -103,12 +111,7 @@ fn literal(path: &Path) -> String {
     text + "'"
 }
 
-/// What the table of offsets begins with, at the address of `_PyRuntime`.
-const COOKIE: &[u8] = b"xdebugpy";
-
-/// Offsets in that table, of offsets that every release has: the list of interpreters, and an interpreter's main
-/// thread.
-const INTERPRETERS: u64 = 40;
+/// The offset in the table at `_PyRuntime` of an offset that every release has: an interpreter's main thread.
 const MAIN_THREAD: u64 = 80;
 
 /// The bit of the "eval breaker" that requests the thread to check for a script.

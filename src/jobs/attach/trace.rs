@@ -7,7 +7,10 @@
 
 #![allow(unsafe_code, reason = "ptrace has no safe wrapper")]
 
-use super::frame::{self, Context, Registers};
+use super::{
+    frame::{self, Context, Registers},
+    runtime::Runtime,
+};
 use libc::{c_int, c_long, c_void, iovec, pid_t};
 use std::{
     arch::x86_64::__cpuid_count,
@@ -47,6 +50,8 @@ pub(super) struct Addresses {
     pub(super) add_pending: u64,
     /// `PyRun_SimpleString`.
     pub(super) run_string: u64,
+    /// `_PyRuntime`.
+    pub(super) runtime: Runtime,
 }
 
 /// Why nothing was queued. The thread runs as before.
@@ -58,6 +63,9 @@ pub(super) enum Failure {
     /// The process ended.
     #[error("it ended")]
     Ended,
+    /// Its Python shuts down, or has: there is nothing left that a call can be queued in.
+    #[error("it is ending, and its Python shuts down")]
+    Ending,
     /// It was stopped by a signal meanwhile.
     #[error("a signal stopped it meanwhile")]
     Suspended,
@@ -90,6 +98,10 @@ pub(super) fn queue(
     let features: Vec<(usize, usize)> = (0..64).map(feature).collect();
     let _blocked = Blocked::children();
     let mut thread = Stopped::stop(pid)?;
+    // The main thread is the one that shuts Python down, and it does nothing of its own before the call is queued.
+    if at.runtime.runs(memory) != Some(true) {
+        return Err(Failure::Ending);
+    }
     let context = thread.context()?;
     let layout = frame::lay_out(&context, at.restorer, &features).ok_or(Failure::NoRoom)?;
     memory.write_all_at(&layout.bytes, layout.stack).map_err(|_unmapped| Failure::NoRoom)?;

@@ -8,6 +8,7 @@ fn python(minor: u32) -> Python {
         file: "/usr/lib/libpython3.so".to_owned(),
         has_symbols: true,
         is_current: true,
+        runs: Some(true),
         takes_scripts: Some(true),
         ..Python::default()
     }
@@ -66,6 +67,9 @@ fn each_reason_against_it_is_one_sentence_with_a_next_step() {
         (with(Python { is_free_threaded: true, ..python(13) }), "global lock"),
         (with(Python { has_symbols: false, ..python(11) }), "does not export"),
         (with(Python { is_current: false, ..python(11) }), "was replaced"),
+        (with(Python { runs: Some(false), ..python(9) }), "process 42 is ending: its Python shuts down"),
+        (with(Python { runs: Some(false), takes_scripts: None, ..python(14) }), "is ending: its Python shuts down"),
+        (with(Python { runs: None, ..python(11) }), "does not show whether it runs"),
         (with(Python { takes_scripts: Some(false), ..python(14) }), "PYTHON_DISABLE_REMOTE_DEBUG"),
         (with(Python { takes_scripts: None, ..python(14) }), "does not say"),
         (Facts { seccomp: 1, ..job() }, "seccomp"),
