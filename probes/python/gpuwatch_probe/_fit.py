@@ -72,7 +72,7 @@ class Fit:
         trees = self._trees = self._unknowns.trees
         self._batches = Batches(torch, self._unknowns, trees, self._memory)
         self._loop_exit = LoopExit(self._unknowns, trees, self._batches, self._allocations, self._memory)
-        self._batches.is_wanted = self._loop_exit.is_ahead
+        self._batches.is_wanted = self._loop_exit.wants
         # What `--advise` tries in this run.
         self._advise = attach_advise(torch, self._unknowns)
         # The step after which the peak of training is known, and the one from which on the job is led.

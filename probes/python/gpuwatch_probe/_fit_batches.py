@@ -42,8 +42,8 @@ class Batches:
         # Optimizer steps so far.
         self._number = 0
         self._is_led = False
-        # Returns whether more batches are wanted than would do otherwise.
-        self.is_wanted = lambda: False
+        # Returns whether more batches are wanted where a frame takes one than would do otherwise.
+        self.is_wanted = lambda frame: False
         # Whether there is no time left.
         self.is_over = False
         # Whether a loader's items differ in size.
@@ -140,7 +140,7 @@ class Batches:
         if self.is_over and state.rises > _TRAINING and not state.quiet:
             self._leave_unfinished(state, frame, now[0])
         # A round has a batch in any case: what follows may need one.
-        if state.trains and not self.is_over and self.is_wanted():
+        if state.trains and not self.is_over and self.is_wanted(frame):
             return False
         if not state.is_new or (state.count and (self.is_over or state.is_known)):
             return True

@@ -96,7 +96,14 @@ class LoopExit:
 
     def is_ahead(self):
         """Whether later passes of a loop are still to be made, because a size depends on them."""
-        return any(it.is_ahead(self._counts_sizes) for it in self._plans.values())
+        return any(it.is_ahead() for it in self._plans.values())
+
+    def wants(self, frame):
+        """Whether the loop for which a frame takes a batch has later passes to make, because a size depends on them."""
+        while frame is not None and not self._unknowns.is_own(frame.f_code.co_filename):
+            frame = frame.f_back
+        plan = self._plans.get(frame)
+        return plan is not None and plan.wants(frame.f_lineno, self._counts_sizes)
 
     def step(self, number, frame, uses_loader, rises=False):
         """Leads on after a step; returns whether anything does. `rises` if the peak of training still did."""
@@ -474,11 +481,16 @@ class _Plan:
         for it in self._loops:
             it.ahead.ran(line)
 
-    def is_ahead(self, counts_sizes):
-        """Whether later passes are to be made for sizes; `counts_sizes` if functions that were not called yet may count."""
-        innermost = self._loops[-1]
-        is_open = any(it.ahead.is_open() and it.ahead.is_sized for it in self._loops)
-        return is_open or (counts_sizes and innermost.passes < PASSES)
+    def is_ahead(self):
+        return any(it.ahead.is_open() and it.ahead.is_sized for it in self._loops)
+
+    def wants(self, line, counts_sizes):
+        """Whether the innermost loop around a line has later passes to make for sizes; `counts_sizes` if functions that were
+        not called yet may count."""
+        loop = next((it for it in reversed(self._loops) if line in it.lines), None)
+        if loop is None:
+            return False
+        return (loop.ahead.is_open() and loop.ahead.is_sized) or (counts_sizes and loop.passes < PASSES)
 
     def ahead_at(self, line):
         """Returns the later passes of the innermost loop around a line; `None` where there is none."""

@@ -78,7 +78,7 @@ fn two_runs_of_drawn_sizes_are_equal() {
 /// Sizes that grow by a table, a counter, an object that counts its calls, or from what is only known by running it.
 #[test]
 fn the_largest_size_of_a_schedule_is_seen() {
-    let cases = ["called", "stages", "tokens", "batches", "calls_back", "chained"];
+    let cases = ["called", "stages", "tokens", "epochs", "batches", "calls_back", "chained"];
     for case in test_tiers::vary!(cases, "other ways to set sizes") {
         let (answer, code) = Asked::new(SCHEDULES).json(&["--gpu", "24GiB"], &[case]);
         assert_eq!(code, 0, "{case}: {answer:#}");
