@@ -307,7 +307,7 @@ fn without_a_terminal_the_ranks_are_text_or_a_picture() {
     store.change(|it| it.refusal = Some(answer("503 Service Unavailable", "")));
     let output = store.gpuwatch(&["--screenshot", "-"]).output().unwrap();
     assert!(!output.status.success() && output.stdout.is_empty(), "{output:?}");
-    for wrong in [&["--hosts", "a"][..], &["--slurm", "1"], &["--push"], &["--transport", "x {}"], &["once"]] {
+    for wrong in [&["--hosts", "a"][..], &["--slurm", "1"], &["--push"], &["--transport", "x {}"]] {
         assert_eq!(store.gpuwatch(wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
     }
     for alone in [["--match", "a=b"], ["--prometheus-interval", "1s"], ["--prometheus-token", "x"]] {
