@@ -317,7 +317,7 @@ class Fit:
                 is_rank = self._others.count() > 1
                 threading.Thread(target=self._end_led, args=(is_rank,), daemon=True).start()
         leads = self._loop_exit.step(number, frame, uses_loader, self._varied.rises(number))
-        if leads and self._batches.is_repeating() and not self._loop_exit.is_ahead():
+        if leads and self._batches.is_repeating() and not self._loop_exit.has_later():
             # More rounds only serve to come to what follows them.
             leads = bool(self._not_run())
         if leads and (self._is_whole or number < self._led + _STEPS_AFTER):

@@ -15,9 +15,9 @@ import sys
 import threading
 import warnings
 
-from ._fit_ahead import Ahead, Counts
 from ._fit_conditions import Move, Tests, enters, is_shared, set_values
 from ._fit_counters import Counted, added_to, counters_of, given_to, passes_of, scope_of
+from ._fit_later_passes import Counts, LaterPasses
 from ._fit_loops import PASSES, RISING, Loop
 from ._fit_not_run import calls_of, leading
 from ._fit_sizes import Sizes
@@ -94,9 +94,9 @@ class LoopExit:
         found = [(file, it.unseen()) for file, all_ in self._all for it in all_]
         return [("%s:%d" % (os.path.basename(file), it[0]), it[1]) for file, it in found if it is not None]
 
-    def is_ahead(self):
+    def has_later(self):
         """Whether later passes of a loop are still to be made, because a size depends on them."""
-        return any(it.is_ahead() for it in self._plans.values())
+        return any(it.has_later() for it in self._plans.values())
 
     def wants(self, frame):
         """Whether the loop for which a frame takes a batch has later passes to make, because a size depends on them."""
@@ -210,14 +210,14 @@ class LoopExit:
             return False
         function = self._node(frame.f_code)
         phases = self._phases.get(frame.f_code.co_filename, ())
-        aheads = []
+        later = []
         for it in loops:
-            around = aheads[-1] if aheads else None
+            around = later[-1] if later else None
             of = self._counts, lambda: self._batches.round
-            aheads.append(Ahead(it, self._counted, self._sizes, around, *of, self._rises, frame))
-        self._all.append((frame.f_code.co_filename, aheads))
+            later.append(LaterPasses(it, self._counted, self._sizes, around, *of, self._rises, frame))
+        self._all.append((frame.f_code.co_filename, later))
         of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more
-        plan = _Plan(loops, aheads, function, *of)
+        plan = _Plan(loops, later, function, *of)
         if is_inner:
             # What each step keeps is a growth, which is known by now.
             plan.ignore_rises()
@@ -247,9 +247,9 @@ class LoopExit:
             if function is None:
                 return None
             function.give(self._given(frame))
-            ahead = self._ahead_of(frame) if function.added else None
-            if ahead is not None:
-                self._counts.note(frame, function.added, ahead)
+            later = self._later_of(frame) if function.added else None
+            if later is not None:
+                self._counts.note(frame, function.added, later)
             self._note_line(frame)
             return self._moved_in_call
         except Exception:
@@ -310,20 +310,20 @@ class LoopExit:
                 pass
         return self._moved_in_call
 
-    def _ahead_of(self, frame):
+    def _later_of(self, frame):
         """Returns the later passes of the innermost loop in which a function is called; `None` where there are none."""
         while frame is not None and frame not in self._plans:
             frame = frame.f_back
-        return None if frame is None else self._plans[frame].ahead_at(frame.f_lineno)
+        return None if frame is None else self._plans[frame].later_at(frame.f_lineno)
 
     def _waits_for(self, frame, test):
         """Whether a test on which a size depends is true in a later pass of the loop, which is made for that."""
         if not self._sizes.decided_by(test.statement):
             return False
-        ahead = self._ahead_of(frame)
-        passes = ahead and test.passes_to(frame, self._counts.rate)
+        later = self._later_of(frame)
+        passes = later and test.passes_to(frame, self._counts.rate)
         if passes:
-            ahead.change_in(passes)
+            later.change_in(passes)
         return bool(passes)
 
     def _is_late(self, frame):
@@ -457,10 +457,10 @@ class _Function:
 class _Plan:
     """Loops and tests of a running function."""
 
-    def __init__(self, loops, aheads, function, counted, phases, line, memory, allocations, has_more):
+    def __init__(self, loops, later, function, counted, phases, line, memory, allocations, has_more):
         self._memory, self._allocations, self._has_more, self._counted = memory, allocations, has_more, counted
         self.counters = counters_of(loops, function, counted)
-        self._loops = [Loop(it, self.counters, ahead) for it, ahead in zip(loops, aheads)]
+        self._loops = [Loop(it, self.counters, of) for it, of in zip(loops, later)]
         self._headers = {it.header: it for it in self._loops}
         self._bodies = {it.body: it for it in self._loops}
         # As of a function that is called.
@@ -479,10 +479,10 @@ class _Plan:
     def ran(self, line):
         """A line runs next, or none any more."""
         for it in self._loops:
-            it.ahead.ran(line)
+            it.later.ran(line)
 
-    def is_ahead(self):
-        return any(it.ahead.is_open() and it.ahead.is_sized for it in self._loops)
+    def has_later(self):
+        return any(it.later.is_open() and it.later.is_sized for it in self._loops)
 
     def wants(self, line, counts_sizes):
         """Whether the innermost loop around a line has later passes to make for sizes; `counts_sizes` if functions that were
@@ -490,11 +490,11 @@ class _Plan:
         loop = next((it for it in reversed(self._loops) if line in it.lines), None)
         if loop is None:
             return False
-        return (loop.ahead.is_open() and loop.ahead.is_sized) or (counts_sizes and loop.passes < PASSES)
+        return (loop.later.is_open() and loop.later.is_sized) or (counts_sizes and loop.passes < PASSES)
 
-    def ahead_at(self, line):
+    def later_at(self, line):
         """Returns the later passes of the innermost loop around a line; `None` where there is none."""
-        return next((it.ahead for it in reversed(self._loops) if line in it.lines), None)
+        return next((it.later for it in reversed(self._loops) if line in it.lines), None)
 
     def is_late(self, line):
         """Whether a line runs in a pass of its loop that began under this lead."""
@@ -515,7 +515,7 @@ class _Plan:
         line = frame.f_lineno
         test = self.tests.by_line.get(line)
         # What decides about a size waits for its pass.
-        may_move = test and not test.is_returned and not any(it.ahead.decides(test.test) for it in self._loops)
+        may_move = test and not test.is_returned and not any(it.later.decides(test.test) for it in self._loops)
         move = may_move and (test.move(frame) or (self.is_late(line) and test.force(frame)))
         if move:
             if move.is_last:
@@ -542,7 +542,7 @@ class _Plan:
         """Gives a later pass of a loop the values of what is counted."""
         loop = self._bodies.get(frame.f_lineno)
         if loop is not None:
-            loop.ahead.begin(frame)
+            loop.later.begin(frame)
 
 
 def _trainer_of(it):

@@ -22,13 +22,13 @@ RISING, _WAITING = 50, 100
 class Loop:
     """Where a loop begins again, how it ends, and how often it was passed."""
 
-    def __init__(self, loop, counters, ahead):
+    def __init__(self, loop, counters, later):
         self.header, self.body = _header(loop), loop.body[0].lineno
         self.lines = range(loop.lineno, loop.end_lineno + 1)
         # Passes, the latest step, and passes since then.
         self.passes, self._step, self._idle = 0, None, 0
         # What is made of its later passes.
-        self.ahead = ahead
+        self.later = later
         # The ways that are left to end it. Without any, it may come to its end by itself.
         self._ways, self._is_tried = list(_ways(loop, counters)), False
         self._waits = 0 if self._ways else _WAITING
@@ -37,13 +37,13 @@ class Loop:
 
     def leads(self):
         """Whether it is still to be left."""
-        if self.ahead.is_open() or self._waits > 0:
+        if self.later.is_open() or self._waits > 0:
             return True
         return bool(self._ways) and (self.passes <= PASSES or self._is_rising)
 
     def ends(self, step, memory, allocations, frame):
         """Counts a pass at the loop's header, after so many steps and allocations; returns whether it was the last one."""
-        self.ahead.passed(frame)
+        self.later.passed(frame)
         self._idle = self._idle + 1 if step == self._step else 0
         self._step = step
         if self._idle % _IDLE:
@@ -58,14 +58,14 @@ class Loop:
         self.rises += self._is_rising
         self._memory = memory if before is None else tuple(max(a, b) for a, b in zip(memory, before))
         made = allocations if is_alone else None
-        if self.passes < PASSES or self.ahead.more(frame, rises, made):
+        if self.passes < PASSES or self.later.more(frame, rises, made):
             return False
         return not self._is_rising
 
     def restart(self):
         """Notes that a pass of the loop around it begins."""
         self.passes, self._is_tried = 0, False
-        self.ahead.restart()
+        self.later.restart()
 
     def way(self):
         """Returns how to end it; `None` where all has been tried."""

@@ -29,7 +29,7 @@ pub(super) fn is_of_backward(stacks: &Stacks, stack: StackId) -> bool {
     if python == all && stacks.python_frames(stack).all(|it| is_operation(&text(it.file))) {
         return true;
     }
-    // What Python does on such a thread is told by its own frames: it computes again, or a hook takes a step.
+    // Python's own frames show what it does on such a thread: it computes again, or a hook takes a step.
     if python == 0 && stacks.is_backward(stack) {
         return true;
     }

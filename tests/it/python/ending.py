@@ -1,4 +1,4 @@
-"""A job that looks like one with PyTorch, ends, and stays where it is told on its way out; its exit status is 7.
+"""A job that looks like one with PyTorch. It stops at a given point of its end; its exit status is 7.
 
 It prints `ready` there, and goes on at a line of its standard input:
 

@@ -28,6 +28,9 @@ const TRAININGS: [&str; 16] = [
     "deep",
 ];
 
+/// What the other thread of `other_thread` makes at once: 99 rows of 64 numbers, as the allocator rounds them.
+const OF_THREAD: u64 = 25_600;
+
 /// The stacks that PyTorch records: of Python and of native code, or of Python alone.
 const STACKS: [&str; 2] = ["all", "python"];
 
@@ -80,7 +83,7 @@ fn the_parts_of_a_snapshot_are_those_that_a_script_counts() {
                 // An output of the first network is used by the steps of both, and so is not known to be of one.
                 "adversaries" => 64 * 256 * 4,
                 // What another thread makes just then is not known to be of the step.
-                "other_thread" => bytes(&peak["parts"]["other"]),
+                "other_thread" => bytes(&peak["parts"]["other"]) / OF_THREAD * OF_THREAD,
                 _ => 0,
             };
             let of_step = bytes(&peak["parts"]["activations"]) + bytes(&peak["parts"]["temporaries"]);

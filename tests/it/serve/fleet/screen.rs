@@ -310,6 +310,9 @@ fn without_a_terminal_the_ranks_are_text_or_a_picture() {
     for wrong in [&["--hosts", "a"][..], &["--slurm", "1"], &["--push"], &["--transport", "x {}"]] {
         assert_eq!(store.gpuwatch(wrong).output().unwrap().status.code(), Some(2), "{wrong:?}");
     }
+    // Flags before a subcommand are its own: it asks the same store, which refuses.
+    let once = store.gpuwatch(&["once"]).output().unwrap();
+    assert!(once.status.code() == Some(1) && String::from_utf8_lossy(&once.stderr).contains("503"), "{once:?}");
     for alone in [["--match", "a=b"], ["--prometheus-interval", "1s"], ["--prometheus-token", "x"]] {
         assert_eq!(Command::new(PROGRAM).args(alone).output().unwrap().status.code(), Some(2), "{alone:?}");
     }

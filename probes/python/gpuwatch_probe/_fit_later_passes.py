@@ -26,7 +26,7 @@ _UNKNOWN, _OF_RANKS, _ALLOCATIONS = 200, 24, 30_000
 _MOST, _COUNTS = 20, 200
 
 
-class Ahead:
+class LaterPasses:
     """The later passes of one loop. `around` are those of the loop around it, `counts` is what functions count, `batches`
     returns how many passes a loop over a loader makes, and `rises` is whether memory still does."""
 
@@ -235,11 +235,11 @@ class Counts:
         # {(object, place): _Count}.
         self._all = {}
 
-    def has(self, ahead):
+    def has(self, loop):
         """Whether functions count something about sizes in the passes of a loop."""
-        return any(it.ahead is ahead for it in self._all.values())
+        return any(it.loop is loop for it in self._all.values())
 
-    def note(self, frame, nodes, ahead):
+    def note(self, frame, nodes, loop):
         """A function that adds to `nodes` is called in a pass of a loop."""
         scope = scope_of(frame)
         for it in nodes:
@@ -247,33 +247,33 @@ class Counts:
             key = it.id if isinstance(it, ast.Name) else it.attr if isinstance(it, ast.Attribute) else it.slice.value
             known = self._all.get((id(owner), place(it) or key))
             if known is None and len(self._all) < _COUNTS:
-                known = self._all[id(owner), place(it) or key] = _Count(owner, key, ahead)
+                known = self._all[id(owner), place(it) or key] = _Count(owner, key, loop)
             if known is not None:
-                known.note(ahead.passes)
+                known.note(loop.passes)
 
-    def passed(self, ahead):
+    def passed(self, loop):
         """A loop is at its head."""
         for it in self._all.values():
-            if it.ahead is ahead:
-                it.note(ahead.passes)
+            if it.loop is loop:
+                it.note(loop.passes)
 
     def rate(self, owner, node):
         """Returns by how much an attribute or an entry rises in a pass; `None` where that is not known."""
         known = self._all.get((id(owner), place(node)))
         return known and known.rate
 
-    def add(self, ahead, passes, without):
+    def add(self, loop, passes, without):
         """Gives all that is counted in a loop the values of so many passes later, but for what `without` names."""
         for (_, name), it in list(self._all.items()):
-            if it.ahead is ahead:
+            if it.loop is loop:
                 it.add(0 if name in without else passes)
 
 
 class _Count:
     """An attribute, an entry or a global variable that functions add to in the passes of a loop."""
 
-    def __init__(self, owner, key, ahead):
-        self.ahead, self._key = ahead, key
+    def __init__(self, owner, key, loop):
+        self.loop, self._key = loop, key
         if not isinstance(owner, dict):
             # Nothing is kept alive.
             self._owner = weakref.ref(owner)
