@@ -29,8 +29,14 @@ _DETACHED = re.compile(r"\.detach\(\)\s*$")
 # The first line of a function or class.
 _BLOCK = re.compile(r"\s*(?:async\s+def|def|class)\b")
 
-# Lines of one statement.
+# Lines of one statement, and functions that hand a container on to each other.
 _MOST_LINES = 20
+_MOST_CALLS = 3
+
+# A value that also gets a name, as in `(k := kept).append(x)`; a call, and an argument with its name.
+_WALRUS = re.compile(r"\(\s*\w+\s*:=\s*([\w.]+(?:\[[^\]]*\])?)\s*\)")
+_CALL = re.compile(r"(?<!\bdef )(?<!\bclass )(?P<dot>\.\s*)?\b(?P<function>[^\W\d]\w*)\s*\(")
+_ARGUMENT = re.compile(r"(?:(?P<keyword>\w+)\s*=(?!=))?\s*(?P<value>.*)")
 
 # Strings and comments. Unrolled, so that a string without an end costs no more than its length.
 _STRINGS = re.compile(
@@ -179,42 +185,79 @@ class _Source:
 
     def keeping(self, by, name, contained, span):
         """Lines between these at which the variable or attribute gets more, or another value."""
-        grows, assigned = _patterns(by, name)
-        found, replaced = [], []
-        for line in range(max(span[0], 1), min(span[1], len(self.code)) + 1):
-            code = self.code[line - 1]
-            if name not in code or len(code) > _WIDE:
-                continue
-            # Spaces in a row may be divided in many ways.
-            code = " ".join(code.split())
-            if grows.search(code):
-                found.append(line)
-            elif assigned.match(code):
+        assigned, replaced = _patterns(by, name)[1], []
+        found = self._growing(by, name, span, _MOST_CALLS if contained else 0)
+        for line, code in self._lines_with(name, span):
+            if line not in found and assigned.match(code):
                 value = assigned.sub("", self._statement(line), 1)
                 # A new list is not a longer one; what is made out of the old one may be.
                 if not contained or re.search(r"\b%s\b" % name, value):
                     replaced.append(line)
-        if contained:
-            givers, more = self._by_aliases(by, name, span)
-            found = sorted(more.union(found).difference(givers))
         return found or replaced if contained else sorted(found + replaced)
+
+    def _lines_with(self, name, span):
+        """Yields the lines between these that have the name, without what they name on the way."""
+        for line in range(max(span[0], 1), min(span[1], len(self.code)) + 1):
+            code = self.code[line - 1]
+            if name in code and len(code) <= _WIDE:
+                yield line, _WALRUS.sub(r"\1", _spaced(code))
+
+    def _growing(self, by, name, span, calls):
+        """Lines at which the variable or attribute gets more; by other names too, through so many calls."""
+        grows = _patterns(by, name)[0]
+        found = {line for line, code in self._lines_with(name, span) if grows.search(code)}
+        if calls:
+            givers, more = self._by_aliases(by, name, span)
+            found = (found | more | self._by_calls(by, name, span, calls)) - givers
+        return sorted(found)
 
     def _by_aliases(self, by, name, span):
         """Returns the lines that give a container another name, as in `add = self.kept.append` and `k = self.kept`, and
         those that let it grow by that name."""
-        given, givers, found = _alias(by, name), set(), set()
-        for line in range(max(span[0], 1), min(span[1], len(self.code)) + 1):
-            code = self.code[line - 1]
-            alias = given.match(" ".join(code.split())) if name in code and len(code) <= _WIDE else None
-            if alias is not None:
+        given, givers, found = _aliases(by, name), set(), set()
+        for line, _ in self._lines_with(name, span):
+            for alias in filter(None, (it.search(_spaced(self.code[line - 1])) for it in given)):
                 other, method = alias.group("other", "method")
                 grows = re.compile(r"(?<![\w.])%s\s*\(" % other) if method else _patterns("local", other)[0]
-                first, last = self._around(line)
-                lines = [it for it in range(first, last + 1) if it != line and len(self.code[it - 1]) <= _WIDE]
-                uses = [it for it in lines if grows.search(" ".join(self.code[it - 1].split()))]
+                uses = [at for at, code in self._lines_with(other, self._around(line)) if grows.search(code)]
+                uses = [it for it in uses if it != line]
                 givers.update([line] if uses else [])
                 found.update(uses)
         return givers, found
+
+    def _by_calls(self, by, name, span, calls):
+        """Returns the calls that hand a container to a function of the file in which it grows: `put(kept, x)`."""
+        passed, found = re.compile(_within(by, name)), set()
+        for line in {self._begin(it) for it, _ in self._lines_with(name, span)}:
+            statement = self._statement(line)
+            for call in _CALL.finditer(statement) if len(statement) <= _WIDE else ():
+                for at, (keyword, value) in enumerate(_arguments(statement[call.end() :])):
+                    if passed.fullmatch(value) and self._grows_in(call, keyword or at, calls - 1):
+                        found.add(line)
+        return found
+
+    def _grows_in(self, call, place, calls):
+        """Whether an argument grows in the function that is called, by its name or its place among the arguments."""
+        function = call.group("function")
+        begins = re.compile(r"\s*(?:async\s+)?def\s+%s\s*\(" % function)
+        for first, code in self._lines_with(function, (1, len(self.code))):
+            if begins.match(code):
+                names = _parameters(begins.sub("", self._statement(first), 1))
+                if call.group("dot") and names and names[0] in _ITSELF:
+                    names = names[1:]
+                own = place if place in names else dict(enumerate(names)).get(place, "")
+                if own.isidentifier() and self._growing("local", own, (first, self._end(first)), calls):
+                    return True
+        return False
+
+    def _begin(self, line):
+        """The first line of the statement that has this line in its brackets."""
+        first, depth = line, 0
+        for at in range(line - 1, max(line - _MOST_LINES, 0), -1):
+            depth += _depth(self.code[at - 1])
+            if depth > 0:
+                first, depth = at, 0
+        return first
 
     def _around(self, line):
         """First and last line of the function around a line; of what is in none, of the file."""
@@ -248,7 +291,7 @@ class _Source:
         joined, depth = [], 0
         for code in self.code[line - 1 : line - 1 + _MOST_LINES]:
             joined.append(code)
-            depth += sum(code.count(it) for it in "([{") - sum(code.count(it) for it in ")]}")
+            depth += _depth(code)
             if depth <= 0 and not code.endswith("\\"):
                 break
         return " ".join(" ".join(joined).split())
@@ -295,7 +338,7 @@ class _Source:
             code = self.code[line - 1]
             if line > first and depth <= 0 and code.strip() and _indent(code) <= indent:
                 return line - 1
-            depth += sum(code.count(it) for it in "([{") - sum(code.count(it) for it in ")]}")
+            depth += _depth(code)
         return len(self.code)
 
 
@@ -325,13 +368,47 @@ def _owner(by):
     return "" if by in _WITHIN else r"(?!self\.)(?:\w+\.)*" if by == "global" else r"(?:\w+\.)*"
 
 
-def _alias(by, name):
-    """Returns the pattern of a statement that gives a container, what is in it, or a method of it another name."""
-    # A slice is another list.
-    inside = r"(?:\s*\[[^\]:]*\]|\.setdefault\([^)]*\)|\.get\([^)]*\))*"
-    return re.compile(
-        r"\s*(?P<other>\w+)\s*(?::[^=]+)?=\s*%s%s\b%s(?:\.(?P<method>%s))?\s*;?\s*$" % (_owner(by), name, inside, _GROWS)
+def _within(by, name):
+    """Returns the pattern of a container, or of what is in it; a slice of it is another list."""
+    return r"%s%s\b(?:\s*\[[^\]:]*\]|\.setdefault\([^)]*\)|\.get\([^)]*\))*" % (_owner(by), name)
+
+
+def _aliases(by, name):
+    """Returns the patterns of what gives a container, what is in it, or a method of it another name."""
+    value = r"%s(?:\.(?P<method>%s))?\s*" % (_within(by, name), _GROWS)
+    return (
+        re.compile(r"^\s*(?P<other>\w+)\s*(?::[^=]+)?=\s*%s;?\s*$" % value),
+        re.compile(r"\b(?P<other>\w+)\s*:=\s*%s(?![\w.(\[])" % value),
     )
+
+
+def _spaced(code):
+    """Returns a line with single spaces: several in a row may be divided in many ways."""
+    return " ".join(code.split())
+
+
+def _arguments(text):
+    """Returns the names, where they have any, and the values of arguments up to where the call's bracket closes."""
+    found, depth, begin = [], 0, 0
+    for at, sign in enumerate(text):
+        depth += _depth(sign)
+        if depth < 0 or (sign == "," and depth == 0):
+            found.append(text[begin:at].strip())
+            begin = at + 1
+        if depth < 0:
+            break
+    return [_ARGUMENT.fullmatch(it).group("keyword", "value") for it in found if it]
+
+
+def _parameters(text):
+    """Returns the names of a function's parameters, of which places are counted, up to where the bracket closes."""
+    found = [re.split(r"[:\s]", name or value)[0] for name, value in _arguments(text)]
+    return [it for it in found if it != "/"]
+
+
+def _depth(code):
+    """Returns how many brackets more it opens than it closes."""
+    return sum(code.count(it) for it in "([{") - sum(code.count(it) for it in ")]}")
 
 
 def _indent(code):

@@ -333,6 +333,28 @@ def memoised(steps):
     features.cache_clear()
 
 
+def put(box, it):
+    box.append(it)
+
+
+@leak("item", "local shelf")
+def through_a_parameter(steps):
+    shelf = []
+    for x in batches(steps):
+        y = x.exp()  # made: through_a_parameter
+        put(shelf, y)  # kept: through_a_parameter
+        update()
+
+
+@leak("item", "local drawer")
+def another_name(steps):
+    drawer = []
+    for x in batches(steps):
+        y = x.floor()  # made: another_name
+        (it := drawer).append(y)  # kept: another_name
+        update()
+
+
 class Trainer:
     def __init__(self):
         self.outputs = []

@@ -463,6 +463,81 @@ def train(model):
     step("item", kind="tuple", items=1),
     step("atexit"),
 )
+for call, also in (
+    ("put(kept, x)", ""),
+    ("put(x=x, box=kept)", ""),
+    ("box = put(\n            kept, x\n        )", ""),
+    ("pass_on(x, kept)", ""),
+    ("tools.put(kept, x)", ""),
+    ("tools.hold(kept, x)", ""),
+    ("by_key(kept.setdefault(1, []), x)", ""),
+    ("(k := kept).append(x)", ""),
+    ("if (k := kept) is not None:\n            k.append(x)", "k.append"),
+    ("put(kept, x); look(kept); put(others, x)", ""),
+):
+    at = [it for it in call.split("\n") if also in it][0]
+    case(
+        """
+def put(box, x): box.append(x)
+def pass_on(x, into, *more):
+    put(into, x)
+def look(box, /):
+    print(len(box), box[0])
+def by_key(box: list = None, x=None):
+    box.append(x)
+class Tools:
+    def hold(self, box, x):
+        add = box.append
+        add(x)
+def train(model):
+    kept, others = [], []
+    for batch in model:
+        x = model(batch)  # made
+        look(kept)
+        %s
+"""
+        % call.replace(at, at + "  # here", 1),
+        ITEM,
+        step("local", "kept", "frame", function="train", file="job.py", line=20),
+    )
+case(
+    """
+def put(box, x):
+    box = box + [x]
+    del box[0]
+def train(model):
+    kept = []
+    put(kept, model(batch))  # made
+""",
+    ITEM,
+    step("local", "kept", "frame", function="train", file="job.py", line=6),
+)
+case(
+    """
+def put(box, x):
+    box.append(x)
+kept = []
+for batch in range(9):
+    x = model(batch)  # made
+    put(kept, x)  # here
+""",
+    ITEM,
+    step("global", "kept", "module"),
+    function="<module>",
+)
+case(
+    """
+def put(box, x):
+    box.append(x)
+class Trainer:
+    def train(self):
+        x = self.model(9)  # made
+        put(self.outputs, x)  # here
+""",
+    ITEM,
+    step("attribute", "outputs", "Trainer"),
+    step("local", "self", "frame"),
+)
 
 
 def marked(text, mark):
