@@ -2,7 +2,8 @@
 //! diffusion model, a detector, and reinforcement learning. Each has four planted regressions and forty neutral edits.
 
 use super::{Gate, Regression, SCRIPTS, assert_found, assert_silent, planted};
-use std::fs;
+use crate::helpers::torch;
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 const PLANTED: [Regression; 20] = [
     planted("gpt", &[("self.tokens.weight = self.head.weight", "pass")], "self.tokens = nn.Embedding"),
@@ -89,6 +90,38 @@ fn neutral_edits_of_five_kinds_of_repositories_are_not_reported() {
         let edits = assert_silent(&Gate::new(script), source, 3);
         assert!(edits >= 40, "{script}: {edits}");
     }
+}
+
+/// Versions of a script, each with the names of its edits and with its files.
+fn versions(script: &str) -> Vec<(Vec<String>, BTreeMap<String, String>)> {
+    let editor = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/fit/against/edits.py");
+    let output = Command::new(torch::python()).arg(editor).arg(script).output().unwrap();
+    serde_json::from_str(&torch::stdout(&output)).unwrap()
+}
+
+/// Returns how many edits the versions of a script have, none of which is reported.
+fn assert_none_reported(script: &str) -> usize {
+    let gate = Gate::new(script);
+    let home = gate.asked.home.0.path();
+    let mut edits = 0;
+    for (names, files) in versions(script) {
+        for (name, text) in &files {
+            fs::create_dir_all(home.join(name).parent().unwrap()).unwrap();
+            fs::write(home.join(name), text).unwrap();
+        }
+        let (answer, code) = gate.against(&files["train.py"], &[]);
+        assert_eq!((code, answer["within"].as_bool()), (0, Some(true)), "{script}: {names:?}: {answer:#}");
+        assert_eq!(answer["lines"].as_array().map(Vec::len), Some(0), "{script}: {names:?}: {answer:#}");
+        edits += names.len();
+    }
+    edits
+}
+
+#[test]
+fn edits_that_people_make_are_not_reported() {
+    test_tiers::full!("65 runs of fit");
+    let edits = scripts().map(|(script, _)| assert_none_reported(script)).sum::<usize>();
+    assert!(edits >= 500, "{edits}");
 }
 
 /// A regression in code that has moved, and in what has become a loop, is still one of that line.
