@@ -132,7 +132,7 @@ def renamed(source):
         has_more = any(isinstance(of, (ast.Lambda, ast.FunctionDef)) and of is not it for of in ast.walk(it))
         if isinstance(it, ast.FunctionDef) and not has_more:
             names = [of for of in ast.walk(it) if isinstance(of, ast.Name)]
-            stored = {of.id for of in names if isinstance(of.ctx, ast.Store)}
+            stored = {of.id for of in names if isinstance(of.ctx, ast.Store)} - {of.arg for of in it.args.args}
             for of in names:
                 of.id = "the_" + of.id if of.id in stored else of.id
             edits += ["variable %s of %s" % (of, it.name) for of in sorted(stored)]
@@ -143,7 +143,7 @@ def renamed(source):
             source = re.sub(r"(?<![\w\"'.])%s\b(?![\"'=])" % it.name, it.name + "_2", source)
             edits.append("name " + it.name)
     for name in sorted(set(re.findall(r"self\.(\w+) = ", source))):
-        source = re.sub(r"(?<=self\.)%s\b" % name, "my_" + name, source)
+        source = re.sub(r"(?<=\.)%s\b" % name, "my_" + name, source)
         edits.append("attribute " + name)
     yield edits, {"train.py": source}
 
