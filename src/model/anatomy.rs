@@ -38,6 +38,9 @@ const ROUND: u64 = 512;
 /// Bytes of PyTorch's workspace for cuBLAS on all but the newest architectures (`:4096:2:16:8`): no tensor has as many.
 pub const WORKSPACE: u64 = 8_519_680;
 
+/// The same from compute capability 9.0 on; tensors may have as many.
+const LARGE_WORKSPACE: u64 = 32 << 20;
+
 /// The addresses of what a job keeps on a device: each lies within a block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeptAddresses {

@@ -288,6 +288,10 @@ class Reader:
         if gradient is not None:
             self._tensor(GRADIENTS, gradient)
 
+    def other_parameter(self, it):
+        """Counts a parameter of a model that no optimizer has."""
+        self.parameter(it)
+
     def is_hashed_by_address(self, it):
         """Returns whether it is a tensor that a dictionary finds without code of the job's."""
         kind = self._kind(it)
@@ -378,12 +382,18 @@ class Addresses(Reader):
         self._address, self._at = torch._C.StorageBase.data_ptr, self._base.data_ptr
         self._is_cow = getattr(torch._C, "_is_cow_tensor", None)
         self._tensors_type, self._parameters_type = torch.Tensor, torch.nn.Parameter
-        # `(device, part, address)`.
-        self.found = []
+        self._has_gradient = self._base.__dict__["requires_grad"].__get__
+        # `(device, part, address)`, and references to parameters that no optimizer has, and that get a gradient.
+        self.found, self.others = [], []
 
     def parameter(self, it):
         """Lists a parameter."""
         self._list(WEIGHTS, it)
+
+    def other_parameter(self, it):
+        self.parameter(it)
+        if self._kind(it) is not None and self._has_gradient(it):
+            self.others.append(weakref.ref(it))
 
     def state(self, of, depth=_DEPTH):
         if is_a(of, dict) and depth:
@@ -432,13 +442,28 @@ class GradientAddresses(Addresses):
         """Lists nothing."""
 
 
-def addresses(parts, torch, gradients):
+def addresses(parts, torch, others):
     """Yields lists of `(device, part, address)`: of the parameters of a job's optimizers and models and of optimizer
-    state, or of the optimizers' gradients."""
-    reader = GradientAddresses(torch) if gradients else Addresses(torch)
-    for _ in parts.walk(reader, not gradients):
-        new, reader.found = reader.found, []
-        yield [it for it in new if it[2]]
+    state. Adds references to parameters that get a gradient, and that no optimizer has, to `others`."""
+    reader = Addresses(torch)
+    reader.others = others
+    for _ in parts.walk(reader):
+        yield _new(reader)
+
+
+def gradients(parts, torch, others):
+    """Yields the same of the gradients of optimizers' parameters and of the others."""
+    reader = GradientAddresses(torch)
+    for _ in parts.walk(reader, False):
+        yield _new(reader)
+    for ref in others:
+        reader.parameter(ref())
+        yield _new(reader)
+
+
+def _new(reader):
+    new, reader.found = reader.found, []
+    return [it for it in new if it[2]]
 
 
 def _groups(optimizer):
@@ -501,7 +526,7 @@ def _of_model(ref, reader, trained):
         del found
         yield
     for it in parameters if is_trained else ():
-        reader.parameter(it())
+        reader.other_parameter(it())
         yield
 
 

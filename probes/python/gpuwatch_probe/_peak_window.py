@@ -13,7 +13,7 @@ import zlib
 
 from ._captures import CompilerHidden, Resting, events, has_events_apart
 from ._oom import is_ours
-from ._parts import GRADIENTS, OPTIMIZER, WEIGHTS, addresses
+from ._parts import GRADIENTS, OPTIMIZER, WEIGHTS, addresses, gradients
 from ._references import namespace
 from ._trace_window import LONG_PAUSES, Window
 
@@ -28,9 +28,9 @@ _PAUSES, _LOOK, _EARLY_LOOK = 0.034, 0.008, 0.004
 # Seconds between two looks at the number of events.
 _PACE = 0.004
 
-# Seconds that the thread that trains waits at most for the window to begin, and between two looks at whether it still
-# should.
-_BEGINS, _LOOK_PACE = 0.02, 0.1
+# Seconds that the thread that trains waits at most for the window to begin, which with half an early look are 10 ms, and
+# between two looks at whether it still should.
+_BEGINS, _LOOK_PACE = 0.008, 0.1
 
 # Looks at the blocks before the window begins, ends of steps that are written down, and modules whose paths are.
 _LOOKS, _BOUNDARIES, _MOST_MODULES = 6, 4, 20_000
@@ -63,8 +63,9 @@ class PeakWindow(Window):
         self._step_ended, self._has_begun = _thread.allocate_lock(), _thread.allocate_lock()
         # Ends of steps so far, and the one with which the first whole step begins.
         self._ends, self._first_end = 0, 1
-        # What is still to be read of what does not change from step to step, and how often it was.
-        self._unread, self._looks = None, 0
+        # What is still to be read of what does not change from step to step, parameters that no optimizer has, and how
+        # often it was read.
+        self._unread, self._others, self._looks = None, [], 0
 
     @property
     def watches_steps(self):
@@ -116,12 +117,12 @@ class PeakWindow(Window):
         try:
             with Resting(), parts.without_overrides():
                 if self._unread is None:
-                    self._unread = addresses(parts, self._torch, False)
+                    self._unread = addresses(parts, self._torch, self._others)
                     own = os.path.dirname(self._torch.__file__) + os.sep
                     self._modules = forward_functions(parts.models(), own, begun + _EARLY_LOOK / 2)
                 if self._ends:
                     # Gradients are other blocks at each step.
-                    self._read(addresses(parts, self._torch, True), until)
+                    self._read(gradients(parts, self._torch, self._others), until)
                 self._read(self._unread, until)
         except Exception as error:
             if not is_ours(error):

@@ -5,10 +5,12 @@
 //! the device or make for themselves are weights; what backward leaves are gradients, and what an optimizer's step
 //! leaves is its state. What else these made is a temporary. What was made in forward or around it is an activation if
 //! it lives until the next step at most, whose variables replace it. The rest is other memory: what is kept for longer,
-//! what was there before the history without a stack, and what may be of several kinds.
+//! what was there before the history without a stack, what may be of several kinds, and the workspaces of cuBLAS that
+//! stay. Native frames show these; without such frames one is known by its bytes, where no weight has a gradient of as
+//! many.
 
 use super::{
-    Held, ROUND, WORKSPACE, collect,
+    Held, LARGE_WORKSPACE, ROUND, WORKSPACE, collect,
     phase::{is_of_optimizer, phase},
 };
 use crate::{
@@ -45,6 +47,8 @@ pub(in crate::model) struct Steps {
     /// When backward had ended, and when optimizers' steps had.
     backward_ends: Vec<u32>,
     optimizer_ends: Vec<u32>,
+    /// Whether stacks have frames of native code.
+    has_native: bool,
 }
 
 impl Steps {
@@ -53,7 +57,8 @@ impl Steps {
         let range = trace.devices.get(device as usize).cloned().unwrap_or_default();
         let (allocated, freed) = known_stacks(trace, range.clone());
         let training = training_root(&trace.stacks, &allocated);
-        let mut found = Self { sources: sources(&trace.stacks, training), ..Self::default() };
+        let has_native = ids(&trace.stacks).any(|it| trace.stacks.is_backward(it));
+        let mut found = Self { sources: sources(&trace.stacks, training), has_native, ..Self::default() };
         let mut all: Vec<(u32, StackId, bool)> = allocated.into_iter().map(|it| (it.0, it.1, false)).collect();
         all.extend(freed.into_iter().map(|it| (it.0, it.1, true)));
         all.sort_unstable_by_key(|it| it.0);
@@ -107,11 +112,36 @@ impl Steps {
 
     fn collect(&self, trace: &Trace, lives: impl Iterator<Item = (u64, Life)>, now: u32) -> Anatomy {
         let of = |it: &Life| self.sources.get(it.stack.0 as usize).map(|found| found.1);
-        let held = lives.map(|(bytes, life)| {
+        let mut lives: Vec<(u64, Life, AnatomyPart)> =
+            lives.map(|(bytes, life)| (bytes, life, self.part(&life, now))).collect();
+        self.take_workspaces(&trace.stacks, &mut lives);
+        let held = lives.into_iter().map(|(bytes, life, part)| {
             let phase = of(&life).filter(|_| !life.is_older()).unwrap_or(StepPhase::Before);
-            Held { bytes, stack: life.stack, part: self.part(&life, now), phase }
+            Held { bytes, stack: life.stack, part, phase }
         });
         collect(&trace.stacks, held, &[])
+    }
+
+    /// Calls a workspace what it is where it was taken for a gradient or an activation.
+    fn take_workspaces(&self, stacks: &Stacks, lives: &mut [(u64, Life, AnatomyPart)]) {
+        if self.has_native {
+            let stays = |it: &Life, part: AnatomyPart| {
+                part == AnatomyPart::Gradients || part == AnatomyPart::Activations && it.died == u32::MAX
+            };
+            let of_them = lives.iter_mut().filter(|it| stays(&it.1, it.2) && is_workspace(stacks, it.1.stack));
+            of_them.for_each(|it| it.2 = AnatomyPart::Other);
+            return;
+        }
+        let as_large = |it: &&mut (u64, Life, AnatomyPart)| it.0 == LARGE_WORKSPACE;
+        let (gradients, others): (Vec<_>, Vec<_>) =
+            lives.iter_mut().filter(as_large).partition(|it| it.2 == AnatomyPart::Gradients);
+        // What is older than the history may be a weight.
+        let may_be_weights = others.iter().filter(|it| it.2 == AnatomyPart::Weights || it.1.is_older()).count();
+        if gradients.len() > may_be_weights
+            && let Some(first) = gradients.into_iter().min_by_key(|it| it.1.born)
+        {
+            first.2 = AnatomyPart::Other;
+        }
     }
 
     fn source(&self, stack: StackId) -> Source {
@@ -202,9 +232,20 @@ fn known_stacks(trace: &Trace, range: Range<usize>) -> (Stacked, Stacked) {
     (allocated, if is_own { freed } else { Stacked::new() })
 }
 
+/// Returns the numbers of all stacks.
+fn ids(stacks: &Stacks) -> impl Iterator<Item = StackId> {
+    (0..stacks.count()).map(|it| StackId(u32::try_from(it).unwrap_or(u32::MAX)))
+}
+
+/// Whether a stack's native frames make a workspace.
+fn is_workspace(stacks: &Stacks, id: StackId) -> bool {
+    let name = |it: Frame| stacks.texts.get(it.name);
+    stacks.frames(id).any(|it| ["BlasWorkspace", "BlasHandle"].iter().any(|part| name(it).contains(part)))
+}
+
 /// Returns what each stack shows, and its phase, in the order of their numbers.
 fn sources(stacks: &Stacks, training: Option<Root>) -> Vec<(Source, StepPhase)> {
-    let ids = || (0..stacks.count()).map(|it| StackId(u32::try_from(it).unwrap_or(u32::MAX)));
+    let ids = || ids(stacks);
     // The lines at which modules move parameters, gradients and buffers come in this order.
     let is_base = |it: Frame| stacks.texts.get(it.file).ends_with("torch/nn/modules/module.py");
     let moving = |id| innermost(stacks, id, MODULES).filter(|it| is_base(*it) && is_named(stacks, *it, "_apply"));

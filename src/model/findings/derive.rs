@@ -90,17 +90,21 @@ fn is_of_search(it: &Finding, ooms: &[Finding]) -> bool {
     it.kind == Kind::Retries && searches.any(|search| it.first_alert_at <= search.first_alert_at)
 }
 
-/// Says which part of the allocated memory grew.
-fn words_of(it: &GrownPart) -> String {
+/// Says which part of the allocated memory grew, what is kept beside it, and by how much it can still grow.
+fn words_of(it: &GrownPart) -> Vec<String> {
     let (what, why) = match it.name {
-        "retained" => return "weights, gradients and optimizer state do not grow".to_owned(),
+        "retained" => return vec!["weights, gradients and optimizer state do not grow".to_owned()],
         "weights" => ("weights alone", "parameters are added that are not trained"),
         "gradients" => ("gradients alone", "more parameters get one, and no optimizer steps them"),
         "optimizer" => ("optimizer state alone", "states of parameters that are gone, or former optimizers, are kept"),
         "trained" => ("gradients and optimizer state, not the weights", "layers are no longer frozen"),
         _ => ("the model, with its gradients and its optimizer state", "parameters are added"),
     };
-    format!("what grows is {what}, {} a step: {why}", Bytes(it.bytes_per_step))
+    let kept = Some(it.kept_per_step).filter(|it| *it > 0);
+    let kept = kept.map(|it| format!("other memory grows with it, {} a step: that is no part of the model", Bytes(it)));
+    let left = it.left.map(|it| format!("with all weights trained, {} more are needed, and no more than that", Bytes(it)));
+    let grows = format!("what grows is {what}, {} a step: {why}", Bytes(it.bytes_per_step));
+    left.into_iter().chain(kept).chain([grows]).collect()
 }
 
 impl ProcessOnDevice<'_> {
@@ -132,7 +136,8 @@ impl ProcessOnDevice<'_> {
             Axis::Seconds => Some(1_000_000),
         };
         let lasts = it.resolved.is_none();
-        let filling = filling(it, cause, &signature);
+        let part = self.grown_part(it);
+        let filling = if self.ends_before_it_is_full(it, part.as_ref()) { 0.0 } else { filling(it, cause, &signature) };
         let full = if lasts { severity::full(filling, self.room(it.resource), step_us) } else { Full::default() };
         let severity = if lasts { severity::of_growth(filling, full, step_us) } else { Severity::Info };
         let is_host = is_of_host(it.resource);
@@ -156,18 +161,27 @@ impl ProcessOnDevice<'_> {
             ..found
         };
         let mut found = self.blamed(found);
-        if it.resource == Resource::Allocated
-            && it.axis == Axis::Steps
-            && let Some(part) = self.on.grown_part(it.since_step)
-        {
-            found.account.push(words_of(&part));
-            // The line that keeps what grows tells more.
-            let is_kept = found.culprit.as_deref().is_some_and(|it| it.kept.is_some());
+        if let Some(part) = part {
+            found.account.extend(words_of(&part));
+            // The line that keeps what grows tells more, and so does a leak beside the model.
+            let is_kept = found.culprit.as_deref().is_some_and(|it| it.kept.is_some()) || part.kept_per_step > 0;
             if part.name != "retained" && !is_kept && keeps(found.cause) {
                 (found.cause, found.advice) = (Cause::LargerModel, Cause::LargerModel.advice());
             }
         }
         found
+    }
+
+    /// Returns the part of allocated memory that grows.
+    fn grown_part(&self, it: &Episode) -> Option<GrownPart> {
+        let is_of_parts = it.resource == Resource::Allocated && it.axis == Axis::Steps;
+        self.on.grown_part(it.since_step).filter(|_| is_of_parts)
+    }
+
+    /// Whether the growth of a part has an end for which there is room.
+    fn ends_before_it_is_full(&self, it: &Episode, part: Option<&GrownPart>) -> bool {
+        let left = part.filter(|it| it.kept_per_step == 0).and_then(|it| it.left);
+        left.zip(self.room(it.resource)).is_some_and(|(left, room)| left <= room)
     }
 
     /// Adds the line that allocates what grows and its holder, from the latest capture since the growth began that

@@ -29,14 +29,19 @@ pub(super) fn lines(process: &Process, on: &OnDevice, width: usize, context: &Re
     let phase = it.phase.map_or_else(String::new, |phase| format!(", {}", phase.words()));
     let title = format!("highest moment {of}{phase}: {}", Bytes(it.allocated));
     let mut lines = vec![heading(&cells::elide(&title, width.saturating_sub(4)), width, context)];
-    let parts = AnatomyPart::WORDS.iter().filter_map(|(part, words)| Some((words, *it.parts.get(part)?)));
-    lines.extend(parts.map(|(words, bytes)| row(it, bytes, Role::Text, words, width, context)));
+    lines.extend(parts(it, width, context));
     for line in it.lines.iter().take(LISTED) {
         let module = line.module.as_ref().map_or_else(String::new, |it| format!(" of {}", cells::foreign(it)));
         let words = format!("{}  {}{module}", cells::foreign(&line.line), line.part.name());
         lines.push(row(it, line.bytes, Role::Dim, &words, width, context));
     }
     lines
+}
+
+/// Returns a row for each part that has bytes.
+pub(super) fn parts(it: &Anatomy, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let parts = AnatomyPart::WORDS.iter().filter_map(|(part, words)| Some((words, *it.parts.get(part)?)));
+    parts.map(|(words, bytes)| row(it, bytes, Role::Text, words, width, context)).collect()
 }
 
 /// Returns ` 11.32 GiB  61 %  words`.

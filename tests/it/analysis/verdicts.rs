@@ -193,6 +193,25 @@ fn a_model_that_grows_is_told_from_what_is_kept() {
     }
 }
 
+#[test]
+fn a_leak_beside_a_model_that_grows_keeps_its_cause() {
+    let found = with_parts(|step| [4000 + step, 4000 + step, 8000 + 2 * step, 9 + step]);
+    assert_eq!(found.cause.id(), "tensors-retained", "{found:#?}");
+    assert!(found.account.iter().any(|it| it.starts_with("other memory grows with it, 1.00 MiB")), "{found:#?}");
+    assert!(found.account.last().unwrap().ends_with("parameters are added"), "{found:#?}");
+}
+
+#[test]
+fn layers_that_are_no_longer_frozen_do_not_fill_a_device_with_room_for_all() {
+    for (weights, fills) in [(4000, false), (90_000, true)] {
+        let found = with_parts(|step| [weights, 200 + step, 400 + 2 * step, 9]);
+        assert_eq!(found.cause.id(), "larger-model", "{found:#?}");
+        assert!(found.account.iter().any(|it| it.contains("and no more than that")), "{found:#?}");
+        let is_alert = found.severity > gpuwatch::model::analysis::severity::Severity::Info;
+        assert_eq!((found.full_in_steps.is_some(), is_alert), (fills, fills), "{found:#?}");
+    }
+}
+
 /// `losses.append(loss)`: 512 bytes of the device and some thousand of the host in each step.
 #[test]
 fn host_memory_that_grows_with_kept_graphs_is_laid_to_them() {

@@ -77,6 +77,74 @@ fn the_parts_sum_to_what_is_allocated_on_the_ladder_and_in_exports() {
     }
 }
 
+/// The trainings of `changing.py`.
+const CHANGING: [&str; 26] = [
+    "stochastic_average",
+    "moving_average",
+    "adapters",
+    "unfrozen",
+    "groups",
+    "larger",
+    "accumulated",
+    "several",
+    "replaced",
+    "zeroed",
+    "tied",
+    "sparse",
+    "complex_numbers",
+    "flat",
+    "other_types",
+    "parametrized",
+    "normalised",
+    "functional",
+    "capturable",
+    "fused",
+    "foreach",
+    "one_by_one",
+    "factored",
+    "orthogonal",
+    "quasi_newton",
+    "copied",
+];
+
+/// Unusual trainings, before and after they change, are counted as they count themselves.
+#[test]
+fn a_training_that_changes_is_counted_again() {
+    for name in test_tiers::vary!(CHANGING, "other trainings") {
+        println!("{name}");
+        let mut job = Job::start(&[&script("consists.py"), name]);
+        let first = job.next();
+        counted(&job, name, &first["parts"]);
+        let peak = whole_step(&job, &first["pid"].to_string())["parts"].clone();
+        job.send("parts");
+        let parts = job.next();
+        for part in ["weights", "optimizer"] {
+            assert_eq!(peak[part], parts[part], "{name}: {peak:#}");
+        }
+        // Gradients that no optimizer steps are some as well.
+        assert!(peak["other"].as_u64() <= parts["retained"].as_u64(), "{name}: {peak:#} of {parts:#}");
+        job.send("change");
+        let then = job.next();
+        counted(&job, name, &then);
+        job.ended();
+    }
+}
+
+/// How often a job is asked for its parts, which are counted again ten seconds after other memory has changed.
+const COUNTS: usize = 200;
+
+/// Waits until the parts are those that the script counted.
+fn counted(job: &Job, name: &str, expected: &Value) {
+    let mut found = Value::Null;
+    for _ in 0..COUNTS {
+        found = job.gpuwatch(&["once", "--json"])["probes"][0]["devices"][0].clone();
+        if PARTS[..3].iter().all(|part| found["parts"][part] == expected[part]) {
+            return;
+        }
+    }
+    panic!("{name}: {found:#} is not {expected:#}");
+}
+
 /// How often a job is asked for a whole step.
 const ATTEMPTS: usize = 30;
 

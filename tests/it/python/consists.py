@@ -1,5 +1,6 @@
-"""Trains until its input ends, as a training of `moments.py` that its argument names. Prints, at each line of input: `parts`, what a script counts itself at the end of a step;
-`peak`, which line allocated what is live at the highest moment of a step, by PyTorch's own history."""
+"""Trains until its input ends, as a training of `moments.py` or `changing.py` that its argument names. Prints, at each
+line of input: `parts`, what a script counts itself at the end of a step; `peak`, which line allocated what is live at
+the highest moment of a step, by PyTorch's own history; `change`, the parts after the training has changed."""
 
 import json
 import os
@@ -10,6 +11,7 @@ import time
 import torch
 from torch import nn
 
+from changing import CHANGING
 from moments import TRAININGS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -54,12 +56,14 @@ def plain():
     return [net], [optimizer], step
 
 
-modules, optimizers, train = TRAININGS[sys.argv[1]]() if sys.argv[1:] else plain()
+torch.manual_seed(0)
+name = sys.argv[1] if sys.argv[1:] else None
+modules, optimizers, train, *changes = CHANGING[name]() if name in CHANGING else TRAININGS[name]() if name else plain()
 cache = [torch.empty(1 << 20, dtype=torch.uint8, device="cuda")]
 
 
 def step():
-    for it in optimizers:
+    for it in () if changes else optimizers:
         it.zero_grad()
     train()
 
@@ -68,7 +72,16 @@ def parameters():
     return [it for module in modules for it in module.parameters()]
 
 
+def flat(it):
+    if isinstance(it, torch.Tensor):
+        yield it
+    elif isinstance(it, (dict, list, tuple)):
+        for one in it.values() if isinstance(it, dict) else it:
+            yield from flat(one)
+
+
 def bytes_of(tensors):
+    tensors = [one for it in tensors for one in ((it._indices(), it._values()) if it.is_sparse else (it,))]
     sizes = {it.untyped_storage().data_ptr(): it.untyped_storage().nbytes() for it in tensors if it.is_cuda}
     return sum(-(-it // 512) * 512 for it in sizes.values())
 
@@ -77,7 +90,7 @@ def parts():
     found = {
         "weights": bytes_of(parameters()),
         "gradients": bytes_of(it.grad for it in parameters() if it.grad is not None),
-        "optimizer": bytes_of(it for one in optimizers for of in one.state.values() for it in of.values() if torch.is_tensor(it)),
+        "optimizer": bytes_of(flat([one.state for one in optimizers])),
     }
     found["retained"] = torch.cuda.memory_allocated() - sum(found.values())
     return found
@@ -112,6 +125,14 @@ def peak():
     return {"lines": lines}
 
 
+def change():
+    """Changes the training."""
+    changes[0]()
+    for _ in range(3):
+        step()
+    return parts()
+
+
 def fails():
     """A step that does not fit."""
     try:
@@ -129,7 +150,7 @@ while True:
     time.sleep(0.005)
     if select.select([sys.stdin], [], [], 0)[0]:
         word = sys.stdin.readline().strip()
-        action = {"parts": parts, "peak": peak, "fails": fails}.get(word)
+        action = {"parts": parts, "peak": peak, "change": change, "fails": fails}.get(word)
         if action is None:
             break
         print(json.dumps(action()), flush=True)

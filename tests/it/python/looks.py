@@ -28,7 +28,7 @@ _peak_window.time = SimpleNamespace(thread_time=ticking, time_ns=lambda: 0, mono
 
 def window():
     it = PeakWindow.__new__(PeakWindow)
-    it._torch, it._note, it._unread, it._blocks, it._modules = torch, print, None, {}, []
+    it._torch, it._note, it._unread, it._others, it._blocks, it._modules = torch, print, None, [], {}, []
     it._looks, it._ends, it._paused, it._longest = 0, 0, 0.0, 0.0
     return it
 
@@ -67,6 +67,22 @@ took = early._look(parts)
 gradients = found(early, _parts.GRADIENTS)
 assert gradients <= places(it.grad for it in weights) and len(gradients) >= ticks * TOGETHER / 2, len(gradients)
 assert took <= _peak_window._LOOK + 4 * TICK, took
+
+# Gradients that no optimizer steps are some as well.
+pair = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16).requires_grad_(False)).cuda()
+one = torch.optim.SGD(pair[0].parameters(), lr=0.1)
+backward(pair, 16)
+one.step()
+few = Parts(torch)
+few.see(one)
+walked(few, 1, pair)
+both = window()
+both._look(few)
+both._ends = 1
+both._look(few)
+assert found(both, _parts.GRADIENTS) == places(it.grad for it in pair[:2].parameters()), both._blocks
+# A look before the window begins and the wait for it.
+assert _peak_window._EARLY_LOOK / 2 + _peak_window._BEGINS <= 0.01
 
 # Between two looks nothing of the job's is kept alive.
 late = window()

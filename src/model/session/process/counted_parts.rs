@@ -40,33 +40,58 @@ pub struct GrownPart {
     pub name: &'static str,
     /// Its bytes a step.
     pub bytes_per_step: u64,
+    /// Bytes a step by which retained memory grows beside it, all the time; 0 where it does not.
+    pub kept_per_step: u64,
+    /// The most bytes by which it can still grow, where that is known: what is frozen has a size.
+    pub left: Option<u64>,
 }
 
-/// Returns which part grew between two counts.
-fn grown(from: &CountedParts, to: &CountedParts) -> Option<GrownPart> {
+impl CountedParts {
+    /// Returns the bytes of gradients and optimizer state that come if every weight is trained as those that are.
+    fn untrained(&self) -> Option<u64> {
+        let Parts { weights, gradients, optimizer, .. } = self.parts;
+        let frozen = u128::from(weights.saturating_sub(gradients));
+        let beside = u128::from(gradients) + u128::from(optimizer);
+        u64::try_from((frozen * beside).checked_div(u128::from(gradients))?).ok()
+    }
+}
+
+/// Returns which part grew between two counts. An earlier count shows whether retained memory grew before as well.
+fn grown(from: &CountedParts, to: &CountedParts, before: Option<&CountedParts>) -> Option<GrownPart> {
     let steps = to.step?.checked_sub(from.step?).filter(|it| *it > 0)?;
-    let gained = |now: u64, before: u64| i128::from(now) - i128::from(before);
-    let of = |it: &Parts| [it.weights, it.gradients, it.optimizer, it.retained];
-    let mut grown: Vec<(i128, &'static str)> = of(&to.parts)
-        .into_iter()
-        .zip(of(&from.parts))
-        .zip(Parts::TABLE)
-        .map(|((now, before), (name, _))| (gained(now, before), name))
-        .collect();
-    let all: i128 = grown.iter().map(|it| it.0).sum();
-    let model = grown.iter().filter(|it| it.1 != "retained").map(|it| it.0).sum();
-    let weights = grown.iter().filter(|it| it.1 == "weights").map(|it| it.0).sum::<i128>();
-    grown.push((model, if weights * NEARLY_NONE < model { "trained" } else { "model" }));
-    let (bytes, name) = grown.into_iter().find(|it| it.0 * MOST_OF_IT.1 >= all * MOST_OF_IT.0)?;
-    let bytes_per_step = u64::try_from(bytes / i128::from(steps)).ok()?;
-    (all > 0).then_some(GrownPart { name, bytes_per_step })
+    let [weights, gradients, optimizer, retained] = gained(from, to);
+    let model = weights + gradients + optimizer;
+    let all = model + retained;
+    let whole = if weights * NEARLY_NONE < model { "trained" } else { "model" };
+    let is_beside = |it: i128| it * NEARLY_NONE >= all;
+    let is_kept = is_beside(retained) && before.is_some_and(|it| is_growing(it, from)) && model > 0;
+    let mut named = Parts::TABLE.iter().map(|it| it.0).chain([whole]).zip([weights, gradients, optimizer, retained, model]);
+    let most = named.find(|it| it.1 * MOST_OF_IT.1 >= all * MOST_OF_IT.0);
+    let (name, bytes) = most.or_else(|| is_kept.then_some((whole, model)))?;
+    let a_step = |bytes: i128| u64::try_from(bytes / i128::from(steps)).ok();
+    let kept_per_step = if is_kept && name != "retained" { a_step(retained)? } else { 0 };
+    let left = to.untrained().filter(|_| name == "trained");
+    let found = GrownPart { name, bytes_per_step: a_step(bytes)?, kept_per_step, left };
+    (all > 0).then_some(found)
+}
+
+/// Returns by how much each part of [`Parts::TABLE`] grew between two counts.
+fn gained(from: &CountedParts, to: &CountedParts) -> [i128; 4] {
+    let [before, now] = [from, to].map(|it| it.parts.values().map(i128::from));
+    std::array::from_fn(|at| now[at] - before[at])
+}
+
+/// Whether retained memory has a part of the growth between two counts.
+fn is_growing(from: &CountedParts, to: &CountedParts) -> bool {
+    let gained = gained(from, to);
+    from.step < to.step && gained[3] > 0 && gained[3] * NEARLY_NONE >= gained.iter().sum()
 }
 
 impl OnDevice {
     /// Returns which part grows since a step, in the later half of the steps if it is known there: a model that became
     /// larger once does not hide what grows since then. Where only one count came since, the one before it is compared
-    /// with that. `None` without two counts, or growth between them, or a part
-    /// that has most of it.
+    /// with that. `None` without two counts, or growth between them, or a part that has most of it, unless both the
+    /// model and retained memory grow in each half.
     pub fn grown_part(&self, since: u64) -> Option<GrownPart> {
         let is_settled = |it: &&CountedParts| it.step.is_some_and(|step| step >= since.min(SETTLED));
         let to = self.counts.last()?;
@@ -75,7 +100,7 @@ impl OnDevice {
         let from = later(since).filter(|it| it.step < to.step).or_else(|| earlier(since).filter(is_settled))?;
         let middle = from.step?.max(since) + to.step?.saturating_sub(from.step?.max(since)) / 2;
         let half = earlier(middle).filter(|it| it.step >= from.step);
-        half.and_then(|it| grown(it, to)).or_else(|| grown(from, to))
+        half.and_then(|it| grown(it, to, Some(from))).or_else(|| grown(from, to, None))
     }
 
     /// Returns the ladder's input for these counters, which are its latest ones.
@@ -149,24 +174,58 @@ mod tests {
         on.step = Some(step);
     }
 
+    fn part(name: &'static str, bytes_per_step: u64) -> GrownPart {
+        GrownPart { name, bytes_per_step, kept_per_step: 0, left: None }
+    }
+
+    #[test]
+    fn a_leak_beside_a_model_that_grows_is_seen_where_it_lasts() {
+        let of = |parts: &[[u64; 4]]| {
+            let mut on = OnDevice::new(0, DeviceId("GPU-0".into()));
+            (0..).zip(parts).for_each(|(at, it)| counted(&mut on, 10 * at, *it));
+            on.grown_part(0)
+        };
+        let model = |kept: u64, bytes: u64| {
+            GrownPart { kept_per_step: kept * MIB / 10, ..part("model", bytes * MIB / 10) }
+        };
+        let grows = |at: u64| [100 + 10 * at, 100 + 10 * at, 200 + 20 * at];
+        let with = |retained: [u64; 3]| {
+            let at = |it: usize| grows(it as u64);
+            std::array::from_fn::<_, 3, _>(|it| [at(it)[0], at(it)[1], at(it)[2], retained[it]])
+        };
+        assert_eq!(of(&with([10, 20, 30])), Some(model(10, 40)), "most of it is the model's");
+        assert_eq!(of(&with([10, 50, 90])), Some(model(40, 40)), "neither has most of it");
+        assert_eq!(of(&with([10, 10, 20])), Some(model(0, 40)), "a copy that is made once");
+        assert_eq!(of(&with([10, 11, 12])), Some(model(0, 40)), "what varies");
+    }
+
+    #[test]
+    fn what_is_no_longer_frozen_has_an_end() {
+        let mut on = OnDevice::new(0, DeviceId("GPU-0".into()));
+        for (step, parts) in [(10, [100, 20, 40, 5]), (20, [100, 30, 60, 5]), (30, [100, 40, 80, 5])] {
+            counted(&mut on, step, parts);
+        }
+        let found = GrownPart { left: Some(180 * MIB), ..part("trained", 3 * MIB) };
+        assert_eq!(on.grown_part(0), Some(found), "60 MiB of gradients, and twice as much of state");
+    }
+
     #[test]
     fn the_part_that_grows_is_told_apart_from_the_others() {
         let mut on = OnDevice::new(0, DeviceId("GPU-0".into()));
         assert_eq!(on.grown_part(0), None);
         counted(&mut on, 1, [10, 10, 0, 1]);
         counted(&mut on, 2, [10, 10, 20, 1]);
-        assert_eq!(on.grown_part(0), Some(GrownPart { name: "optimizer", bytes_per_step: 20 * MIB }));
+        assert_eq!(on.grown_part(0), Some(part("optimizer", 20 * MIB)));
         assert_eq!(on.grown_part(2), None, "only one count, when the optimizer has begun");
         counted(&mut on, 12, [11, 9, 20, 61]);
-        assert_eq!(on.grown_part(2), Some(GrownPart { name: "retained", bytes_per_step: 6 * MIB }));
+        assert_eq!(on.grown_part(2), Some(part("retained", 6 * MIB)));
         counted(&mut on, 22, [31, 29, 60, 61]);
-        let late = GrownPart { name: "model", bytes_per_step: 8 * MIB };
+        let late = part("model", 8 * MIB);
         assert_eq!(on.grown_part(20), Some(late), "the count before is compared where growth was noticed late");
-        let all = GrownPart { name: "model", bytes_per_step: 8 * MIB };
+        let all = part("model", 8 * MIB);
         assert_eq!(on.grown_part(12), Some(all), "a larger model");
         counted(&mut on, 26, [31, 33, 68, 61]);
-        let trained = GrownPart { name: "trained", bytes_per_step: 3 * MIB };
-        assert_eq!(on.grown_part(22), Some(trained), "layers are no longer frozen");
+        assert_eq!(on.grown_part(22).map(|it| (it.name, it.bytes_per_step)), Some(("trained", 3 * MIB)), "layers are no longer frozen");
         counted(&mut on, 27, [41, 39, 60, 81]);
         assert_eq!(on.grown_part(22), None, "no part has most of it");
         counted(&mut on, 32, [31, 29, 60, 51]);
@@ -174,13 +233,13 @@ mod tests {
         for (step, parts) in [(40, [40, 40, 80, 51]), (44, [40, 40, 80, 55]), (60, [40, 40, 80, 71])] {
             counted(&mut on, step, parts);
         }
-        let leak = GrownPart { name: "retained", bytes_per_step: MIB };
+        let leak = part("retained", MIB);
         assert_eq!(on.grown_part(32), Some(leak), "the model became larger once, and what is kept grows since");
         for step in 100..1000 {
             counted(&mut on, step, [step, 0, 0, 0]);
         }
         assert!(on.counts.len() <= COUNTS, "{}", on.counts.len());
-        assert_eq!(on.grown_part(90), Some(GrownPart { name: "weights", bytes_per_step: MIB }));
+        assert_eq!(on.grown_part(90), Some(part("weights", MIB)));
         counted(&mut on, 3, [1, 1, 1, 1]);
         assert_eq!((on.counts.len(), on.grown_part(0)), (1, None), "steps began again");
     }

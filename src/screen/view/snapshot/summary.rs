@@ -12,7 +12,7 @@ use crate::{
             columns::{self, Column, TableRow},
             ladder, put,
             scroll::select,
-            snapshot::{segments, trace},
+            snapshot::{anatomy, segments, trace},
             take, title,
         },
     },
@@ -62,12 +62,13 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
     }
     memory(buffer, &mut rest, device, scene);
     put(buffer, take(&mut rest, 1), 0, &segments::fits_line(scene, area.width));
+    let end = device.consists.as_ref().map(|it| &it.end);
     let parts = device.parts.len().min(PARTS);
     if device.parts.len() > 1 && rest.height > u16::try_from(parts).unwrap_or(0) + STACKS + 2 {
         streams(buffer, take(&mut rest, parts + 1), device, scene);
     }
     if rest.height > CHART + STACKS && device.events > 0 {
-        let listed = u16::try_from(device.live.len() + 1).unwrap_or(u16::MAX);
+        let listed = u16::try_from(anatomy::rows(end) + device.live.len() + 1).unwrap_or(u16::MAX);
         let rows = CHART.max(rest.height / 3).max(rest.height.saturating_sub(listed)).min(CHART_MAX);
         over_events(buffer, take(&mut rest, usize::from(rows)), device, scene);
     }
@@ -80,6 +81,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
         vec![Span::styled(count, scene.context.style(Role::Dim))],
         &scene.context,
     );
+    anatomy::draw(buffer, &mut rest, end, scene);
     stacks::draw(buffer, rest, &device.live, device.totals.allocated, 0, scene);
 }
 

@@ -1,7 +1,10 @@
 //! The trace: memory over events with a cursor, and whose blocks were live there and at the peak.
 
 use crate::{
-    facts::units::{Bytes, counted},
+    facts::{
+        event::anatomy::Anatomy,
+        units::{Bytes, counted},
+    },
     model::{
         analysis::ladder::Gap,
         snapshot::Device,
@@ -14,7 +17,7 @@ use crate::{
             Scrolled, cells,
             ladder::glyph,
             put,
-            snapshot::{Scene, stacks},
+            snapshot::{Scene, anatomy, stacks},
             take, title,
         },
     },
@@ -69,7 +72,12 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
 fn listed(device: &Device, scene: &Scene) -> u16 {
     let rows = |moment: Option<&Moment>| moment.map_or(0, |it| it.shares.len() + 1);
     let (here, peak) = (rows(scene.ui.moment.as_ref()), rows(device.peak.as_ref()));
-    u16::try_from(here + peak + 1).unwrap_or(u16::MAX)
+    u16::try_from(here + peak + anatomy::rows(consists(device)) + 1).unwrap_or(u16::MAX)
+}
+
+/// What the peak consists of.
+fn consists(device: &Device) -> Option<&Anatomy> {
+    device.consists.as_ref()?.peak.as_ref()
 }
 
 /// `event 12 of 345: alloc 1.00 MiB at train.py:40 step`
@@ -100,7 +108,7 @@ fn lists(buffer: &mut Buffer, area: Rect, device: &Device, scene: &Scene) -> Scr
     let scroll = scene.ui.base.scroll;
     if is_peak || peak.is_none() {
         let name = if is_peak { "live at the cursor, the peak" } else { "live at the cursor" };
-        return list(buffer, area, name, here, scroll, scene);
+        return list(buffer, area, name, (here, consists(device).filter(|_| is_peak)), scroll, scene);
     }
     let [first, second] = if area.width >= WIDE {
         let half = area.width / 2;
@@ -110,8 +118,8 @@ fn lists(buffer: &mut Buffer, area: Rect, device: &Device, scene: &Scene) -> Scr
         let half = area.height.div_ceil(2);
         [Rect { height: half, ..area }, Rect { y: area.y + half, height: area.height - half, ..area }]
     };
-    let scrolled = list(buffer, first, "live at the cursor", here, scroll, scene);
-    list(buffer, second, "live at the peak", peak, scrolled.scroll, scene);
+    let scrolled = list(buffer, first, "live at the cursor", (here, None), scroll, scene);
+    list(buffer, second, "live at the peak", (peak, consists(device)), scrolled.scroll, scene);
     scrolled
 }
 
@@ -119,7 +127,7 @@ fn list(
     buffer: &mut Buffer,
     area: Rect,
     name: &str,
-    moment: Option<&Moment>,
+    (moment, consists): (Option<&Moment>, Option<&Anatomy>),
     scroll: usize,
     scene: &Scene,
 ) -> Scrolled {
@@ -132,6 +140,7 @@ fn list(
     let right = if is_wide { right + &older } else { right };
     let right = vec![Span::styled(right, scene.context.style(Role::Text))];
     title(buffer, take(&mut rest, 1), name, right, &scene.context);
+    anatomy::draw(buffer, &mut rest, consists, scene);
     let most = stacks::scrolls(&moment.shares, usize::from(rest.height), scene);
     let scroll = scroll.min(most);
     stacks::draw(buffer, rest, &moment.shares, moment.bytes, scroll, scene);
