@@ -309,6 +309,7 @@ fn makes_state(stacks: &Stacks, id: StackId) -> bool {
 mod tests {
     use super::*;
     use crate::model::trace::Event;
+    use std::collections::BTreeMap;
 
     const TRAIN: &str = "/j/train.py:<module>";
     const CALL: &str = "/v/torch/nn/modules/module.py:_call_impl";
@@ -401,5 +402,37 @@ mod tests {
         assert_eq!(parts(&events), [(Weights, 1), (Gradients, 1), (Activations, 2), (Temporaries, 1), (Other, 3)]);
         // A module that was moved by another function than those of PyTorch.
         assert_eq!(parts(&[(Alloc, 1, &[TRAIN, APPLY, "/j/move.py:<lambda>"])]), [(Weights, 1)]);
+    }
+
+    /// Weights of so many bytes, blocks that backward leaves, and two steps; what the blocks of these bytes are.
+    fn of_large(weights: u64, stacks: &[&[&str]]) -> BTreeMap<AnatomyPart, u64> {
+        let mut events: Vec<Given<'_>> = (0..weights).map(|it| (Alloc, 100 + it, &[TRAIN, APPLY][..])).collect();
+        events.push((Alloc, 1, &[TRAIN, CALL]));
+        events.extend((200..).zip(stacks).map(|(at, it)| (Alloc, at, *it)));
+        events.push((Alloc, 2, &[TRAIN, STEP]));
+        let mut trace = trace(&[]);
+        trace.devices.clear();
+        for (action, address, frames) in &events {
+            let frames: Vec<u32> = frames.iter().rev().map(|it| frame(&mut trace, it)).collect();
+            let (stack, size) = (trace.stacks.id(&frames), if *address < 100 { 512 } else { LARGE_WORKSPACE });
+            let (action, address, size) = (*action, Some(*address << 30), Some(size));
+            trace.events.push(&Event { action, address, size, stack, ..Event::default() });
+        }
+        trace.devices.push(0..events.len());
+        let found = Steps::new(&trace, 0).moment(&trace, &trace.history(0), events.len() - 1).unwrap();
+        found.parts.into_iter().map(|it| (it.0, it.1 / LARGE_WORKSPACE)).filter(|it| it.1 > 0).collect()
+    }
+
+    #[test]
+    fn a_workspace_as_large_as_a_tensor_is_no_gradient() {
+        const ENGINE: &str = "libtorch.so:torch::autograd::Engine::thread_main()";
+        let (workspace, tensor) = ([ENGINE, "lib.so:at::cuda::allocateCUDABlasWorkspace(unsigned long)"], [ENGINE]);
+        let of = |weights, stacks: &[&[&str]]| of_large(weights, stacks).into_iter().collect::<Vec<_>>();
+        assert_eq!(of(0, &[&[]]), [(Other, 1)]);
+        assert_eq!(of(1, &[&[], &[]]), [(Weights, 1), (Gradients, 1), (Other, 1)]);
+        assert_eq!(of(2, &[&[], &[]]), [(Weights, 2), (Gradients, 2)], "each weight has a gradient");
+        // Native frames tell what made it.
+        assert_eq!(of(2, &[&workspace, &tensor]), [(Weights, 2), (Gradients, 1), (Other, 1)]);
+        assert_eq!(of(0, &[&tensor]), [(Gradients, 1)]);
     }
 }

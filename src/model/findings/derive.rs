@@ -102,7 +102,8 @@ fn words_of(it: &GrownPart) -> Vec<String> {
     };
     let kept = Some(it.kept_per_step).filter(|it| *it > 0);
     let kept = kept.map(|it| format!("other memory grows with it, {} a step: that is no part of the model", Bytes(it)));
-    let left = it.left.map(|it| format!("with all weights trained, {} more are needed, and no more than that", Bytes(it)));
+    let left =
+        it.left.map(|it| format!("with all weights trained, {} more are needed, and no more than that", Bytes(it)));
     let grows = format!("what grows is {what}, {} a step: {why}", Bytes(it.bytes_per_step));
     left.into_iter().chain(kept).chain([grows]).collect()
 }

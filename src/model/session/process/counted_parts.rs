@@ -65,7 +65,8 @@ fn grown(from: &CountedParts, to: &CountedParts, before: Option<&CountedParts>) 
     let whole = if weights * NEARLY_NONE < model { "trained" } else { "model" };
     let is_beside = |it: i128| it * NEARLY_NONE >= all;
     let is_kept = is_beside(retained) && before.is_some_and(|it| is_growing(it, from)) && model > 0;
-    let mut named = Parts::TABLE.iter().map(|it| it.0).chain([whole]).zip([weights, gradients, optimizer, retained, model]);
+    let mut named =
+        Parts::TABLE.iter().map(|it| it.0).chain([whole]).zip([weights, gradients, optimizer, retained, model]);
     let most = named.find(|it| it.1 * MOST_OF_IT.1 >= all * MOST_OF_IT.0);
     let (name, bytes) = most.or_else(|| is_kept.then_some((whole, model)))?;
     let a_step = |bytes: i128| u64::try_from(bytes / i128::from(steps)).ok();
@@ -185,9 +186,8 @@ mod tests {
             (0..).zip(parts).for_each(|(at, it)| counted(&mut on, 10 * at, *it));
             on.grown_part(0)
         };
-        let model = |kept: u64, bytes: u64| {
-            GrownPart { kept_per_step: kept * MIB / 10, ..part("model", bytes * MIB / 10) }
-        };
+        let model =
+            |kept: u64, bytes: u64| GrownPart { kept_per_step: kept * MIB / 10, ..part("model", bytes * MIB / 10) };
         let grows = |at: u64| [100 + 10 * at, 100 + 10 * at, 200 + 20 * at];
         let with = |retained: [u64; 3]| {
             let at = |it: usize| grows(it as u64);
@@ -225,7 +225,11 @@ mod tests {
         let all = part("model", 8 * MIB);
         assert_eq!(on.grown_part(12), Some(all), "a larger model");
         counted(&mut on, 26, [31, 33, 68, 61]);
-        assert_eq!(on.grown_part(22).map(|it| (it.name, it.bytes_per_step)), Some(("trained", 3 * MIB)), "layers are no longer frozen");
+        assert_eq!(
+            on.grown_part(22).map(|it| (it.name, it.bytes_per_step)),
+            Some(("trained", 3 * MIB)),
+            "layers are no longer frozen"
+        );
         counted(&mut on, 27, [41, 39, 60, 81]);
         assert_eq!(on.grown_part(22), None, "no part has most of it");
         counted(&mut on, 32, [31, 29, 60, 51]);

@@ -37,6 +37,7 @@ fn shares(it: &Anatomy) -> String {
     let mut parts: Vec<_> = it.parts.iter().filter(|part| *part.1 > 0).collect();
     parts.sort_by_key(|part| std::cmp::Reverse(part.1));
     let share = |bytes: u64| cells::share((it.allocated > 0).then(|| bytes as f64 / it.allocated as f64));
-    let parts: Vec<_> = parts.into_iter().map(|(part, bytes)| format!("{} {}", part.name(), share(*bytes).trim())).collect();
+    let parts: Vec<_> =
+        parts.into_iter().map(|(part, bytes)| format!("{} {}", part.name(), share(*bytes).trim())).collect();
     parts.join("  ")
 }
