@@ -10,8 +10,9 @@ use crate::{
 };
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
-/// Rows below that other boxes keep.
+/// Rows below that stacks keep where each part has a row, and where all have one.
 const KEEP: usize = 6;
+const KEEP_BESIDE_ONE: usize = 3;
 
 /// Returns how many rows the parts of a moment have a use for.
 pub(super) fn rows(it: Option<&Anatomy>) -> usize {
@@ -26,7 +27,7 @@ pub(super) fn draw(buffer: &mut Buffer, rest: &mut Rect, it: Option<&Anatomy>, s
     if height < lines.len() + KEEP {
         lines = vec![Line::styled(format!("  {}", shares(it)), scene.context.style(Role::Text))];
     }
-    if height > lines.len() {
+    if height >= lines.len() + KEEP_BESIDE_ONE {
         let place = take(rest, lines.len());
         lines.iter().enumerate().for_each(|(row, line)| put(buffer, place, row, line));
     }
