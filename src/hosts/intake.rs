@@ -107,7 +107,9 @@ impl Intake {
             }
             Some(126 | 127) if !self.is_greeted() => {
                 let why = if words.is_empty() { ending } else { words };
-                Link::refused(format!("gpuwatch does not start there ({why}): see --remote-program"))
+                Link::refused(format!(
+                    "gpuwatch does not start there ({why}): name its path with --remote-program, or copy it there with --push"
+                ))
             }
             Some(0) if !self.is_greeted() => {
                 Link::refused(format!("the command ended without a stream of gpuwatch{}", self.quote()))

@@ -3,7 +3,7 @@
 
 use super::{
     intake::{Got, Intake},
-    plan::Plan,
+    plan::{Plan, not_started},
     push::Push,
     requests::{self, Desk, Requests, Takes},
 };
@@ -165,7 +165,7 @@ impl Task {
             Ok(it) => it,
             Err(e) => {
                 let program = command.first().map_or("", |it| it);
-                return Some(Link::refused(format!("cannot start {program}: {e}")));
+                return Some(Link::refused(not_started(program, &e)));
             }
         };
         // The stream there ends when this one does.

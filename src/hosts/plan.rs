@@ -2,8 +2,9 @@
 
 use super::list;
 use crate::facts::text::Foreign;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, anyhow, bail};
 use std::{
+    io::{Error, ErrorKind},
     process::{Command, Stdio},
     str::FromStr,
 };
@@ -107,6 +108,23 @@ impl Plan {
     }
 }
 
+/// Returns why a program of this machine did not start, and what to do without it.
+pub fn not_started(program: &str, error: &Error) -> String {
+    if error.kind() != ErrorKind::NotFound {
+        return format!("cannot start {program}: {error}");
+    }
+    let instead = match program {
+        "ssh" => "install it, or name another command that reaches machines with --transport",
+        "squeue" => {
+            "run gpuwatch where Slurm's commands are, such as a login node, \
+             or name the job's machines: --hosts 'node[01-16]'"
+        }
+        "sha256sum" => "install it, or copy gpuwatch to the machines yourself and leave out --push",
+        _ => "install it, or correct --transport",
+    };
+    format!("there is no {program} on this machine: {instead}")
+}
+
 /// Returns the machines of a running Slurm job, as `squeue` lists them.
 ///
 /// # Errors
@@ -118,7 +136,7 @@ pub fn of_slurm(job: &str) -> Result<Vec<String>> {
     }
     let mut squeue = Command::new("squeue");
     squeue.args(["--noheader", "--format=%N", "--jobs", job]).stdin(Stdio::null());
-    let output = squeue.output().context("cannot start squeue")?;
+    let output = squeue.output().map_err(|e| anyhow!(not_started("squeue", &e)))?;
     if !output.status.success() {
         bail!("squeue: {}", Foreign::new(String::from_utf8_lossy(&output.stderr).trim()));
     }

@@ -4,9 +4,9 @@
 //! The copy's name has the hash of its content, so another version is another file. The copy becomes visible under that
 //! name after its hash was verified there, and no existing file is written over.
 
-use super::plan::{self, Transport};
+use super::plan::{self, Transport, not_started};
 use crate::{facts::text::Foreign, sources::child};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::{
     ffi::OsStr,
     fmt::Write as _,
@@ -125,7 +125,7 @@ impl Push {
     pub fn of_this() -> Result<Self> {
         let mut sum = Command::new("sha256sum");
         sum.stdin(File::open(OWN).context("cannot read this program")?).stderr(Stdio::null());
-        let sum = sum.output().context("cannot start sha256sum")?.stdout;
+        let sum = sum.output().map_err(|e| anyhow!(not_started("sha256sum", &e)))?.stdout;
         let hash: String = String::from_utf8_lossy(&sum).chars().take_while(char::is_ascii_hexdigit).collect();
         if hash.len() != 64 {
             bail!("sha256sum prints no hash of this program");
@@ -237,7 +237,7 @@ async fn run(transport: &Transport, host: &str, words: &[&str], input: Input) ->
         Input::Text(_) => command.stdin(Stdio::piped()),
         Input::Own => command.stdin(File::open(OWN)?),
     };
-    let mut child = command.spawn().with_context(|| format!("cannot start {program}"))?;
+    let mut child = command.spawn().map_err(|e| anyhow!(not_started(program, &e)))?;
     if let (Input::Text(text), Some(mut stdin)) = (&input, child.stdin.take()) {
         // One that does not read ends with a reason.
         let _ = stdin.write_all(text.as_bytes()).await;

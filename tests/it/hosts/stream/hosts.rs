@@ -245,3 +245,22 @@ fn lists_come_from_files_and_from_slurm() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{wrong:?}");
     }
 }
+
+#[test]
+fn a_program_that_is_missing_here_is_named_with_what_to_do_without_it() {
+    let nothing = tempfile::tempdir().unwrap();
+    let cases = [
+        (&["--slurm", "42"][..], "there is no squeue on this machine: run gpuwatch where Slurm's commands are"),
+        (&["--hosts", "a"], "there is no ssh on this machine: install it, or name another command"),
+        (&["--hosts", "a", "--transport", "reach {}"], "there is no reach on this machine: install it, or correct"),
+        (&["--hosts", "a", "--push"], "there is no sha256sum on this machine: install it, or copy gpuwatch"),
+    ];
+    for (arguments, expected) in cases {
+        let mut command = Command::new(PROGRAM);
+        command.arg("once").args(arguments).env("PATH", nothing.path()).envs(Home::new().variables());
+        let output = command.output().unwrap();
+        let printed = [output.stdout, output.stderr].concat();
+        let printed = String::from_utf8_lossy(&printed);
+        assert!(printed.contains(expected), "{arguments:?}: {printed}");
+    }
+}
