@@ -288,11 +288,16 @@ fn python_without_probe(command: &[OsString]) -> Option<String> {
 
 fn explain(program: &OsStr, error: &io::Error) -> u8 {
     let name = Foreign::new(program.to_string_lossy());
+    // A shell's user is used to `./train.py`, and to leaving `python` out.
+    let script = Path::new(program);
+    let is_script = script.extension().is_some_and(|it| it == "py") && script.is_file();
+    let next =
+        if is_script { format!("; a script needs its Python: `gpuwatch run -- python {name}`") } else { String::new() };
     if error.kind() == io::ErrorKind::NotFound {
-        complain(format_args!("{name}: command not found"));
+        complain(format_args!("{name}: command not found{next}"));
         return NOT_FOUND;
     }
-    complain(format_args!("{name}: cannot be executed: {error}"));
+    complain(format_args!("{name}: cannot be executed: {error}{next}"));
     NOT_EXECUTABLE
 }
 

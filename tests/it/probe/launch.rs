@@ -100,6 +100,20 @@ fn a_command_that_cannot_start_is_reported_with_a_shells_exit_code() {
 }
 
 #[test]
+fn a_script_that_is_named_as_the_command_is_answered_with_the_command_that_runs_it() {
+    let home = Home::new();
+    let script = home.0.path().join("train.py");
+    fs::write(&script, "pass").unwrap();
+    for name in ["train.py", script.to_str().unwrap()] {
+        let mut command = home.run(&[name]);
+        command.current_dir(home.0.path());
+        let output = done(command);
+        let next = format!("; a script needs its Python: `gpuwatch run -- python {name}`\n");
+        assert!(text(&output.stderr).ends_with(&next), "{output:?}");
+    }
+}
+
+#[test]
 fn a_python_that_leaves_the_probe_out_is_named() {
     let home = Home::new();
     for option in ["-I", "-E", "-S"] {
