@@ -4,6 +4,7 @@
 
 /// What memory consists of at the highest moment of a step.
 pub mod anatomy;
+mod ending;
 mod gap;
 /// Answers of replays.
 pub mod replayed;
@@ -18,6 +19,7 @@ use crate::facts::{
     units::{Bytes, Stamp},
 };
 pub use anatomy::PeakMoment;
+pub use ending::{ending, failure};
 pub use gap::{Gap, Steps};
 use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};
@@ -495,18 +497,6 @@ impl ReadError {
         let (what, next) = self.parts(maker);
         next.map_or(what.clone(), |next| format!("{what}; {next}"))
     }
-}
-
-/// Describes how a command ended: `exit code 3`, `killed by signal 9`; `None` if that is unknown.
-pub fn ending(code: Option<i32>, signal: Option<i32>) -> Option<String> {
-    let exited = code.map(|it| format!("exit code {it}"));
-    exited.or_else(|| signal.map(|it| format!("killed by signal {it}")))
-}
-
-/// Describes how a command failed, as a sentence; `None` if it succeeded or its end is unknown.
-pub fn failure(code: Option<i32>, signal: Option<i32>) -> Option<String> {
-    let how = ending(code.filter(|it| *it > 0), signal)?;
-    Some(if signal.is_some() { format!("the command was {how}") } else { format!("the command ended with {how}") })
 }
 
 /// A request's line, with its newline, and the probe that receives it.

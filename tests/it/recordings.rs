@@ -100,7 +100,7 @@ fn recordings_are_listed_newest_first_with_their_result() {
     let place = |phrase: &str| printed.find(phrase).unwrap_or_else(|| panic!("{phrase} in {printed}"));
     assert!(place("T040000Z") < place("T030000Z") && place("T020000Z") < place("T010000Z"));
     assert!(
-        place("killed by signal 9; info: growth (scalars-retained)") < place("exit code 0; nothing found"),
+        place("killed by SIGKILL; info: growth (scalars-retained)") < place("exit code 0; nothing found"),
         "{printed}"
     );
     assert!(place("running; info: growth") < place("T020000Z") && !printed.contains('\u{1b}'), "{printed}");

@@ -1,7 +1,7 @@
 //! Errors of `gpuwatch fit`, each a sentence with what to do.
 
 use crate::{
-    facts::{text::Foreign, units::Bytes},
+    facts::{event::ending, text::Foreign, units::Bytes},
     jobs::simulated,
 };
 use std::io;
@@ -32,7 +32,7 @@ pub enum Trouble {
     #[error("the command has {{{1}}}, and --vary names {0}: give both the same name")]
     OtherPlace(String, String),
     /// The job was interrupted.
-    #[error("the job was ended by signal {0}")]
+    #[error("the job was {}", ending(None, Some(*.0)).unwrap_or_default())]
     Interrupted(i32),
     /// A file cannot be read or written.
     #[error(transparent)]

@@ -348,7 +348,7 @@ fn a_file_named_twice_is_read_once() {
 #[test]
 fn how_the_command_ended_is_noted_and_not_judged() {
     let dir = tempfile::tempdir().unwrap();
-    let ends = [((Some(0), None), None), ((Some(3), None), Some("exit code 3")), ((None, Some(9)), Some("signal 9"))];
+    let ends = [((Some(0), None), None), ((Some(3), None), Some("exit code 3")), ((None, Some(9)), Some("SIGKILL"))];
     for ((code, signal), cause) in ends {
         let path = dir.path().join("ended.jsonl");
         let mut lines = lines_of(HEALTHY, |_| {});
