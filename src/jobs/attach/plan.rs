@@ -172,7 +172,8 @@ fn alive(facts: &Facts) -> Result<(), Refusal> {
     let pid = facts.pid;
     match facts.state {
         None => return Err(format!("there is no process {pid} here")),
-        Some('Z' | 'X' | 'x') => return Err(format!("process {pid} is ending")),
+        Some('Z') => return Err(format!("process {pid} has ended: it is listed until its parent waits for it")),
+        Some('X' | 'x') => return Err(format!("process {pid} is ending")),
         _ => {}
     }
     if facts.tracer != 0 {

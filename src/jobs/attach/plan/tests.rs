@@ -51,7 +51,8 @@ fn each_reason_against_it_is_one_sentence_with_a_next_step() {
     let denied = Facts { is_allowed: false, ..job() };
     let cases: Vec<(Facts, &str)> = vec![
         (Facts { state: None, ..job() }, "there is no process 42"),
-        (Facts { state: Some('Z'), ..job() }, "is ending"),
+        (Facts { state: Some('Z'), ..job() }, "process 42 has ended: it is listed until its parent waits for it"),
+        (Facts { state: Some('X'), ..job() }, "is ending"),
         (Facts { state: Some('T'), ..job() }, "kill -CONT 42"),
         (Facts { state: Some('t'), tracer: 9, ..job() }, "traced by process 9"),
         (Facts { name: "pt_data_worker".to_owned(), ..job() }, "gpuwatch attach 7"),
