@@ -108,6 +108,25 @@ fn one_step_of_many_is_seen() {
     assert_eq!(tall(&shown(&session, &timeline())), 1, "{}", shown(&session, &timeline()));
 }
 
+/// A young run has fewer steps than a wide terminal has columns.
+#[test]
+fn few_steps_fill_all_columns_of_the_chart() {
+    let mut story = Story::default();
+    story.device(0, 100 * GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..=20 {
+        story.wait(100_000).sample(0, step, counters(90 * GIB, GIB));
+    }
+    let session = story.session();
+    for zoom in 0..2 {
+        let mut ui = timeline();
+        ui.timeline.zoom = zoom;
+        let shown = shown(&session, &ui);
+        let row = shown.lines().find(|it| it.contains('█')).unwrap();
+        let chart: String = row.chars().skip(13).take_while(|it| *it != ' ').collect();
+        assert_eq!(chart.chars().count(), 66, "{row}\n{shown}");
+    }
+}
+
 #[test]
 fn marks_and_alerts_are_drawn_at_their_steps_and_named() {
     let session = usual().session();

@@ -245,8 +245,11 @@ impl Chart {
             let from = before.map_or(place, |it| it.saturating_add(1).min(place));
             let silent = self.span.axis == XAxis::Time && place - from > silence;
             let from = if silent { place } else { from.max(self.span.from) };
+            // Where steps are fewer than cells, a step takes all cells since the one before.
+            let next = before.filter(|_| !silent).and_then(|it| Some(self.column(it)? + 1));
             before = Some(place);
             let (Some(first), Some(last)) = (self.column(from), self.column(place.min(self.span.to))) else { continue };
+            let first = next.map_or(first, |it| first.min(it));
             for cell in out.get_mut(usize::from(first)..=usize::from(last)).unwrap_or_default() {
                 *cell = Some(cell.map_or(it.high, |old| old.highest(&it.high)));
             }
