@@ -276,7 +276,7 @@ const LINES: usize = 5;
 /// the machine, the job, why a rank ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// One line: `warning: rank 1, GPU 1: allocated +4.00 MiB/step, full in 43 min`.
+    /// One line: `warning: rank 1 on GPU 1: allocated +4.00 MiB/step, full in 43 min`.
     pub line: String,
     /// Variables with ids and numbers only: `GPUWATCH_ALERT_SEVERITY`, `_KIND`, `_CAUSE`, and where they are known
     /// `_RESOURCE`, `_GPU` (the driver's number), `_PID`, `_RANK`, `_RANKS` (all that share the leak), `_STEP`,
@@ -348,7 +348,7 @@ fn culprit(it: &Culprit) -> Value {
     })
 }
 
-/// Formats an alert as one line in gpuwatch's own words and numbers: `warning: rank 1, GPU 1: allocated +4.00 MiB/step,
+/// Formats an alert as one line in gpuwatch's own words and numbers: `warning: rank 1 on GPU 1: allocated +4.00 MiB/step,
 /// …`.
 pub fn line(it: &Finding, session: &Session) -> String {
     in_a_line(it, &[it], session)
@@ -375,7 +375,7 @@ fn in_a_line(it: &Finding, group: &[&Finding], session: &Session) -> String {
     };
     let cause = it.because().map(str::to_owned);
     let parts: Vec<String> = [Some(what), cause, it.forecast()].into_iter().flatten().collect();
-    let pieces = [it.severity.name().to_owned(), place.join(", "), parts.join(", ")];
+    let pieces = [it.severity.name().to_owned(), place.join(" on "), parts.join(", ")];
     pieces.into_iter().filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ")
 }
 

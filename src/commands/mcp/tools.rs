@@ -41,7 +41,7 @@ const fn optional(name: &'static str, kind: Kind, flag: &'static str, about: &'s
     Parameter { name, about, kind, flag, is_required: false }
 }
 
-const RECORDING: &str = "A path, `last`, or the unique beginning of a name; `recordings` lists them.";
+const RECORDING: &str = "A path, `last`, or what `recordings` lists: a number, or the unique beginning of a name.";
 const GPU: &str =
     "The GPU: a name such as `RTX 4090`, what it is sold with such as `24GB`, or a size in bytes such as `20GiB`.";
 const JOB: &str = "The job's command, a word each: [\"python\", \"train.py\", \"--batch\", \"16\"].";

@@ -329,7 +329,8 @@ pub(super) fn gauge_height(context: &RenderContext) -> usize {
     usize::from(context.found().is_some_and(|it| !it.processes.is_empty()))
 }
 
-/// Draws `21 % of reserved is unused   stuck 9.00 GiB   empty_cache() frees 12.00 GiB`.
+/// Draws `21 % of reserved is unused   stuck 9.00 GiB   releasable 12.00 GiB`, in the words of the gaps:
+/// how to release it is a matter of the job's allocator.
 pub(super) fn draw_gauge(buffer: &mut Buffer, area: Rect, context: &RenderContext) {
     let Some(found) = context.found().filter(|it| !it.processes.is_empty()) else { return };
     let text = context.style(Role::Text);
@@ -349,11 +350,11 @@ pub(super) fn draw_gauge(buffer: &mut Buffer, area: Rect, context: &RenderContex
             _ => None,
         });
         pieces.push(vec![
-            Span::styled("stuck ", context.style(Role::Gap(Gap::Stuck))),
+            Span::styled(format!("{} ", Gap::Stuck.row().name), context.style(Role::Gap(Gap::Stuck))),
             Span::styled(cells::bytes(stuck), text),
         ]);
         pieces.push(vec![
-            Span::styled("empty_cache() frees ", context.style(Role::Gap(Gap::Releasable))),
+            Span::styled(format!("{} ", Gap::Releasable.row().name), context.style(Role::Gap(Gap::Releasable))),
             Span::styled(cells::bytes(releasable), text),
         ]);
     }

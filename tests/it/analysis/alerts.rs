@@ -60,7 +60,10 @@ fn growth_that_fills_the_device_alerts_once_per_episode() {
     let first = lines(&story);
     assert_eq!(first.len(), 1, "{first:?}");
     let line = &first[0];
-    assert!(line.starts_with("warning: rank 0, GPU 0: allocated +4.00 MiB/step, tensors-retained, full in "), "{line}");
+    assert!(
+        line.starts_with("warning: rank 0 on GPU 0: allocated +4.00 MiB/step, tensors-retained, full in "),
+        "{line}"
+    );
     steps(&mut story, 301..=900, |_| 20 * GIB + 300 * 4 * MIB);
     assert_eq!(lines(&story), first, "no message about a resolved alert");
     steps(&mut story, 901..=1400, |step| 20 * GIB + (step - 600) * 4 * MIB);
@@ -111,7 +114,7 @@ fn an_out_of_memory_error_alerts_even_if_it_ends_the_job() {
         .line(0, Line::Oom(oom))
         .line(0, Line::Bye(Bye { reason: EXIT.to_owned(), ..Bye::default() }))
         .add(Fact::Second);
-    assert_eq!(lines(&story), ["critical: rank 0, GPU 0: oom"]);
+    assert_eq!(lines(&story), ["critical: rank 0 on GPU 0: oom"]);
 }
 
 /// Only the object carries what others wrote, and there JSON escapes it.

@@ -189,7 +189,7 @@ fn a_recording_of_an_orphan_fails_its_check_and_rings_once() {
     let mut news = NewAlerts::default();
     let findings = Policy::default().findings(&session);
     let lines: Vec<String> = news.at(&session, &findings).into_iter().map(|it| it.line).collect();
-    assert_eq!(lines, ["warning: pid 977, GPU 0: idle-memory, orphaned-rank"]);
+    assert_eq!(lines, ["warning: pid 977 on GPU 0: idle-memory, orphaned-rank"]);
     assert!(news.at(&session, &findings).is_empty(), "once");
     // No probed process has it, so it is the device's for Prometheus.
     let served = exposed(&machine.story);

@@ -190,7 +190,7 @@ fn one_screen_answers_the_first_five_questions() {
         "others",
         "9.00 GiB",
         "releasable",
-        "empty_cache() frees",
+        "stuck ",
         "+40.0 MiB",
         "full in",
         "other.py",

@@ -101,7 +101,7 @@ fn every_preset_looks_like_this() {
 fn each_preset_answers_its_questions_on_a_small_screen() {
     let session = working().session();
     let cases: [(Preset, &[&str]); 4] = [
-        (Preset::Memory, &["releasable", "empty_cache() frees", "flat over", "train.py"]),
+        (Preset::Memory, &["releasable", "stuck", "flat over", "train.py"]),
         (
             Preset::Training,
             &["150 ms", "rank 0", "SM clock", "slowed by", "power cap -", "91 %", "104 %", "step time", "power cap"],
