@@ -78,3 +78,20 @@ fn a_call_that_waits_until_python_shuts_down_does_nothing() {
         assert!(!sockets.exists(), "no probe started");
     }
 }
+
+/// Its thread is none of `threading`, so Python does not wait for it: it stops where it next needs the lock.
+#[test]
+fn a_job_that_ends_while_its_probe_loads_keeps_its_output_and_status() {
+    let package = concat!(env!("CARGO_MANIFEST_DIR"), "/probes/python");
+    for python in pythons() {
+        for module in ["1", "4", "8", "12", "16"] {
+            let place = tempfile::tempdir().unwrap();
+            let mut job = Command::new(&python);
+            job.args([&script("ends_loading.py"), package]).arg(place.path()).arg(module);
+            let Output { status, stdout, stderr } = job.env("PYTHONDONTWRITEBYTECODE", "1").output().unwrap();
+            let printed = String::from_utf8_lossy(&[stdout, stderr].concat()).into_owned();
+            let case = format!("{} at module {module}: {status}", python.display());
+            assert_eq!((status.code(), printed.as_str()), (Some(7), "own\n"), "{case}");
+        }
+    }
+}
