@@ -263,7 +263,7 @@ fn unattachable_processes_are_left_as_they_are_with_a_reason() {
     let mut ended = Command::new("true").spawn().unwrap();
     assert!(until(PATIENCE, || crate::attach::state(ended.id()) == Some('Z')));
     let output = Command::new(PROGRAM).args(["attach", &ended.id().to_string()]).output().unwrap();
-    expect(&output, 2, "is ending");
+    expect(&output, 2, "has ended: it is listed until its parent waits for it");
     ended.wait().unwrap();
 
     let pid = rustix::process::Pid::from_child(&job.child);
