@@ -348,8 +348,8 @@ fn culprit(it: &Culprit) -> Value {
     })
 }
 
-/// Formats an alert as one line in gpuwatch's own words and numbers: `warning: rank 1 on GPU 1: allocated +4.00 MiB/step,
-/// …`.
+/// Formats an alert as one line in gpuwatch's own words and numbers:
+/// `warning: rank 1 on GPU 1: allocated +4.00 MiB/step, …`.
 pub fn line(it: &Finding, session: &Session) -> String {
     in_a_line(it, &[it], session)
 }
