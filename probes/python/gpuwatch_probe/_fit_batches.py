@@ -37,13 +37,16 @@ class Batches:
         self._memory = memory
         self._states = weakref.WeakKeyDictionary()
         self._sizes = weakref.WeakKeyDictionary()
-        # How often a loader was begun since the job is led.
+        # Loaders of training; how often one was begun since the job is led.
+        self._training = weakref.WeakSet()
         self._rounds = weakref.WeakKeyDictionary()
         # Optimizer steps so far.
         self._number = 0
         self._is_led = False
         # Returns whether more batches are wanted where a frame takes one than would do otherwise.
         self.is_wanted = lambda frame: False
+        # Called as a loader of training begins again.
+        self.begins = lambda: None
         # Whether there is no time left.
         self.is_over = False
         # Whether a loader's items differ in size.
@@ -97,6 +100,8 @@ class Batches:
         _BaseDataLoaderIter.__next__ = given
 
     def _begin(self, iterator, loader):
+        if loader in self._training:
+            self.begins()
         self._rounds[loader] = self._rounds.get(loader, 0) + self._is_led
         state = self._states[iterator] = _Iterator(weakref.ref(loader), self._is_led)
         # A loader may be gone before its iterator.
@@ -110,6 +115,8 @@ class Batches:
         for it in used:
             if not it.trains:
                 self.round = max(self.round, it.length)
+                if it.loader() is not None:
+                    self._training.add(it.loader())
             it.is_used, it.trains = False, True
         return any(it.is_endable is not False for it in used)
 
@@ -140,7 +147,8 @@ class Batches:
         if self.is_over and state.rises > _TRAINING and not state.quiet:
             self._leave_unfinished(state, frame, now[0])
         # A round has a batch in any case: what follows may need one.
-        if state.trains and not self.is_over and self.is_wanted(frame):
+        trains = state.trains or state.loader() in self._training
+        if trains and not self.is_over and self.is_wanted(frame):
             return False
         if not state.is_new or (state.count and (self.is_over or state.is_known)):
             return True

@@ -57,6 +57,8 @@ class Counted:
         self.step = 0
         # Attributes and entries that anything but an `__init__` sets, and `None` for entries that are not known.
         self.set = set()
+        # Attributes that anything sets.
+        self.stored = set()
         # Attributes and entries that something is computed from.
         self.needed = set()
         # Those that find places in a list.
@@ -69,6 +71,8 @@ class Counted:
         self.ends.discard(None)
 
     def _note(self, file, node):
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            self.stored.add(node.attr)
         if isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
             function = scope_around(node)
             if isinstance(function, FUNCTIONS) and function.name != "__init__":

@@ -22,11 +22,12 @@ from ._fit_loops import PASSES, RISING, Loop
 from ._fit_not_run import calls_of, leading
 from ._fit_sizes import Sizes
 from ._fit_source import FUNCTIONS, place_of, place_of_code
+from ._fit_trainers import Trainers, planned_steps, read_by
 from ._frames import values
 from ._loops import loops_around
 
-# Steps before a trainer ends whose epochs the job's functions test, and more passes of a loop for chains of branches.
-_STEPS, _CHAINED = 5, 4
+# More passes of a loop for chains of branches.
+_CHAINED = 4
 # Most entries of a list.
 _LINES = 20
 # The most functions that are followed, the most of their lines, and the nodes of files that are searched for sizes.
@@ -45,6 +46,8 @@ class LoopExit:
         self._trees = trees
         self._batches = batches
         self._plans = {}
+        self._trainers = Trainers(lambda: batches.round)
+        batches.begins = self._trainers.epoch_begins
         # What loops call, by code; `None` where it is not the job's.
         self._functions = {}
         # {file: lines of the job that ran since the first step here}.
@@ -92,18 +95,19 @@ class LoopExit:
     def unseen(self):
         """Returns the loops that were left although sizes come from what they go over: [(line, passes)]."""
         found = [(file, it.unseen()) for file, all_ in self._all for it in all_]
-        return [("%s:%d" % (os.path.basename(file), it[0]), it[1]) for file, it in found if it is not None]
+        found = [("%s:%d" % (os.path.basename(file), it[0]), it[1]) for file, it in found if it is not None]
+        return [*found, *filter(None, [self._trainers.unseen()])]
 
     def has_later(self):
         """Whether later passes of a loop are still to be made, because a size depends on them."""
-        return any(it.has_later() for it in self._plans.values())
+        return self._trainers.goes_on or any(it.has_later() for it in self._plans.values())
 
     def wants(self, frame):
         """Whether the loop for which a frame takes a batch has later passes to make, because a size depends on them."""
         while frame is not None and not self._unknowns.is_own(frame.f_code.co_filename):
             frame = frame.f_back
         plan = self._plans.get(frame)
-        return plan is not None and plan.wants(frame.f_lineno, self._counts_sizes)
+        return self._trainers.wants_batches if plan is None else plan.wants(frame.f_lineno, self._counts_sizes)
 
     def step(self, number, frame, uses_loader, rises=False):
         """Leads on after a step; returns whether anything does. `rises` if the peak of training still did."""
@@ -120,7 +124,7 @@ class LoopExit:
         self._pending.clear()
         if threading.current_thread() is not threading.main_thread():
             return leads
-        at, is_inner = frame, True
+        at, is_inner, is_alone = frame, True, int(os.environ.get("WORLD_SIZE") or 1) == 1
         # Steps of the loops of libraries since the job's own function; `None` where that is not known. Optimizers loop over
         # their hooks.
         steps, optimizers = 1, os.path.join(os.path.dirname(sys.modules["torch.optim"].__file__), "")
@@ -129,8 +133,9 @@ class LoopExit:
                 trainer = dict(values(at)).get("self")
                 is_own = self._unknowns.is_own(at.f_code.co_filename)
                 if is_first and not is_own and not at.f_code.co_filename.startswith(optimizers):
-                    steps = _planned_steps(trainer) or (None if loops_around(at) else steps)
-                if self._ask(trainer, number - self._first):
+                    steps = planned_steps(trainer) or (None if loops_around(at) else steps)
+                waits = any(it.tests.waits() for it in list(self._functions.values()) if it is not None)
+                if self._trainers.ask(trainer, number, self._first, waits, self._allocations() if is_alone else None):
                     leads = True
                     self._watch()
                 if is_own:
@@ -155,6 +160,8 @@ class LoopExit:
         self._sizes = Sizes([it for _, nodes in files for it in nodes][:_NODES])
         functions = [it for _, nodes in files for it in nodes if isinstance(it, FUNCTIONS)]
         self._counts_sizes = any(_counted_sizes(it, self._sizes, counted) for it in functions)
+        reads = any(read_by(it, self._sizes) for it in functions)
+        self._trainers.read(files, self._counts_sizes or reads)
         has_tests = any(Tests(it, counters_of([], it, counted), counted).has_counters() for it in functions)
         calls = calls_of(files)
         self._has_more = has_tests or any(phase is not None for _, phase in calls)
@@ -167,27 +174,6 @@ class LoopExit:
         if sys.gettrace() is None:
             self._is_watching = True
             sys.settrace(self._called)
-
-    def _ask(self, it, steps):
-        """Asks a trainer to evaluate and to save, and after some steps to stop; returns whether it is one."""
-        if it is None:
-            return False
-        control, arguments = getattr(it, "control", None), getattr(it, "args", None)
-        waits = any(it.tests.waits() for it in list(self._functions.values()) if it is not None)
-        is_over = steps >= (_STEPS if waits else PASSES)
-        if hasattr(control, "should_training_stop") and hasattr(control, "should_evaluate"):
-            if not steps:
-                control.should_evaluate = _is_set(arguments, "eval_strategy", "evaluation_strategy")
-                control.should_save = _is_set(arguments, "save_strategy")
-            control.should_training_stop |= is_over
-            return True
-        trainer = _trainer_of(it)
-        if hasattr(trainer, "val_check_batch") and hasattr(trainer, "should_stop"):
-            if not steps and isinstance(trainer.val_check_batch, (int, float)):
-                trainer.val_check_batch = trainer.check_val_every_n_epoch = 1
-            trainer.should_stop |= is_over
-            return True
-        return False
 
     # The job's own loops
 
@@ -250,10 +236,17 @@ class LoopExit:
             later = self._later_of(frame) if function.added else None
             if later is not None:
                 self._counts.note(frame, function.added, later)
+            elif self._is_watching and not self._plans and (function.added or function.read):
+                is_own = self._unknowns.is_own(frame.f_back.f_code.co_filename)
+                read = [it for it in function.read if not (is_own and isinstance(it, ast.arg))]
+                self._trainers.note(frame, function.added, read, self._counted.stored, self._is_own_class)
             self._note_line(frame)
             return self._moved_in_call
         except Exception:
             return None
+
+    def _is_own_class(self, kind):
+        return self._unknowns.is_own(getattr(sys.modules.get(kind.__module__), "__file__", None) or "<")
 
     def _follow(self, code):
         node = self._node(code) if self._unknowns.is_own(code.co_filename) else None
@@ -434,6 +427,8 @@ class _Function:
         self._parameters = set()
         # What it adds to for others, where sizes depend on it.
         self.added = _counted_sizes(node, sizes, counted)
+        # What it reads on which sizes depend.
+        self.read = read_by(node, sizes)
         # The arguments of its own calls that are counters: {(function, line): places and names}.
         self.given = {}
         self._read()
@@ -543,31 +538,3 @@ class _Plan:
         loop = self._bodies.get(frame.f_lineno)
         if loop is not None:
             loop.later.begin(frame)
-
-
-def _trainer_of(it):
-    """Returns a trainer that validates by itself: this one, or that of one of its loops."""
-    return it if hasattr(it, "val_check_batch") else getattr(it, "trainer", None)
-
-
-def _planned_steps(trainer):
-    """Returns how many steps a trainer makes at most; 0 where it does not say."""
-    most = getattr(getattr(trainer, "state", None), "max_steps", 0)
-    if isinstance(most, int) and most > 0 and hasattr(trainer, "control"):
-        return most
-    trainer = _trainer_of(trainer)
-    if not hasattr(trainer, "val_check_batch"):
-        return 0
-    if trainer.max_steps > 0:
-        return trainer.max_steps
-    batches, epochs = trainer.num_training_batches, trainer.max_epochs
-    return epochs * batches if isinstance(epochs, int) and isinstance(batches, int) and epochs > 0 else 0
-
-
-def _is_set(arguments, *names):
-    """Whether a strategy of a trainer is anything but none."""
-    for name in names:
-        strategy = getattr(arguments, name, None)
-        if strategy is not None:
-            return str(getattr(strategy, "value", strategy)) != "no"
-    return False

@@ -51,6 +51,10 @@ class Sizes:
         """Whether a name, or something that is assigned to, becomes a size or decides about one."""
         return self._names.has(target)
 
+    def has_name(self, function, name):
+        """The same of a parameter; of an attribute without `function`."""
+        return self._names.has_name(function, name)
+
     def uses(self, node):
         """Whether the result of an expression becomes one, or a part of it does."""
         while node is not None and not isinstance(node, ast.stmt):
@@ -109,8 +113,8 @@ class _Names:
 
     def add(self, expression):
         """Adds what an expression uses, but for what tells the size of something that is there already."""
-        name = getattr(expression, "attr", called(expression))
-        if name in _TELLS and name not in self._functions:
+        is_told = called(expression) in _TELLS and called(expression) not in self._functions
+        if is_told or getattr(expression, "attr", None) == "shape":
             return
         self.all |= self._own(expression)
         for it in ast.iter_child_nodes(expression):

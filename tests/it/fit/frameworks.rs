@@ -187,3 +187,32 @@ fn evaluations_after_steps_that_a_trainer_counts_are_predicted() {
         }
     }
 }
+
+/// Sizes that grow by what a trainer counts, or by what the job counts in a trainer's loop.
+#[test]
+fn the_largest_size_in_the_loop_of_a_trainer_is_seen() {
+    const SCHEDULES: &str = include_str!("../python/frameworks/schedules.py");
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    for (library, kind) in [
+        ("lightning", "epoch"),
+        ("lightning", "table"),
+        ("lightning", "ramp"),
+        ("lightning", "hook"),
+        ("lightning", "data"),
+        ("transformers", "calls"),
+        ("transformers", "epoch"),
+        ("transformers", "steps"),
+        ("transformers", "fixed"),
+    ] {
+        let asked = Asked::new(SCHEDULES);
+        let output = asked.fit_with(&python, &["--json", "--gpu", "24GiB"], &[library, kind, "whole"]);
+        let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(answer["fits"], "yes", "{library} {kind}: {answer:#}");
+        let end =
+            torch::Gpu::new("NVIDIA X:24GiB").script_with(&python, SCHEDULES).args([library, kind, "end"]).output();
+        let end = torch::stdout(&end.unwrap()).trim().parse::<u64>().unwrap();
+        let found = allocated(&answer);
+        assert!((97..=102).contains(&(found * 100 / end)), "{library} {kind}: {found} of {end}");
+    }
+}

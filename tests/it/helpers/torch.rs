@@ -105,9 +105,14 @@ impl Gpu {
 
     /// Python with a script, in a file of its own so that forked and spawned children find it too.
     pub(crate) fn script(&self, script: &str) -> Command {
+        self.script_with(&python(), script)
+    }
+
+    /// The same of another Python that has the PyTorch of the tests.
+    pub(crate) fn script_with(&self, python: &Path, script: &str) -> Command {
         let path = self.dir().join("script.py");
         fs::write(&path, script).unwrap();
-        let mut command = self.command(python());
+        let mut command = self.command(python);
         command.arg(path);
         command
     }
