@@ -14,8 +14,8 @@ from ._fit_sizes import sources
 from ._fit_source import contains, position_of
 from ._fit_varied import AGAIN
 
-# Draws of one line between two steps that get the largest value.
-_MANY = 4096
+# Draws of one line between two steps that get the largest value, and the largest one below 1.
+_MANY, _NEARLY_ONE = 4096, 1 - 2**-53
 
 
 class Draws:
@@ -30,11 +30,13 @@ class Draws:
         self.has_drawn = False
         # {line: draws since the latest step}.
         self._counts = {}
-        self._wrapped = set()
+        self._wrapped, self._wrapped_generators = set(), []
         # {file: expressions whose results become sizes}.
         self._sources = {}
         # {place in a function: whether what is drawn there becomes a size}.
         self._known = {}
+        # Generators that are made before the first use of CUDA draw after it.
+        self._wrap_generators()
 
     def step(self, number, is_led):
         """A step has ended; a job that is led on gets the largest values only."""
@@ -60,6 +62,30 @@ class Draws:
             self._wrap(owner, skipped, all_)
         if "numpy" in sys.modules:
             self._wrap(sys.modules["numpy"].random, 0, _NUMPY)
+        self._wrap_generators()
+
+    def _wrap_generators(self):
+        """Lets NumPy make generators whose draws are wrapped; without a seed, they begin in the same way in each run."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None or numpy.random in self._wrapped_generators:
+            return
+        self._wrapped_generators.append(numpy.random)
+        module, make = numpy.random, numpy.random.default_rng
+        generator, state = _like(module.Generator), _like(module.RandomState)
+        self._wrap(generator, 1, _GENERATOR)
+        self._wrap(state, 1, _NUMPY)
+        seeded = state.__init__
+
+        @functools.wraps(make)
+        def default_rng(seed=None):
+            made = make(0 if seed is None else seed)
+            return made if made is seed else generator(made.bit_generator)
+
+        def begun(it, seed=None):
+            seeded(it, 0 if seed is None else seed)
+
+        state.__init__ = begun
+        module.default_rng, module.Generator, module.RandomState = default_rng, generator, state
 
     def _wrap(self, owner, skipped, all_):
         if owner not in self._wrapped:
@@ -111,6 +137,16 @@ class Draws:
         return any(contains(it, position) for it in self._sources[file])
 
 
+def _like(kind):
+    """Returns a class of its own that has the same instances, whose functions can be set."""
+
+    class Same(type):
+        def __instancecheck__(cls, it):
+            return isinstance(it, kind)
+
+    return Same(kind.__name__, (kind,), {"__module__": kind.__module__, "__qualname__": kind.__qualname__})
+
+
 def _extent(it):
     """Returns how large a size is: that of an image has two numbers."""
     return math.prod(it) if isinstance(it, (list, tuple)) else it
@@ -118,6 +154,18 @@ def _extent(it):
 
 def _of_numpy(value, low, high=None, size=None, **named):
     return None if size is not None else type(value)((low if high is None else high) - 1)
+
+
+def _of_generator(value, low, high=None, size=None, dtype=None, endpoint=False):
+    return _of_numpy(value, low if high is not None else 0, (low if high is None else high) + endpoint, size)
+
+
+def _part_of_numpy(value, size=None, *more):
+    return None if size not in (None, ()) else _NEARLY_ONE
+
+
+def _uniform(value, low=0.0, high=1.0, size=None):
+    return None if size is not None else max(low, high)
 
 
 def _chosen_by_numpy(value, a, size=None, *more, **named):
@@ -137,6 +185,9 @@ _PYTHON = {
     "randrange": lambda value, *arguments: max(range(*arguments)),
     "choice": lambda value, seq: max(seq, key=_extent),
     "uniform": lambda value, a, b: max(a, b),
+    "random": lambda value: _NEARLY_ONE,
 }
-_NUMPY = {"randint": _of_numpy, "choice": _chosen_by_numpy}
+_OF_BOTH = {"choice": _chosen_by_numpy, "uniform": _uniform, "random": _part_of_numpy}
+_NUMPY = {**_OF_BOTH, "randint": _of_numpy, "rand": lambda value, *shape: None if shape else _NEARLY_ONE}
+_GENERATOR = {**_OF_BOTH, "integers": _of_generator}
 _TORCH = {"randint": _of_torch}

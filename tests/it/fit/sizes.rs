@@ -24,7 +24,7 @@ fn steps(answer: &Value) -> u64 {
 
 #[test]
 fn the_largest_step_is_seen_wherever_it_comes() {
-    let cases = ["texts", "drawn", "scales", "workers", "stream", "numbers", "tensors", "boxes"];
+    let cases = ["texts", "drawn", "scales", "workers", "stream", "numbers", "tensors", "boxes", "generators"];
     for case in test_tiers::vary!(cases, "other ways in which sizes differ") {
         let (answer, code) = Asked::new(JOB).json(&["--gpu", "24GiB"], &[case]);
         assert_eq!(code, 0, "{case}: {answer:#}");

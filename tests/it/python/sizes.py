@@ -5,6 +5,7 @@ import os
 import random
 import sys
 
+import numpy
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -13,6 +14,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 # The largest of each of these sizes is drawn by a run to its end.
 random.seed(2)
 torch.manual_seed(2)
+# Made before CUDA is used for the first time.
+GENERATOR, STATE = numpy.random.default_rng(2), numpy.random.RandomState(2)
 VOCABULARY, WIDTH, LONGEST = 3000, 192, 700
 
 
@@ -96,11 +99,15 @@ def scales():
 
 
 def numbers():
-    import numpy
-
     numpy.random.seed(2)
     for _ in range(150):
         yield int(numpy.random.choice([160, 192, 256, 352])) + 32 * numpy.random.randint(0, 4)
+
+
+def generators():
+    for _ in range(150):
+        drawn = GENERATOR.integers(0, 4, endpoint=True) + int(GENERATOR.random() * 3) + STATE.randint(2)
+        yield 160 + 32 * int(drawn)
 
 
 def tensors():
@@ -149,6 +156,7 @@ def offsets():
     "drawn": drawn,
     "scales": lambda: pictures(scales()),
     "numbers": lambda: pictures(numbers()),
+    "generators": lambda: pictures(generators()),
     "tensors": lambda: pictures(tensors()),
     "boxes": lambda: pictures(boxes()),
     "constant": constant,
