@@ -373,6 +373,10 @@ class Fit:
         stats = self._torch._C._cuda_memoryStats
         return sum(stats(it)[counter]["all"]["allocated"] for it in list(self._peaks))
 
+    def _unseen(self):
+        """Returns what is left of passes that were not made: [(line, passes, bytes by which memory still rose in one)]."""
+        return [(*it, self._risen() if kept is None else kept) for *it, kept in self._loop_exit.unseen()]
+
     def _risen(self):
         """Returns the bytes by which the allocated peak rose in each step of the later half; 0 if it did not any more."""
         steps = [[peak for peak, _ in it[: self._number]] for it in self._peaks.values()]
@@ -522,7 +526,7 @@ class Fit:
             "phases": self._phases.list() if self._phases is not None else [],
             "entered": list(self._loop_exit.entered.items()),
             "unfinished": self._batches.unfinished,
-            "unseen": [(*it, self._risen()) for it in self._loop_exit.unseen()],
+            "unseen": self._unseen(),
             "looked": self._batches.looked,
             "round": self._round(),
             "levels": self._growth.levels,

@@ -4,6 +4,7 @@ import ast
 import builtins
 import ctypes
 import inspect
+import itertools
 import math
 import sys
 
@@ -174,6 +175,13 @@ class _Test:
             return None
         return max((it.passes_to(frame, rate) for it, truth in truths.items() if truth == LATER), default=None)
 
+    def times(self, frame, passes):
+        """Returns how often later values of what it counts enter its branch, in so many passes of all loops (`None`: nobody
+        knows)."""
+        scope = scope_of(frame)
+        times = (it.times(scope, not self.is_guard, passes) for it in self._parts if it.counter is not None)
+        return min(times, default=0)
+
     def move(self, frame):
         """Returns how to go on if the test is false now and true for later values of what it counts, or the other way round
         where there is an `else`."""
@@ -340,6 +348,13 @@ class _Part:
         owner = None if isinstance(node, ast.Name) else eval(ast.unparse(node.value), scope)
         by = rate(frame.f_globals if owner is None else owner, node) or 1
         return max(math.ceil((self.later - eval(self.counter, scope)) / by), 1)
+
+    def times(self, scope, truth, passes):
+        """Returns how often its counter makes it so: in a loop within others, in each of their passes."""
+        now = eval(self.counter, scope)
+        later = list(itertools.islice(self._values(scope, now) or (), passes)) if type(now) is int else []
+        rounds = max((passes or 0) // (len(later) + max(now, 0) + 1), 1) if later else 0
+        return sum(1 for _ in self._passing(scope, later, truth)) * rounds
 
     def _is_idle(self, scope):
         """Whether no counter is known, or nothing that runs here counts what others of that name count."""

@@ -20,6 +20,7 @@ from ._fit_counters import Counted, added_to, counters_of, given_to, passes_of, 
 from ._fit_later_passes import Counts, LaterPasses
 from ._fit_loops import PASSES, RISING, Loop
 from ._fit_not_run import calls_of, leading
+from ._fit_repeats import Repeats
 from ._fit_sizes import Sizes
 from ._fit_source import FUNCTIONS, place_of, place_of_code
 from ._fit_trainers import Trainers, planned_steps, read_by
@@ -77,6 +78,7 @@ class LoopExit:
         self._pending = []
         # How often a loop was passed again.
         self._chained = 0
+        self._repeats = Repeats(memory)
         # Counters with later values, until a test's lines are left: {frame: (test, {name: value now})}.
         self._ahead = {}
         # The loop that ends now: (frame, move, {name: value before}).
@@ -93,10 +95,13 @@ class LoopExit:
         return {(file, line) for file, _, tests in self._followed for line in tests.never}
 
     def unseen(self):
-        """Returns the loops that were left although sizes come from what they go over: [(line, passes)]."""
+        """Returns the loops that were left although sizes come from what they go over, and branches that keep memory each
+        time: [(line, passes, bytes of a pass)]. What it is in loops, the peaks show."""
         found = [(file, it.unseen()) for file, all_ in self._all for it in all_]
-        found = [("%s:%d" % (os.path.basename(file), it[0]), it[1]) for file, it in found if it is not None]
-        return [*found, *filter(None, [self._trainers.unseen()])]
+        found = [("%s:%d" % (os.path.basename(file), it[0]), it[1], None) for file, it in found if it is not None]
+        found += [(*it, None) for it in [self._trainers.unseen()] if it is not None]
+        repeats = self._repeats.unseen.items()
+        return found + [("%s:%d" % (os.path.basename(of[0]), of[1]), times, kept) for of, (kept, times) in repeats]
 
     def has_later(self):
         """Whether later passes of a loop are still to be made, because a size depends on them."""
@@ -202,7 +207,7 @@ class LoopExit:
             of = self._counts, lambda: self._batches.round
             later.append(LaterPasses(it, self._counted, self._sizes, around, *of, self._rises, frame))
         self._all.append((frame.f_code.co_filename, later))
-        of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more
+        of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more, self._repeats, self.passes
         plan = _Plan(loops, later, function, *of)
         if is_inner:
             # What each step keeps is a growth, which is known by now.
@@ -292,11 +297,15 @@ class LoopExit:
                 key = test and (frame.f_code, frame.f_lineno, id(dict(values(frame)).get("self")))
                 may_move = test and key not in self._tried and self._may_pass(frame, test)
                 may_move = may_move and not self._waits_for(frame, test)
+                if may_move and self._repeats.is_over((frame.f_code.co_filename, *key[1:])):
+                    self._tried.add(key)
+                    may_move = False
                 move = may_move and (test.move(frame) or (self._is_late(frame) and test.force(frame)))
                 if move:
-                    if move.is_last:
+                    branch = (frame.f_code.co_filename, *key[1:])
+                    if move.is_last and not self._repeats.enter(branch, test, frame, self.passes):
                         self._tried.add(key)
-                    self._go(frame, move)
+                    self._go(frame, move, self._repeats.count(branch) > 1)
                     self._note_line(frame)
                     tests.note(frame)
             except Exception:
@@ -332,9 +341,10 @@ class LoopExit:
         caller = frame.f_back
         return not test.is_returned or (caller is not None and enters(self._trees.of(caller.f_code.co_filename), caller))
 
-    def _go(self, frame, move):
-        if not move.is_last and self._chained < _CHAINED and self._plans:
-            self._chained += 1
+    def _go(self, frame, move, is_again=False):
+        is_chained = not move.is_last and self._chained < _CHAINED
+        if (is_chained or is_again) and self._plans:
+            self._chained += is_chained
             next(iter(self._plans.values())).pass_again()
         if move.test is not None:
             self._within[frame] = move, self._allocations()
@@ -452,8 +462,11 @@ class _Function:
 class _Plan:
     """Loops and tests of a running function."""
 
-    def __init__(self, loops, later, function, counted, phases, line, memory, allocations, has_more):
+    def __init__(self, loops, later, function, counted, phases, line, memory, allocations, has_more, repeats, all_passes):
         self._memory, self._allocations, self._has_more, self._counted = memory, allocations, has_more, counted
+        self._repeats, self._all_passes = repeats, all_passes
+        # The branch that was entered for the first time in this pass.
+        self._first = None
         self.counters = counters_of(loops, function, counted)
         self._loops = [Loop(it, self.counters, of) for it, of in zip(loops, later)]
         self._headers = {it.header: it for it in self._loops}
@@ -497,8 +510,19 @@ class _Plan:
 
     def pass_again(self):
         """Gives the innermost loop one more pass."""
-        self._loops[-1].passes -= 1
+        self._loops[-1].pass_again()
         self._passes -= 1
+
+    def _loop_at(self, line):
+        """Returns the innermost loop around a line."""
+        return next((it for it in reversed(self._loops) if line in it.lines), self._loops[0])
+
+    def _finish(self, line, branch):
+        """A branch is entered for the last time."""
+        del self.tests.by_line[line]
+        if self._repeats.count(branch) > 1:
+            # Memory that still rises is what the whole run does not keep.
+            self._loop_at(line).rises = RISING
 
     def leads(self):
         """Whether there is anything to enter or to leave yet."""
@@ -511,13 +535,22 @@ class _Plan:
         test = self.tests.by_line.get(line)
         # What decides about a size waits for its pass.
         may_move = test and not test.is_returned and not any(it.later.decides(test.test) for it in self._loops)
+        branch = frame.f_code.co_filename, line
+        if may_move and self._repeats.is_over(branch):
+            del self.tests.by_line[line]
+            may_move = False
         move = may_move and (test.move(frame) or (self.is_late(line) and test.force(frame)))
         if move:
-            if move.is_last:
-                del self.tests.by_line[line]
+            if move.is_last and not self._repeats.enter(branch, test, frame, self._all_passes):
+                self._finish(line, branch)
+            self._first = branch if self._repeats.count(branch) == 1 else None
+            if self._repeats.count(branch) > 1:
+                self._loop_at(line).pass_again()
             if test.is_once and test.other is not None:
                 self._passed[line] = test
             return move
+        if may_move and not self._repeats.pass_by(branch, test, frame):
+            self._finish(line, branch)
         test = self._passed.get(line)
         if test is not None and test.is_now(frame):
             return Move(test.other)
@@ -529,6 +562,11 @@ class _Plan:
         for inner in self._loops[self._loops.index(loop) + 1 :]:
             inner.restart()
         before = loop.passes
+        if self._first is not None and loop is self._loop_at(self._first[1]):
+            if not self._repeats.is_over(self._first):
+                # The next pass shows whether it keeps memory.
+                loop.pass_again()
+            self._first = None
         is_over = loop.ends(self._counted.step, self._memory(), self._allocations(), frame)
         self._passes += loop is self._loops[-1] and loop.passes > before
         return loop.way() if is_over else None

@@ -62,6 +62,10 @@ class Loop:
             return False
         return not self._is_rising
 
+    def pass_again(self):
+        """Gives it one more pass."""
+        self.passes -= 1
+
     def restart(self):
         """Notes that a pass of the loop around it begins."""
         self.passes, self._is_tried = 0, False

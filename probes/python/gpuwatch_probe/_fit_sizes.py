@@ -12,7 +12,8 @@ _MAKERS = frozenset(
     " range randperm repeat reshape resize_ split tril_indices view zeros".split()
 )
 # Calls whose arguments after the first one are sizes, and such as take them as a name.
-_RESIZERS, _NAMED = frozenset("interpolate resize crop center_crop upsample".split()), ("size", "sizes", "scale_factor")
+_RESIZERS = frozenset("interpolate resize crop center_crop upsample DataLoader".split())
+_NAMED = ("size", "sizes", "scale_factor", "batch_size")
 # What tells a size.
 _TELLS = frozenset("shape size len numel dim".split())
 # Statements that decide which of their own are run, and how often.

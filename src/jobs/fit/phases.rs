@@ -117,7 +117,7 @@ pub(super) fn unknown(trial: &Trial) -> Vec<String> {
     let accounts = || trial.accounts.iter().filter(|it| it.steady > 0);
     let mut all = Vec::new();
     for (line, text) in accounts().flat_map(|it| &it.entered) {
-        all.push(format!("{line}: `{text}` was entered once, as a later step would"));
+        all.push(format!("{line}: `{text}` was entered, as a later step would"));
     }
     for it in accounts().filter_map(|it| it.error.as_ref()).filter(|it| !it.is_out_of_memory()) {
         all.push(failed(it));
@@ -166,7 +166,7 @@ pub(super) fn unfinished(trial: &Trial) -> Option<String> {
     let (line, passes, bytes) = looped?;
     let bytes = Bytes(*bytes);
     Some(format!(
-        "fits as far as it ran, but in the loop at {line} memory still rose by {bytes} a step, at pass {passes}"
+        "fits as far as it ran, but at {line} memory still rose by {bytes} in each pass, after {passes} of them"
     ))
 }
 

@@ -1,6 +1,7 @@
 //! A job that keeps more memory after each step fits for a while only.
 
-use super::Asked;
+use super::{Asked, bytes};
+use crate::helpers::torch::{Gpu, stdout};
 
 /// Keeps an output of each step, or nothing.
 const JOB: &str = "import sys, torch
@@ -123,4 +124,33 @@ fn a_leak_in_the_loop_of_a_library_is_short_only_where_it_says_so() {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.code() == Some(code) && text.contains(phrase), "{kind} {steps}: {text}");
     }
+}
+
+const REPEATS: &str = include_str!("../python/repeats.py");
+
+/// What a branch keeps that is entered now and then adds up, and the whole run needs all of it.
+#[test]
+fn what_a_branch_keeps_each_time_adds_up() {
+    let cases =
+        [("outputs", "1000"), ("evaluations", "1000"), ("newest", "1000"), ("rounds", "400"), ("guarded", "1000")];
+    for (case, passes) in test_tiers::vary!(cases, "other branches that keep memory") {
+        let (answer, code) = Asked::new(REPEATS).json(&["--gpu", "24GiB"], &[case, passes]);
+        assert_eq!(code, 0, "{case}: {answer:#}");
+        let whole = Gpu::new("NVIDIA X:24GiB").script(REPEATS).args([case, passes]).output().unwrap();
+        let allocated = stdout(&whole).trim().parse::<u64>().unwrap();
+        let found = bytes(&answer["peak"], "allocated");
+        assert!((97..103).contains(&(found * 100 / allocated)), "{case}: {found} of {allocated}");
+    }
+}
+
+/// One that is entered more often than fit does is no plain yes, unless what it keeps is next to nothing.
+#[test]
+fn a_branch_that_keeps_more_than_was_seen_is_named() {
+    test_tiers::change!("starts PyTorch twice");
+    let line = REPEATS.lines().position(|it| it.ends_with("# kept")).unwrap();
+    let (answer, code) = Asked::new(REPEATS).json(&["--gpu", "24GiB"], &["outputs", "20000"]);
+    let doubt = format!("at train.py:{line} memory still rose by 256.0 KiB in each pass, after 40 of them");
+    assert!(code == 2 && answer["unknown"].to_string().contains(&doubt), "{answer:#}");
+    let (answer, code) = Asked::new(REPEATS).json(&["--gpu", "24GiB"], &["losses", "20000"]);
+    assert_eq!(code, 0, "{answer:#}");
 }
