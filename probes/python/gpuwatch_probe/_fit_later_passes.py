@@ -243,7 +243,7 @@ class Counts:
         """A function that adds to `nodes` is called in a pass of a loop."""
         scope = scope_of(frame)
         for it in nodes:
-            owner = frame.f_globals if isinstance(it, ast.Name) else _evaluated(ast.unparse(it.value), scope)
+            owner = frame.f_globals if isinstance(it, ast.Name) else evaluated(ast.unparse(it.value), scope)
             key = it.id if isinstance(it, ast.Name) else it.attr if isinstance(it, ast.Attribute) else it.slice.value
             known = self._all.get((id(owner), place(it) or key))
             if known is None and len(self._all) < _COUNTS:
@@ -330,7 +330,7 @@ class _Decision:
     def look(self, scope, counted):
         """Notes what it is now; returns whether that is known."""
         if self._table is not None:
-            self._found = _found(_evaluated(self._table, scope))
+            self._found = _found(evaluated(self._table, scope))
         self._now = self._value(scope, counted)
         if self._now not in self._seen and len(self._seen) < _MOST:
             self._seen.append(self._now)
@@ -346,7 +346,7 @@ class _Decision:
             return None
         begun, ended = counted
         values = {self._places[it]: (ended if it in self._is_after else begun)[it] for it in begun}
-        value = _evaluated(self._code, scope, values)
+        value = evaluated(self._code, scope, values)
         if self._table is not None:
             return type(value) in (int, str) and value in self._found
         # What a tensor says would have to be read.
@@ -405,11 +405,11 @@ def _is_in(value, range_):
 
 
 def _value(name, scope):
-    value = _evaluated(name, scope)
+    value = evaluated(name, scope)
     return value if type(value) in (int, float) else None
 
 
-def _evaluated(code, scope, more=None):
+def evaluated(code, scope, more=None):
     """Returns the value of an expression; `None` where it has none."""
     try:
         return eval(code, scope, more)

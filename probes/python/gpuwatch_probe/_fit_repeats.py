@@ -43,10 +43,11 @@ class Repeats:
         if not levels:
             self._times[branch] = test.times(frame, passes)
         levels.append(self._memory()[0])
-        if len(levels) == _TIMES < self._times[branch]:
-            kept = (levels[-1] - levels[0]) // (_TIMES - 1)
-            if kept * (self._times[branch] - _TIMES) > self._memory()[1] * _PART:
-                self.unseen[branch] = kept, _TIMES
+        # The loop may have entered it by itself since the last time.
+        if _TIMES <= len(levels) < self._times[branch]:
+            kept = (levels[-1] - levels[0]) // (len(levels) - 1)
+            if kept * (self._times[branch] - len(levels)) > self._memory()[1] * _PART:
+                self.unseen[branch] = kept, len(levels)
         return len(levels) < min(self._times[branch], _TIMES)
 
     def count(self, branch):

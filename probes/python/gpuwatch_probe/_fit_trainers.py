@@ -11,6 +11,7 @@ import math
 import os
 
 from ._fit_counters import scope_of, text
+from ._fit_later_passes import evaluated
 from ._fit_rising import Number, Parameter
 
 # Steps before a trainer ends, and before one whose epochs the job's functions test; steps and epochs that show what rises.
@@ -105,7 +106,7 @@ class Trainers:
             elif isinstance(it, ast.Name):
                 key, place, make = (id(frame.f_globals), it.id), (frame.f_globals, it.id), Number
             else:
-                owner = _evaluated(ast.unparse(it.value), scope)
+                owner = evaluated(ast.unparse(it.value), scope)
                 if it in read and it.attr in stored and is_own(type(owner)):
                     # The job sets it itself, to a size perhaps.
                     continue
@@ -294,10 +295,3 @@ def _is_set(arguments, *names):
         if strategy is not None:
             return str(getattr(strategy, "value", strategy)) != "no"
     return False
-
-
-def _evaluated(code, scope):
-    try:
-        return eval(code, scope)
-    except Exception:
-        return None
