@@ -20,8 +20,9 @@ from ._frames import is_own, values
 from ._opaque import array_items, array_length, array_type, context_items
 from ._references import is_a, key_of, namespaces, of_global, of_local
 
-# Objects expanded between two readings of the clock.
-_CHUNK = 128
+# Objects expanded between two readings of the clock, and modules of libraries that begin together: each has many names, and
+# what the first ones lead to comes before the names of the rest.
+_CHUNK, _TOGETHER = 128, 8
 
 # Containers with more items are large: this many at each end come first, and the rest in parts.
 _FEW, _ENDS, _PART = 128, 64, 2048
@@ -164,12 +165,13 @@ class Walk:
         """Queues the starting points: variables of running functions (`(frame, rank)`), and modules (`(dictionary,
         rank)`) of this rank, with their classes and functions."""
         self._rank = rank
+        together = _TOGETHER if rank is None else len(modules)
         for mapping, whose in modules:
             self._modules[id(mapping)] = mapping
             self._seen.add(id(mapping))
             if whose == rank:
+                self._queue.setdefault(len(self._gone_through) // together, []).append(mapping)
                 self._gone_through.add(id(mapping))
-                self._queue.setdefault(0, []).append(mapping)
                 name = dict.get(mapping, "__name__")
                 if type(name) is str:
                     self._names.add(name)
