@@ -175,6 +175,11 @@ class _Test:
             return None
         return max((it.passes_to(frame, rate) for it, truth in truths.items() if truth == LATER), default=None)
 
+    def value(self, frame):
+        """Returns the value of what it counts; `None` where nothing is known to."""
+        scope = scope_of(frame)
+        return next((eval(it.counter, scope) for it in self._parts if it.counter is not None), None)
+
     def times(self, frame, passes):
         """Returns how often later values of what it counts enter its branch, in so many passes of all loops (`None`: nobody
         knows)."""
@@ -242,6 +247,10 @@ class _Test:
     def is_now(self, frame):
         """Whether the test is true."""
         return all(it.truth(frame) == NOW for it in self._parts)
+
+    def enters_now(self, frame):
+        """Whether its branch is entered now; that of a guard is what follows."""
+        return self.is_now(frame) != self.is_guard
 
     def truth(self, frame):
         """`NEVER` if it is never true, whatever is counted, `LATER` if it is or may be; `None` where that is not known."""
@@ -332,6 +341,10 @@ class _Part:
             # A tensor's truth would have to be read.
             return None
         if value:
+            if self._is_idle(scope):
+                # It may be false later for what it compares.
+                self._watch(scope)
+                self.waits = False
             return NOW
         is_known = not self._is_idle(scope) or self._watch(scope)
         if self.counter is None:
@@ -466,8 +479,12 @@ def set_values(frame, counters):
             continue
         owner = eval(ast.unparse(node.value), frame.f_globals, held)
         # What is no plain attribute is left alone.
-        places[name] = (vars(owner), node.attr) if isinstance(node, ast.Attribute) else (owner, node.slice.value)
-    before = {name: _ABSENT if of is frame.f_globals and key not in of else of[key] for name, (of, key) in places.items()}
+        if isinstance(node, ast.Subscript):
+            places[name] = owner, node.slice.value
+        else:
+            places[name] = _attributes(owner, node.attr, counters[name]), node.attr
+    may_be_new = {id(frame.f_globals)} | {id(of) for of, _ in places.values() if isinstance(of, _OfClass)}
+    before = {name: _ABSENT if id(of) in may_be_new and key not in of else of[key] for name, (of, key) in places.items()}
     for name, (of, key) in places.items():
         if counters[name] is _ABSENT:
             of.pop(key, None)
@@ -477,6 +494,34 @@ def set_values(frame, counters):
     if own:
         _set_variables(frame, own)
     return before
+
+
+def _attributes(owner, key, value):
+    """Returns where an attribute is set: a property gives way to a value of its class, and comes back in its place."""
+    kind = type(owner)
+    now = inspect.getattr_static(kind, key, None)
+    is_back = isinstance(value, property) or (value is _ABSENT and key not in vars(owner))
+    return _OfClass(kind) if is_back or isinstance(now, property) else vars(owner)
+
+
+class _OfClass:
+    """The attributes of a class, as a mapping."""
+
+    def __init__(self, kind):
+        self._kind = kind
+
+    def __contains__(self, key):
+        return key in vars(self._kind)
+
+    def __getitem__(self, key):
+        return vars(self._kind)[key]
+
+    def __setitem__(self, key, value):
+        setattr(self._kind, key, value)
+
+    def pop(self, key, default):
+        if key in self:
+            delattr(self._kind, key)
 
 
 def is_shared(frame, name):

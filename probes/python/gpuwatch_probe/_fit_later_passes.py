@@ -196,6 +196,10 @@ class LaterPasses:
             self._end = self.passes + left + (self._around.left(frame) or 0) * len(all_)
         return max(self._end - self.passes - self._left_out, 0)
 
+    def passes_in_all(self, frame):
+        """Returns the passes of a `for` that says how many it makes; `None` of others."""
+        return len(passes_of(self._loop, scope_of(frame))) or None
+
     def _all(self, scope):
         """Returns what a `for` counts in all its passes; an empty range where that is not known."""
         return passes_of(self._loop, scope) or range(self._batches())

@@ -16,9 +16,9 @@ import threading
 import warnings
 
 from ._fit_conditions import Move, Tests, enters, is_shared, set_values
-from ._fit_counters import Counted, added_to, counters_of, given_to, passes_of, scope_of
+from ._fit_counters import Counted, added_to, counters_of, given_to
 from ._fit_later_passes import Counts, LaterPasses
-from ._fit_loops import PASSES, RISING, Loop
+from ._fit_loops import PASSES, Loop, Passes
 from ._fit_not_run import calls_of, leading
 from ._fit_repeats import Repeats
 from ._fit_sizes import Sizes
@@ -47,8 +47,11 @@ class LoopExit:
         self._trees = trees
         self._batches = batches
         self._plans = {}
-        self._trainers = Trainers(lambda: batches.round)
+        self._repeats = Repeats(memory)
+        self._trainers = Trainers(lambda: batches.round, memory, self._repeats)
         batches.begins = self._trainers.epoch_begins
+        # Where the job calls the trainer.
+        self._trained = None
         # What loops call, by code; `None` where it is not the job's.
         self._functions = {}
         # {file: lines of the job that ran since the first step here}.
@@ -68,8 +71,7 @@ class LoopExit:
         self._has_more = False
         # The step after which the job is led on, and whether its peak was still rising.
         self._first, self._rises = None, False
-        # The most passes that the loops around the step make; `None` where that is not known.
-        self.passes = 1
+        self._passes = Passes(trees, unknowns, lambda: batches.round)
         # Tests that were entered and allocated: {line: source}.
         self.entered = {}
         # Tests of functions that were entered, and the calls in which that is now: {frame: (test, allocations before)}.
@@ -78,7 +80,6 @@ class LoopExit:
         self._pending = []
         # How often a loop was passed again.
         self._chained = 0
-        self._repeats = Repeats(memory)
         # Counters with later values, until a test's lines are left: {frame: (test, {name: value now})}.
         self._ahead = {}
         # The loop that ends now: (frame, move, {name: value before}).
@@ -94,25 +95,32 @@ class LoopExit:
         """Returns (file, line) of branches that the job's settings leave out."""
         return {(file, line) for file, _, tests in self._followed for line in tests.never}
 
+    @property
+    def passes(self):
+        """The steps that the job makes in all; `None` where nobody knows."""
+        return self._passes.all
+
     def unseen(self):
         """Returns the loops that were left although sizes come from what they go over, and branches that keep memory each
         time: [(line, passes, bytes of a pass)]. What it is in loops, the peaks show."""
         found = [(file, it.unseen()) for file, all_ in self._all for it in all_]
         found = [("%s:%d" % (os.path.basename(file), it[0]), it[1], None) for file, it in found if it is not None]
         found += [(*it, None) for it in [self._trainers.unseen()] if it is not None]
+        self._trainers.leave(self._trained)
         repeats = self._repeats.unseen.items()
         return found + [("%s:%d" % (os.path.basename(of[0]), of[1]), times, kept) for of, (kept, times) in repeats]
 
     def has_later(self):
-        """Whether later passes of a loop are still to be made, because a size depends on them."""
-        return self._trainers.goes_on or any(it.has_later() for it in self._plans.values())
+        """Whether later passes of a loop are still to be made, because a size depends on them, or what a branch keeps."""
+        return self._trainers.goes_on or self._repeats.goes_on or any(it.has_later() for it in self._plans.values())
 
     def wants(self, frame):
         """Whether the loop for which a frame takes a batch has later passes to make, because a size depends on them."""
         while frame is not None and not self._unknowns.is_own(frame.f_code.co_filename):
             frame = frame.f_back
         plan = self._plans.get(frame)
-        return self._trainers.wants_batches if plan is None else plan.wants(frame.f_lineno, self._counts_sizes)
+        of_trainer = self._trainers.wants_batches or self._repeats.may_go_on
+        return of_trainer if plan is None else plan.wants(frame.f_lineno, self._counts_sizes)
 
     def step(self, number, frame, uses_loader, rises=False):
         """Leads on after a step; returns whether anything does. `rises` if the peak of training still did."""
@@ -123,13 +131,14 @@ class LoopExit:
             self._batches.lead()
             self._look()
         self._counted.step = number
+        self._repeats.step()
         for file, test, before in self._pending:
             if self._memory()[1] > before:
                 self._list(file, test)
         self._pending.clear()
         if threading.current_thread() is not threading.main_thread():
             return leads
-        at, is_inner, is_alone = frame, True, int(os.environ.get("WORLD_SIZE") or 1) == 1
+        at, is_inner, is_trained, is_alone = frame, True, False, int(os.environ.get("WORLD_SIZE") or 1) == 1
         # Steps of the loops of libraries since the job's own function; `None` where that is not known. Optimizers loop over
         # their hooks.
         steps, optimizers = 1, os.path.join(os.path.dirname(sys.modules["torch.optim"].__file__), "")
@@ -140,12 +149,15 @@ class LoopExit:
                 if is_first and not is_own and not at.f_code.co_filename.startswith(optimizers):
                     steps = planned_steps(trainer) or (None if loops_around(at) else steps)
                 waits = any(it.tests.waits() for it in list(self._functions.values()) if it is not None)
-                if self._trainers.ask(trainer, number, self._first, waits, self._allocations() if is_alone else None):
-                    leads = True
+                allocations = self._allocations() if is_alone else None
+                if self._trainers.ask(trainer, number, self._first, waits, allocations):
+                    leads, is_trained = True, True
                     self._watch()
+                if is_own and is_trained:
+                    self._trained, is_trained = (at.f_code.co_filename, at.f_lineno), False
                 if is_own:
                     if is_first:
-                        self._count(at, steps)
+                        self._passes.count(at, steps)
                     steps = 1
                     leads |= self._plan(at, is_inner)
                     is_inner &= not self._trees.around(at, (ast.For, ast.While))
@@ -182,14 +194,6 @@ class LoopExit:
 
     # The job's own loops
 
-    def _count(self, frame, steps):
-        """Counts the passes of the loops that a function is in, and the steps that libraries make in one."""
-        self.passes = self.passes * steps if steps and self.passes else None
-        for it in self._trees.around(frame, (ast.For, ast.While)):
-            # A `for` without a length of its own goes over a loader.
-            count = (len(passes_of(it, scope_of(frame))) or self._batches.round) if isinstance(it, ast.For) else 0
-            self.passes = self.passes * count if count and self.passes else None
-
     def _plan(self, frame, is_inner):
         """Follows a function from here on if it is in a loop; returns whether that leads anywhere."""
         if frame in self._plans:
@@ -207,7 +211,7 @@ class LoopExit:
             of = self._counts, lambda: self._batches.round
             later.append(LaterPasses(it, self._counted, self._sizes, around, *of, self._rises, frame))
         self._all.append((frame.f_code.co_filename, later))
-        of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more, self._repeats, self.passes
+        of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more, self._repeats, self._passes
         plan = _Plan(loops, later, function, *of)
         if is_inner:
             # What each step keeps is a growth, which is known by now.
@@ -303,14 +307,21 @@ class LoopExit:
                 move = may_move and (test.move(frame) or (self._is_late(frame) and test.force(frame)))
                 if move:
                     branch = (frame.f_code.co_filename, *key[1:])
-                    if move.is_last and not self._repeats.enter(branch, test, frame, self.passes):
+                    if move.is_last and not self._repeats.enter(branch, test, frame, self._passes_left(frame, test)):
                         self._tried.add(key)
                     self._go(frame, move, self._repeats.count(branch) > 1)
                     self._note_line(frame)
                     tests.note(frame)
+                elif may_move and not self._repeats.pass_by((frame.f_code.co_filename, *key[1:]), test, frame):
+                    self._tried.add(key)
             except Exception:
                 pass
         return self._moved_in_call
+
+    def _passes_left(self, frame, test):
+        """Returns how often a test that is called in a loop is still reached; `None` where nobody knows."""
+        left = None if self._plans else self._trainers.passes_left(test.value(frame))
+        return left or self._passes.around(frame)
 
     def _later_of(self, frame):
         """Returns the later passes of the innermost loop in which a function is called; `None` where there are none."""
@@ -482,7 +493,7 @@ class _Plan:
 
     def ignore_rises(self):
         """Leaves the innermost loop also while memory rises."""
-        self._loops[-1].rises = RISING
+        self._loops[-1].ignore_rises()
 
     def ran(self, line):
         """A line runs next, or none any more."""
@@ -490,7 +501,7 @@ class _Plan:
             it.later.ran(line)
 
     def has_later(self):
-        return any(it.later.is_open() and it.later.is_sized for it in self._loops)
+        return any(it.is_rising or (it.later.is_open() and it.later.is_sized) for it in self._loops)
 
     def wants(self, line, counts_sizes):
         """Whether the innermost loop around a line has later passes to make for sizes; `counts_sizes` if functions that were
@@ -517,12 +528,15 @@ class _Plan:
         """Returns the innermost loop around a line."""
         return next((it for it in reversed(self._loops) if line in it.lines), self._loops[0])
 
-    def _finish(self, line, branch):
-        """A branch is entered for the last time."""
+    def _finish(self, line, branch, test):
+        """A branch is entered for the last time: more often than this, the whole run does not."""
         del self.tests.by_line[line]
         if self._repeats.count(branch) > 1:
-            # Memory that still rises is what the whole run does not keep.
-            self._loop_at(line).rises = RISING
+            if test.other is None or test.is_guard:
+                # Memory that still rises is what the whole run does not keep.
+                self._loop_at(line).ignore_rises()
+            else:
+                self._passed[line] = test
 
     def leads(self):
         """Whether there is anything to enter or to leave yet."""
@@ -541,8 +555,8 @@ class _Plan:
             may_move = False
         move = may_move and (test.move(frame) or (self.is_late(line) and test.force(frame)))
         if move:
-            if move.is_last and not self._repeats.enter(branch, test, frame, self._all_passes):
-                self._finish(line, branch)
+            if move.is_last and not self._repeats.enter(branch, test, frame, self._all_passes.around(frame)):
+                self._finish(line, branch, test)
             self._first = branch if self._repeats.count(branch) == 1 else None
             if self._repeats.count(branch) > 1:
                 self._loop_at(line).pass_again()
@@ -550,7 +564,7 @@ class _Plan:
                 self._passed[line] = test
             return move
         if may_move and not self._repeats.pass_by(branch, test, frame):
-            self._finish(line, branch)
+            self._finish(line, branch, test)
         test = self._passed.get(line)
         if test is not None and test.is_now(frame):
             return Move(test.other)
@@ -569,6 +583,9 @@ class _Plan:
             self._first = None
         is_over = loop.ends(self._counted.step, self._memory(), self._allocations(), frame)
         self._passes += loop is self._loops[-1] and loop.passes > before
+        if is_over and loop.keeps():
+            times = loop.later.passes_in_all(frame)
+            self._repeats.leave((frame.f_code.co_filename, loop.header), loop.levels, times)
         return loop.way() if is_over else None
 
     def count(self, frame):

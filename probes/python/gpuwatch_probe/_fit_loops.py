@@ -6,10 +6,12 @@ does something before that, the loop ends there.
 """
 
 import ast
+import inspect
 import os
 
 from ._fit_conditions import Move, is_plain
-from ._fit_counters import text
+from ._fit_counters import passes_of, scope_of, text
+from ._fit_later_passes import evaluated
 from ._fit_source import SCOPES, SUITES
 from ._fit_stand_ins import decided, entering, iterated
 
@@ -33,13 +35,15 @@ class Loop:
         self._ways, self._is_tried = list(_ways(loop, counters)), False
         self._waits = 0 if self._ways else _WAITING
         # The most memory at its header, in how many passes that rose, and whether it did in the latest.
-        self._memory, self.rises, self._is_rising = None, 0, False
+        self._memory, self._rises, self.is_rising = None, 0, False
+        # Allocated bytes in each pass.
+        self.levels = []
 
     def leads(self):
         """Whether it is still to be left."""
         if self.later.is_open() or self._waits > 0:
             return True
-        return bool(self._ways) and (self.passes <= PASSES or self._is_rising)
+        return bool(self._ways) and (self.passes <= PASSES or self.is_rising)
 
     def ends(self, step, memory, allocations, frame):
         """Counts a pass at the loop's header, after so many steps and allocations; returns whether it was the last one."""
@@ -54,13 +58,22 @@ class Loop:
         # Other ranks have other figures, and must make as many passes.
         is_alone = int(os.environ.get("WORLD_SIZE") or 1) == 1
         rises = is_alone and before is not None and any(a > b for a, b in zip(memory, before))
-        self._is_rising = rises and self.rises < RISING
-        self.rises += self._is_rising
+        self.is_rising = rises and self._rises < RISING
+        self._rises += self.is_rising
+        self.levels.append(memory[0])
         self._memory = memory if before is None else tuple(max(a, b) for a, b in zip(memory, before))
         made = allocations if is_alone else None
         if self.passes < PASSES or self.later.more(frame, rises, made):
             return False
-        return not self._is_rising
+        return not self.is_rising
+
+    def ignore_rises(self):
+        """Ends also while memory rises."""
+        self._rises = RISING + 1
+
+    def keeps(self):
+        """Whether memory rose in as many passes as it may, and still does."""
+        return self._rises == RISING and self.levels[-1] > max(self.levels[:-1])
 
     def pass_again(self):
         """Gives it one more pass."""
@@ -78,6 +91,50 @@ class Loop:
             del self._ways[:1]
         self._is_tried = True
         return self._ways[0] if self._ways else None
+
+
+class Passes:
+    """How many passes the loops make that a step is in, by the loops that are entered; `round_` returns the batches of a
+    loader."""
+
+    def __init__(self, trees, unknowns, round_):
+        self._trees, self._unknowns, self._round = trees, unknowns, round_
+        # Steps in all; and loops from the innermost one on: (code, lines, passes). `None` where nobody knows.
+        self.all, self._loops = 1, []
+
+    def count(self, frame, steps):
+        """Counts the loops that a function is in, where a library makes so many steps in one pass of theirs."""
+        self._add(None, (), steps)
+        for it in reversed(self._trees.around(frame, (ast.For, ast.While))):
+            self._add(frame.f_code, range(it.lineno, it.end_lineno + 1), self._of(it, scope_of(frame)))
+
+    def _of(self, loop, scope):
+        if not isinstance(loop, ast.For):
+            return None
+        calls = [it.func for it in ast.walk(loop.iter) if isinstance(it, ast.Call)]
+        if any(inspect.isgeneratorfunction(evaluated(ast.unparse(it), scope)) for it in calls):
+            return None
+        # What has no length of its own is a loader.
+        return len(passes_of(loop, scope)) or self._round()
+
+    def _add(self, code, lines, passes):
+        self._loops.append((code, lines, passes or None))
+        self.all = self.all * passes if passes and self.all else None
+
+    def around(self, frame):
+        """Returns the passes of the loops around what a function of the job runs now; `None` where nobody knows."""
+        codes = {code for code, _, _ in self._loops}
+        while frame is not None and frame.f_code not in codes:
+            # What is called in the loop of a library is called in all of its passes.
+            frame = frame.f_back if self._unknowns.is_own(frame.f_code.co_filename) else None
+        if frame is None:
+            return self.all
+        found, is_inner = 1, True
+        for code, lines, passes in self._loops:
+            is_inner &= code is not frame.f_code
+            if not is_inner and (code is not frame.f_code or frame.f_lineno in lines):
+                found = found * passes if passes and found else None
+        return found
 
 
 def _ways(loop, counters):

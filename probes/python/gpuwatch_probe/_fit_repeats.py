@@ -1,6 +1,7 @@
 """Branches that a loop enters now and then, as every hundred steps: whether each time keeps memory.
 
-One that does is entered again in the passes that follow, as often as the whole run enters it, up to a bound.
+One that does is entered again in the passes that follow, as often as the whole run enters it, up to a bound. What that
+leaves out is named, and what passes of a loop keep that are left out.
 """
 
 import os
@@ -18,8 +19,19 @@ class Repeats:
         self._memory = memory
         # {branch: allocated bytes each time that it was about to be entered}, and how often the whole run enters it.
         self._levels, self._times = {}, {}
-        # Those that still keep memory after the last time: {branch: (bytes each time, times)}.
+        # Those, and loops, that still keep memory after the last time: {(file, line): (bytes each time, times)}.
         self.unseen = {}
+        # Whether one was entered since the last step, and may be again; and whether one was as often as in the whole run.
+        self._is_open, self.goes_on, self.is_done = False, False, False
+
+    def step(self):
+        """A step has ended: notes whether another is to show what a branch keeps."""
+        self.goes_on, self._is_open = self._is_open, False
+
+    @property
+    def may_go_on(self):
+        """Whether another step may be to come for that."""
+        return self.goes_on or self._is_open
 
     def is_over(self, branch):
         """Whether a branch was entered, and has kept nothing since."""
@@ -28,28 +40,47 @@ class Repeats:
 
     def pass_by(self, branch, test, frame):
         """Notes that a branch which was entered is reached, and not entered for this; returns whether it may be again."""
-        levels = self._levels.get(branch)
-        if levels is not None and test.is_now(frame):
-            levels.append(self._memory()[0])
-        return levels is None or len(levels) < self._times[branch]
+        if branch not in self._levels:
+            return True
+        # The loop may enter it by itself.
+        if test.enters_now(frame):
+            return self._note(branch)
+        self._is_open = True
+        return True
 
     def enter(self, branch, test, frame, passes):
-        """Notes that a branch is entered, where all loops make so many passes (`None`: nobody knows); returns whether it may
-        be again."""
+        """Notes that a branch is entered, where the loops around it make so many passes (`None`: nobody knows); returns
+        whether it may be again."""
         # Other ranks have other figures, and must make as many passes.
         if test.is_once or int(os.environ.get("WORLD_SIZE") or 1) > 1 or len(self._levels) >= _MOST:
             return False
-        levels = self._levels.setdefault(branch, [])
-        if not levels:
-            self._times[branch] = test.times(frame, passes)
+        if branch not in self._levels:
+            self._levels[branch], self._times[branch] = [], test.times(frame, passes)
+        return self._note(branch)
+
+    def _note(self, branch):
+        levels, times = self._levels[branch], self._times[branch]
         levels.append(self._memory()[0])
-        # The loop may have entered it by itself since the last time.
-        if _TIMES <= len(levels) < self._times[branch]:
-            kept = (levels[-1] - levels[0]) // (len(levels) - 1)
-            if kept * (self._times[branch] - len(levels)) > self._memory()[1] * _PART:
-                self.unseen[branch] = kept, len(levels)
-        return len(levels) < min(self._times[branch], _TIMES)
+        if len(levels) >= _TIMES:
+            self.leave(branch, levels, times)
+        self.is_done |= 1 < len(levels) == times
+        may_be = len(levels) < min(times, _TIMES)
+        self._is_open |= may_be
+        return may_be
+
+    def leave(self, place, levels, times):
+        """Notes what is left out of something that runs so many times (`None`: nobody knows), after the allocated bytes of
+        those that did."""
+        seen, half = len(levels), len(levels) // 2
+        kept = (levels[-1] - levels[half]) // max(seen - 1 - half, 1)
+        if kept > 0 and (times is None or is_much(kept, times - seen, self._memory())):
+            self.unseen[place] = kept, seen
 
     def count(self, branch):
         """Returns how often a branch was entered."""
         return len(self._levels.get(branch, ()))
+
+
+def is_much(kept, times, memory):
+    """Whether bytes that are kept so many times matter beside the highest reserved ones."""
+    return kept * times > memory[1] * _PART

@@ -12,6 +12,7 @@ import os
 
 from ._fit_counters import scope_of, text
 from ._fit_later_passes import evaluated
+from ._fit_repeats import is_much
 from ._fit_rising import Number, Parameter
 
 # Steps before a trainer ends, and before one whose epochs the job's functions test; steps and epochs that show what rises.
@@ -24,10 +25,11 @@ _ALLOCATIONS, _MOST = 60_000, 100
 
 class Trainers:
     """The loops of trainers in one process; there is one at a time. `round_` returns the batches of an epoch where the
-    trainer does not tell."""
+    trainer does not tell, `memory` the allocated bytes now and the highest reserved ones; `repeats` are branches that may
+    want another step."""
 
-    def __init__(self, round_):
-        self._round = round_
+    def __init__(self, round_, memory, repeats):
+        self._round, self._memory, self._repeats = round_, memory, repeats
         # Numbers on which sizes depend: {(owner, name): Number}; the values of tests and tables that the job names.
         self._numbers, self._named, self._may_rise = {}, [], False
         # Steps since the lead, the latest one, and whether there is another to be made.
@@ -42,6 +44,8 @@ class Trainers:
         self._is_last = False
         # Allocations when the first step under this lead had ended.
         self._before = None
+        # Allocated bytes as each epoch but the first began, all epochs, and whether all are made for that.
+        self._levels, self._planned, self._is_ending = [], None, False
         # Whether it was left for its time, and whether no more passes are made.
         self._is_cut, self._is_done = False, False
 
@@ -58,7 +62,7 @@ class Trainers:
     @property
     def wants_batches(self):
         """Whether loaders of training go on."""
-        return self._goes_on and self._is_last
+        return self._goes_on and self._is_last and not self._is_ending
 
     @property
     def goes_on(self):
@@ -127,7 +131,7 @@ class Trainers:
             except Exception:
                 self._goes_on = False
             self._is_done |= not self._goes_on
-        return self._goes_on
+        return self._goes_on or self._repeats.goes_on
 
     def _passed(self, trainer, allocations):
         self._passes, self._trainer, self._ahead = self._passes + 1, trainer, []
@@ -141,7 +145,8 @@ class Trainers:
         self._is_last |= epoch + 1 == epochs
         if not rising:
             is_shown = len(set(self._epochs)) >= _SHOWN or (self._is_last and self._passes >= _STEPS)
-            return (bool(self._numbers) or self._may_rise) and not is_shown and self._passes < _LOOKED
+            is_shown |= not self._numbers and not self._may_rise
+            return (not is_shown and self._passes < _LOOKED) or self._keeps(epoch, epochs, allocations)
         if self._left(allocations) <= 0:
             self._is_cut = True
             return False
@@ -152,6 +157,34 @@ class Trainers:
         self._is_last = True
         planned = planned or batches * (epochs or 1)
         return self._goes_to_later_passes(trainer, rising, planned, batches, self._left(allocations))
+
+    def _keeps(self, epoch, epochs, allocations):
+        """Whether another epoch is made to see what epochs keep: the first ones show whether they do."""
+        self._planned = epochs
+        # What is kept is what a branch keeps that was entered as often as in the whole run.
+        is_over = self._repeats.is_done or epochs is None or epochs == 1 or len(self._levels) >= _EPOCHS
+        if allocations is None or is_over or (epoch + 1 == epochs and not self._is_ending):
+            return False
+        if len(self._levels) < 2:
+            return True
+        before, now = self._levels[-2:]
+        self._is_ending = is_much(now - before, epochs - epoch, self._memory()) and self._left(allocations) > 0
+        return self._is_ending
+
+    def passes_left(self, value):
+        """Returns how often what counts, and has this value, still does in the whole run: in each epoch if that is what it has,
+        else in each step. `None` where nobody knows."""
+        epoch, epochs, steps, planned = _position(self._trainer) if self._trainer is not None else (0, None, 0, None)
+        if epochs and value in (epoch, epoch + 1) and value not in (steps, steps + 1):
+            return epochs - epoch
+        return planned and max(planned - steps, 1)
+
+    def leave(self, place):
+        """Notes what the epochs keep that were not made; `place` has the call of the trainer. Where branches keep it, those are
+        known already."""
+        still_rises = len(self._levels) > 2 and self._levels[-1] > self._levels[-2]
+        if still_rises and not self._is_ending and not self._repeats.unseen:
+            self._repeats.leave(place, self._levels, self._planned)
 
     def _left(self, allocations):
         """Returns how many more passes there is time for."""
@@ -191,6 +224,7 @@ class Trainers:
         self._show()
         if self._trainer is not None:
             self._rounds += 1
+            self._levels.append(self._memory()[0])
             self._is_last |= self._epoch() + 1 == _position(self._trainer)[1]
 
     def _epoch(self):

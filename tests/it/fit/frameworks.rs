@@ -9,7 +9,7 @@
 use super::{Asked, bytes};
 use crate::{helpers::torch, probe::frameworks::FRAMEWORKS};
 use serde_json::Value;
-use std::{env, path::Path};
+use std::{env, path::Path, process::Output};
 
 const JOB: &str = include_str!("frameworks.py");
 
@@ -188,6 +188,11 @@ fn evaluations_after_steps_that_a_trainer_counts_are_predicted() {
     }
 }
 
+/// Returns the number on a job's last line: trainers print, too.
+fn printed(output: &Output) -> u64 {
+    torch::stdout(output).lines().last().unwrap().parse().unwrap()
+}
+
 /// Sizes that grow by what a trainer counts, or by what the job counts in a trainer's loop.
 #[test]
 fn the_largest_size_in_the_loop_of_a_trainer_is_seen() {
@@ -211,8 +216,39 @@ fn the_largest_size_in_the_loop_of_a_trainer_is_seen() {
         assert_eq!(answer["fits"], "yes", "{library} {kind}: {answer:#}");
         let end =
             torch::Gpu::new("NVIDIA X:24GiB").script_with(&python, SCHEDULES).args([library, kind, "end"]).output();
-        let end = torch::stdout(&end.unwrap()).trim().parse::<u64>().unwrap();
+        let end = printed(&end.unwrap());
         let found = allocated(&answer);
         assert!((97..=102).contains(&(found * 100 / end)), "{library} {kind}: {found} of {end}");
     }
+}
+
+/// What branches and epochs keep in the loop of a trainer adds up; what was not made of that is named.
+#[test]
+fn what_a_job_keeps_in_the_loop_of_a_trainer_adds_up() {
+    const KEEPING: &str = include_str!("../python/frameworks/keeping.py");
+    test_tiers::full!("frameworks on PyTorch");
+    let python = test_tiers::needs!(FRAMEWORKS.found());
+    let fit = |kind: [&str; 2]| -> Value {
+        let output = Asked::new(KEEPING).fit_with(&python, &["--json", "--gpu", "24GiB"], &kind);
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    for kind in [
+        ["lightning", "steps"],
+        ["lightning", "epochs"],
+        ["lightning", "batches"],
+        ["lightning", "newest"],
+        ["transformers", "steps"],
+        ["transformers", "epochs"],
+    ] {
+        let answer = fit(kind);
+        assert_eq!(answer["fits"], "yes", "{kind:?}: {answer:#}");
+        let whole = torch::Gpu::new("NVIDIA X:24GiB").script_with(&python, KEEPING).args(kind).output();
+        let whole = printed(&whole.unwrap());
+        let found = allocated(&answer);
+        assert!((97..=115).contains(&(found * 100 / whole)), "{kind:?}: {found} of {whole}");
+    }
+    let line = KEEPING.lines().position(|it| it.ends_with("# often")).unwrap();
+    let answer = fit(["lightning", "often"]);
+    let doubt = format!("at train.py:{line} memory still rose by 4.00 MiB in each pass, after 40 of them");
+    assert!(answer["fits"] == "unknown" && answer["unknown"].to_string().contains(&doubt), "{answer:#}");
 }

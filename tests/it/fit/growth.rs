@@ -128,11 +128,19 @@ fn a_leak_in_the_loop_of_a_library_is_short_only_where_it_says_so() {
 
 const REPEATS: &str = include_str!("../python/repeats.py");
 
-/// What a branch keeps that is entered now and then adds up, and the whole run needs all of it.
+/// What a branch keeps that is entered now and then adds up, and what epochs keep: the whole run needs all of it.
 #[test]
 fn what_a_branch_keeps_each_time_adds_up() {
-    let cases =
-        [("outputs", "1000"), ("evaluations", "1000"), ("newest", "1000"), ("rounds", "400"), ("guarded", "1000")];
+    let cases = [
+        ("outputs", "1000"),
+        ("epochs", "12"),
+        ("evaluations", "1000"),
+        ("newest", "1000"),
+        ("rounds", "400"),
+        ("guarded", "1000"),
+        ("loops", "20"),
+        ("best_epochs", "20"),
+    ];
     for (case, passes) in test_tiers::vary!(cases, "other branches that keep memory") {
         let (answer, code) = Asked::new(REPEATS).json(&["--gpu", "24GiB"], &[case, passes]);
         assert_eq!(code, 0, "{case}: {answer:#}");
@@ -143,14 +151,18 @@ fn what_a_branch_keeps_each_time_adds_up() {
     }
 }
 
-/// One that is entered more often than fit does is no plain yes, unless what it keeps is next to nothing.
+/// What is kept more often than fit does it is no plain yes, unless it is next to nothing.
 #[test]
 fn a_branch_that_keeps_more_than_was_seen_is_named() {
-    test_tiers::change!("starts PyTorch twice");
+    test_tiers::change!("starts PyTorch three times");
     let line = REPEATS.lines().position(|it| it.ends_with("# kept")).unwrap();
     let (answer, code) = Asked::new(REPEATS).json(&["--gpu", "24GiB"], &["outputs", "20000"]);
     let doubt = format!("at train.py:{line} memory still rose by 256.0 KiB in each pass, after 40 of them");
     assert!(code == 2 && answer["unknown"].to_string().contains(&doubt), "{answer:#}");
     let (answer, code) = Asked::new(REPEATS).json(&["--gpu", "24GiB"], &["losses", "20000"]);
     assert_eq!(code, 0, "{answer:#}");
+    let line = REPEATS.lines().position(|it| it.ends_with("# kept by epochs")).unwrap();
+    let (answer, code) = Asked::new(REPEATS).json(&["--gpu", "24GiB"], &["epochs", "300"]);
+    let doubt = format!("at train.py:{line} memory still rose by 512.0 KiB in each pass, after ");
+    assert!(code == 2 && answer["unknown"].to_string().contains(&doubt), "{answer:#}");
 }

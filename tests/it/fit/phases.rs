@@ -65,7 +65,7 @@ fn what_a_training_needs_late_is_predicted() {
         ("callbacks", "training", "histogram"),
         ("averages", "training", "copy"),
         ("clips", "training", "clip"),
-        ("adversaries", "training", "generator"),
+        ("adversaries", "training", "judge"),
         ("unfreezes", "training", "unfrozen"),
         ("samples", "evaluation", "kept"),
         ("best", "loading", "best"),

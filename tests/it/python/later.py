@@ -82,12 +82,12 @@ def adversaries():
         if number >= begins:
             loss = loss - judge(out).mean()
         ours.zero_grad()
-        loss.backward()  # generator
+        loss.backward()
         ours.step()
         if number >= begins:
             real, fake = judge(x), judge(out.detach())
             its.zero_grad()
-            (functional.relu(1 - real).mean() + functional.relu(1 + fake).mean()).backward()
+            (functional.relu(1 - real).mean() + functional.relu(1 + fake).mean()).backward()  # judge
             its.step()
 
 

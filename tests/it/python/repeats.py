@@ -1,5 +1,5 @@
-"""Branches that a loop enters now and then, by the name of a function: what they keep adds up. The passes of the loop are
-the second argument. Prints the highest allocated bytes."""
+"""What a loop keeps now and then, in branches or as an epoch ends, by the name of a function: it adds up. The passes of the
+loop, or its epochs, are the second argument. Prints the highest allocated bytes."""
 
 import collections
 import sys
@@ -85,6 +85,44 @@ def losses():
         _, loss = step()
         if at % 50 == 49:
             kept.append(loss.detach())
+
+
+def epochs():
+    for batch in epoch_by_epoch():
+        kept.append(batch.cuda().repeat(64, 1))  # kept by epochs
+
+
+def every_other_epoch():
+    for at, batch in enumerate(epoch_by_epoch()):
+        if at % 2:
+            kept.append(batch.cuda().repeat(64, 1))
+
+
+def epoch_by_epoch():
+    loader = torch.utils.data.DataLoader(torch.ones(160, 128), 16)
+    for _ in range(PASSES):
+        for batch in loader:
+            step()
+        yield batch
+
+
+def best_epochs():
+    loader, best = torch.utils.data.DataLoader(torch.ones(160, 128), 16), None
+    for _ in range(PASSES):
+        for batch in loader:
+            step()
+        best = batch.cuda().repeat(64, 1)
+    return best
+
+
+def loops():
+    loader = torch.utils.data.DataLoader(torch.ones(160, 128), 16)
+    for epoch in range(PASSES):
+        for batch in loader:
+            step()
+        if epoch % 3 == 1:
+            kept.append(batch.cuda().repeat(64, 1))
+        kept.append(batch.cuda().repeat(32, 1))
 
 
 globals()[CASE]()
