@@ -71,7 +71,7 @@ pub(super) struct OnceArgs {
     hosts: HostFlags,
     #[command(flatten)]
     prometheus: PrometheusFlags,
-    /// How long to wait for other machines.
+    /// How long to wait for other machines. If none of them answers, the exit code is 1.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = config::duration)]
     wait: Duration,
     #[command(flatten)]
@@ -94,15 +94,15 @@ impl Subcommand for OnceArgs {
         let (plan, store) = (self.hosts.plan()?, self.prometheus.store()?);
         runtime()?.block_on(async {
             if let Some(store) = store {
-                return prometheus_once::print(&store, &self.prometheus.matchers, self.json).await;
+                return prometheus_once::print(&store, &self.prometheus.matchers, self.json).await.map(|()| 0);
             }
             let Some(plan) = plan else {
                 let mut sources = Sources::start(self.watching.sources().in_detail());
-                return print(&mut sources.events, 0, form).await;
+                return print(&mut sources.events, 0, form).await.map(|()| 0);
             };
-            cluster_once::print(&mut Links::start(&plan), &plan, self.wait, self.json).await
-        })?;
-        Ok(0)
+            let any = cluster_once::print(&mut Links::start(&plan), &plan, self.wait, self.json).await?;
+            Ok(u8::from(!any))
+        })
     }
 }
 

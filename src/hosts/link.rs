@@ -159,6 +159,9 @@ impl Task {
             Ok(it) => it,
             Err(e) => return Some(Link::refused(format!("{e:#}"))),
         };
+        if self.push.is_some() && !self.send(What::Link(Link::Connecting)).await {
+            return None;
+        }
         let command = self.plan.command(&self.host, &program);
         let begins = self.beginning.acquire().await.ok()?;
         let mut child = match spawn(&command) {
@@ -202,7 +205,7 @@ impl Task {
     async fn program(&self) -> anyhow::Result<String> {
         let Some(push) = &self.push else { return Ok(self.plan.program.clone()) };
         let push = push.get_or_try_init(|| async { Push::of_this() }).await?;
-        push.ensure(&self.plan.transport, &self.host).await
+        push.ensure(&self.plan.transport, &self.host, async || _ = self.send(What::Link(Link::Copying)).await).await
     }
 
     /// Reads the stream to its end. Sets which requests the machine takes, and passes its answers on.

@@ -136,15 +136,21 @@ impl Push {
         Ok(Self { hash, machine, glibc, copies: Semaphore::new(COPIES) })
     }
 
-    /// Returns the copy's path on a machine, after copying it if it is missing.
+    /// Returns the copy's path on a machine, after copying it if it is missing, which `copying` is told first.
     ///
     /// # Errors
     /// Fails with a sentence if the machine cannot run it, another file has its name, or the copy fails.
-    pub(super) async fn ensure(&self, transport: &Transport, host: &str) -> Result<String> {
+    pub(super) async fn ensure(
+        &self,
+        transport: &Transport,
+        host: &str,
+        copying: impl AsyncFnOnce(),
+    ) -> Result<String> {
         let found = self.look(transport, host).await?;
         if found.part.is_none() {
             return self.verified(&found);
         }
+        copying().await;
         let _permit = self.copies.acquire().await;
         let part = found.part.as_deref().map(plan::program).transpose()?.unwrap_or_default();
         let file = plan::program(&found.file)?;

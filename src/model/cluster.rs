@@ -56,6 +56,8 @@ pub enum Link {
     /// The machine has not answered yet.
     #[default]
     Connecting,
+    /// gpuwatch is being copied to it, before it can answer.
+    Copying,
     /// Its events arrive.
     Up,
     /// The connection failed or ended; gpuwatch tries again.
@@ -138,6 +140,7 @@ impl Link {
     pub fn name(&self) -> &'static str {
         match self {
             Self::Connecting => "connecting",
+            Self::Copying => "copying",
             Self::Up => "up",
             Self::Refused { .. } => "refused",
             Self::Silent { .. } => "silent",
@@ -145,10 +148,10 @@ impl Link {
         }
     }
 
-    /// Returns why it is not up, if that is known.
+    /// Returns why it failed, if it did.
     pub fn why(&self) -> Option<&Foreign> {
         match self {
-            Self::Connecting | Self::Up => None,
+            Self::Connecting | Self::Copying | Self::Up => None,
             Self::Refused { why } | Self::Silent { why } | Self::Incompatible { why } => Some(why),
         }
     }
@@ -190,6 +193,10 @@ impl Node {
     fn apply(&mut self, at: Stamp, what: What) {
         match what {
             What::Second => {}
+            What::Link(Link::Connecting) if self.link == Link::Copying => {
+                self.link = Link::Connecting;
+                self.line_at = at;
+            }
             // Another attempt does not hide why the last one failed.
             What::Link(Link::Connecting) => self.up_at = None,
             What::Link(link) => {

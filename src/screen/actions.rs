@@ -106,7 +106,7 @@ impl HeldProcess {
         if !subject.vouched && proc::in_container() {
             return Err(format!("pid {number} is the host's number, and this is a container: signal it from the host"));
         }
-        let gone = || format!("pid {number} is not there any more");
+        let gone = || format!("pid {number} has ended");
         let pid = i32::try_from(number).ok().and_then(Pid::from_raw).ok_or_else(gone)?;
         let descriptor = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| match e {
             Errno::NOSYS => "signals are sent through pidfd, which this kernel does not have (Linux 5.3)".to_owned(),

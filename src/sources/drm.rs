@@ -24,7 +24,12 @@ use super::{
     calls::{DEADLINE, EndOnDrop, stall},
     focus::Focus,
 };
-use crate::facts::{event::DriverState, maker::Maker, metrics::Metric, text::Foreign};
+use crate::facts::{
+    event::{DriverState, Fact},
+    maker::Maker,
+    metrics::Metric,
+    text::Foreign,
+};
 use discovery::DRIVERS;
 use poll::LOOK_EVERY;
 pub(super) use poll::Poll;
@@ -111,6 +116,12 @@ impl Source {
     /// Looks for devices, for as long as a call may take: what is found until then is among the events. Later facts
     /// follow when the driver answers.
     pub(super) fn start(poll: Poll) -> Self {
+        let root = &poll.options.root;
+        if !root.is_dir() {
+            let root = Foreign::new(root.to_string_lossy());
+            let why = format!("{root} is no folder, so no devices of AMD and Intel are found (GPUWATCH_DRM_ROOT)");
+            poll.sender.try_send(Fact::Notice(Foreign::new(why)));
+        }
         let reader = Reader::start(&poll);
         Self { poll, reader }
     }

@@ -103,6 +103,7 @@ impl Screens {
         if node.greeting.is_none() {
             let why = match &node.link {
                 Link::Up | Link::Connecting => "it has not answered yet".to_owned(),
+                Link::Copying => "gpuwatch is being copied to it".to_owned(),
                 link => link.why().map_or_else(String::new, ToString::to_string),
             };
             return self.ui.base.show_message(format!("{} cannot be opened: {why}", node.host));

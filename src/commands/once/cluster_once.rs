@@ -36,11 +36,11 @@ const LISTED: usize = 16;
 /// Most commands that follow.
 const NEXT: usize = 4;
 
-/// Waits until every machine has answered or failed, at most for `wait`, then prints.
+/// Waits until every machine has answered or failed, at most for `wait`, then prints. Returns whether any answered.
 ///
 /// # Errors
 /// Fails if standard output cannot be written.
-pub async fn print(links: &mut Links, plan: &Plan, wait: Duration, json: bool) -> Result<()> {
+pub async fn print(links: &mut Links, plan: &Plan, wait: Duration, json: bool) -> Result<bool> {
     let cluster = collect(links, &plan.hosts, wait).await;
     let found = Policy::default().found(&cluster);
     let text = if json {
@@ -49,7 +49,7 @@ pub async fn print(links: &mut Links, plan: &Plan, wait: Duration, json: bool) -
         text(&cluster, &found)
     };
     output::print(&text)?;
-    Ok(())
+    Ok(cluster.nodes.iter().any(|it| it.greeting.is_some()))
 }
 
 /// Waits until every machine has answered or failed, at most for `wait`.
@@ -65,7 +65,7 @@ pub async fn collect(links: &mut Links, hosts: &[String], wait: Duration) -> Clu
                 let us = u128::from(here.since(up));
                 us >= WAIT.as_micros() || (us >= AT_LEAST.as_micros() && has_answers(&it.session, 0))
             }),
-            Link::Connecting | Link::Silent { .. } => false,
+            Link::Connecting | Link::Copying | Link::Silent { .. } => false,
         };
         if now >= end || cluster.nodes.iter().all(is_settled) {
             return cluster;

@@ -121,3 +121,17 @@ fn a_point_fills_more_columns_than_there_are_points() {
     assert!(past(&every).columns(1000).iter().all(Option::is_some));
     assert_eq!(past(&every[..120]).columns(1000).iter().flatten().count(), 500);
 }
+
+#[test]
+fn a_machine_that_gpuwatch_is_copied_to_is_not_silent_until_the_copy_is_there() {
+    let mut it = cluster();
+    apply(&mut it, 1, 10, What::Link(Link::Copying));
+    apply(&mut it, 1, 9 * SILENT_US, What::Second);
+    assert_eq!(links(&it), ["silent", "copying"]);
+    assert_eq!(it.nodes[1].link.why(), None);
+    apply(&mut it, 1, 9 * SILENT_US, What::Link(Link::Connecting));
+    apply(&mut it, 1, 10 * SILENT_US - 1, What::Second);
+    assert_eq!(links(&it)[1], "connecting");
+    apply(&mut it, 1, 10 * SILENT_US, What::Second);
+    assert_eq!(links(&it)[1], "silent");
+}

@@ -8,7 +8,10 @@ use crate::{
     },
     model::{
         alerts::{question, words},
-        session::{Session, process::Process},
+        session::{
+            Session,
+            process::{ProbeState, Process},
+        },
     },
     screen::ui::{Answer, NO_PROBES, NO_QUESTIONS, NO_TRACES, Request, Signal, Start, Subject, Ui, rows::ProcessRow},
 };
@@ -54,15 +57,21 @@ impl Start {
         }
     }
 
+    /// Whether nothing can start in a process whose probe has ended: a probe may, unless the process ended with it.
+    fn is_in_vain(self, process: &Process) -> bool {
+        match self {
+            Self::Probe => matches!(process.life, ProbeState::Ended { .. }) && !process.has_left(),
+            Self::Trace | Self::Peak => !process.is_alive(),
+        }
+    }
+
     /// Returns the process of a row, or why it cannot be started there.
     fn subject(self, row: &ProcessRow) -> Result<Subject, &'static str> {
         match (self, row) {
             (Self::Probe, ProcessRow::Probed(process, _)) if process.is_alive() => {
                 Err("this process has a probe already")
             }
-            (Self::Trace | Self::Peak, ProcessRow::Probed(process, _)) if !process.is_alive() => {
-                Err("the process has ended")
-            }
+            (_, ProcessRow::Probed(process, _)) if self.is_in_vain(process) => Err(end(process)),
             (_, ProcessRow::Probed(process, _)) => {
                 process.pid.map(|pid| Subject { pid, start_ticks: None, vouched: true }).ok_or(match self {
                     Self::Probe => "the process lives in another pid namespace: attach to it from there",
@@ -146,7 +155,7 @@ impl Ui {
         let subject = match self.meant(session) {
             None if self.rows(session).is_empty() => Err("no process is listed that could be signalled"),
             None => Err("select the process first, in the list of the overview"),
-            Some(ProcessRow::Probed(process, _)) if !process.is_alive() => Err("the process has ended"),
+            Some(ProcessRow::Probed(process, _)) if !process.is_alive() => Err(end(process)),
             Some(ProcessRow::Probed(process, _)) => process
                 .pid
                 .map(|pid| Subject { pid, start_ticks: None, vouched: true })
@@ -217,10 +226,15 @@ impl Ui {
     }
 }
 
+/// Returns why nothing can be asked of a process that is not alive.
+fn end(process: &Process) -> &'static str {
+    if process.has_left() { "its probe has ended: P starts another" } else { "the process has ended" }
+}
+
 /// Returns the pid that the probe reports.
 fn can_be_asked(process: &Process) -> Result<u32, String> {
     if !process.is_alive() {
-        return Err("the process has ended".to_owned());
+        return Err(end(process).to_owned());
     }
     match process.hello.as_deref() {
         Some(Hello { sites: Some(it), pid, .. }) if it == READY => Ok(*pid),

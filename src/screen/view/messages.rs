@@ -43,7 +43,9 @@ pub(super) fn messages(context: &RenderContext) -> Vec<Message> {
             _ => Role::Bad,
         };
         let how = ending(end.code, end.signal).unwrap_or_else(|| "how is not known".to_owned());
-        out.push((role, format!("the command has ended {} ago: {how}", units::duration(session.now.since(end.at)))));
+        // The age of an end in a recording says nothing.
+        let when = context.progress.is_none().then(|| format!(" {} ago", units::duration(session.now.since(end.at))));
+        out.push((role, format!("the command has ended{}: {how}", when.unwrap_or_default())));
     }
     match session.driver_shown() {
         Some((maker, DriverState::Stalled { since })) => out.push((

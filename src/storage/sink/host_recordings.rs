@@ -169,7 +169,7 @@ impl Nodes {
 
     fn link(&mut self, node: usize, at: Stamp, link: Link) {
         let Some(lane) = self.lanes.get_mut(node) else { return };
-        if link == Link::Connecting || link == lane.link {
+        if matches!(link, Link::Connecting | Link::Copying) || link == lane.link {
             return;
         }
         let why = link.why().cloned();

@@ -158,6 +158,15 @@ fn without_the_kernels_files_the_machine_is_as_it_was() {
 }
 
 #[test]
+fn a_folder_for_the_kernels_files_that_is_not_there_is_named() {
+    let machine = Machine::new("mi300x");
+    let nowhere = machine.root().join("nowhere");
+    let output = machine.command(&["once"]).env("GPUWATCH_DRM_ROOT", &nowhere).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(&format!("note: {} is no folder", nowhere.display())), "{text}");
+}
+
+#[test]
 fn monitoring_systems_get_the_maker_of_each_driver() {
     let machine = Machine::new("mi300x");
     let file = machine.home.path().join("gpuwatch.prom");

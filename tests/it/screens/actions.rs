@@ -82,6 +82,8 @@ fn a_job_is_signalled_after_a_question_that_names_it() {
     terminal.shows("lost");
     terminal.press("K");
     terminal.shows("the process has ended");
+    terminal.press("P");
+    terminal.shows(&format!("pid {} has ended", job.child.id()));
     quits(terminal);
 }
 

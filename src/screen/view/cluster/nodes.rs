@@ -141,7 +141,7 @@ fn titles(names: usize, columns: &[(Column, usize)], scene: &Scene) -> Line<'sta
 fn line(place: usize, it: &NodeRow, names: usize, columns: &[(Column, usize)], scene: &Scene) -> Line<'static> {
     let style = |role: Role| scene.context.style(role);
     let link = if it.link == Link::Up { Role::Good } else { Role::Warning };
-    let link = if it.link == Link::Connecting { Role::Dim } else { link };
+    let link = if matches!(it.link, Link::Connecting | Link::Copying) { Role::Dim } else { link };
     let figures = style(if it.link == Link::Up { Role::Text } else { Role::Dim });
     let mut spans = vec![
         Span::styled(format!("  {} ", cells::left(&cells::foreign(&it.host), names)), style(Role::Text)),

@@ -93,9 +93,11 @@ impl Machines {
 
     fn json(&self, hosts: &str, arguments: &[&str]) -> Value {
         let output = self.once(hosts, &[&["--json"], arguments].concat());
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let json = serde_json::from_slice(&output.stdout).unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let json: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {errors}"));
         schemas::check("hosts", &json);
+        let has_none = json["nodes"].as_array().unwrap().iter().all(|it| it["once"].is_null());
+        assert_eq!(output.status.code(), Some(i32::from(has_none)), "{json:#} {errors}");
         json
     }
 }
@@ -235,6 +237,7 @@ fn lists_come_from_files_and_from_slurm() {
     command.args(["once", "--json", "--wait", "60s", "--transport", "false {}", "--slurm", "42", "--hosts", "a,node1"]);
     command.arg("--hosts-file").arg(&file).env("PATH", path.unwrap()).envs(Home::new().variables());
     let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     let hosts: Vec<&str> = json["nodes"].as_array().unwrap().iter().map(|it| it["host"].as_str().unwrap()).collect();
     assert_eq!(hosts, ["a", "node1", "node2", "gpu08", "gpu09"]);
