@@ -15,7 +15,7 @@
 //! | [`benchmark!`] | the first line of a test that only measures time | skips | skips | skips |
 //! | [`needs!`] | what may be missing, but not in CI: a download, a program | skips | fails | fails |
 //! | [`skip!`] | what no installation can change: the kernel, the user, the hardware | skips | skips | skips |
-//! | [`vary!`] | cases of which the first proves the promise | the first, reports | all | all |
+//! | [`vary!`] | cases of which the first proves the promise | the first, reports | eight, reports | all |
 //! | [`stride!`] | places or sizes of which a part proves the promise | every n-th, reports | all | all |
 //! | [`leave_out!`] | a part of a test, which continues with the rest | reports | reports | reports |
 //!
@@ -97,17 +97,21 @@ macro_rules! leave_out {
     };
 }
 
-/// Iterates over the cases of a list: only the first in the quick tier. Takes how the others differ.
+/// Iterates over the cases of a list: only the first in the quick tier, and eight for a change. Takes how the others
+/// differ.
 #[macro_export]
 macro_rules! vary {
     ($cases:expr, $others:expr) => {{
-        let most = if $crate::is_quick() {
-            $crate::leave_out!("tier change: {}", $others);
-            1
-        } else {
-            usize::MAX
+        let (most, following) = match $crate::tier() {
+            $crate::Tier::Quick => (1, "change"),
+            $crate::Tier::Change => (8, "full"),
+            $crate::Tier::Full => (usize::MAX, ""),
         };
-        $cases.into_iter().take(most)
+        let cases: Vec<_> = $cases.into_iter().collect();
+        if cases.len() > most {
+            $crate::leave_out!("tier {}: {}", following, $others);
+        }
+        cases.into_iter().take(most)
     }};
 }
 
