@@ -136,7 +136,7 @@ impl Push {
         Ok(Self { hash, machine, glibc, copies: Semaphore::new(COPIES) })
     }
 
-    /// Returns the copy's path on a machine, after copying it if it is missing, which `copying` is told first.
+    /// Returns the path of the copy on a machine. If there is none, calls `copying` and then makes it.
     ///
     /// # Errors
     /// Fails with a sentence if the machine cannot run it, another file has its name, or the copy fails.

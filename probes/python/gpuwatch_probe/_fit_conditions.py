@@ -181,8 +181,8 @@ class _Test:
         return next((eval(it.counter, scope) for it in self._parts if it.counter is not None), None)
 
     def times(self, frame, passes):
-        """Returns how often later values of what it counts enter its branch, in so many passes of all loops (`None`: nobody
-        knows)."""
+        """Returns how often later values of what it counts enter its branch, in so many passes of the loops around it
+        (`None`: nobody knows)."""
         scope = scope_of(frame)
         times = (it.times(scope, not self.is_guard, passes) for it in self._parts if it.counter is not None)
         return min(times, default=0)
@@ -478,7 +478,7 @@ def set_values(frame, counters):
             places[name] = (scope if name in scope else frame.f_globals), name
             continue
         owner = eval(ast.unparse(node.value), frame.f_globals, held)
-        # What is no plain attribute is left alone.
+        # What is neither a plain attribute nor a property is left alone.
         if isinstance(node, ast.Subscript):
             places[name] = owner, node.slice.value
         else:

@@ -92,12 +92,6 @@ def epochs():
         kept.append(batch.cuda().repeat(64, 1))  # kept by epochs
 
 
-def every_other_epoch():
-    for at, batch in enumerate(epoch_by_epoch()):
-        if at % 2:
-            kept.append(batch.cuda().repeat(64, 1))
-
-
 def epoch_by_epoch():
     loader = torch.utils.data.DataLoader(torch.ones(160, 128), 16)
     for _ in range(PASSES):
