@@ -16,7 +16,7 @@ apt() {
 }
 unpack() {
     apt update
-    apt install --yes --download-only --no-install-recommends "$@"
+    apt install --yes --reinstall --download-only --no-install-recommends "$@"
     for it in cache/archives/*.deb; do dpkg -x "$it" .; done
     rm -r lists cache
 }

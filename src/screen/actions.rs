@@ -278,8 +278,8 @@ mod tests {
         let own = std::process::id();
         let before = system::start_ticks(own).map(|it| it - 1);
         assert!(HeldProcess::hold(&subject(own, before)).unwrap_err().contains("another process"));
-        assert!(HeldProcess::hold(&subject(u32::MAX, None)).unwrap_err().contains("not there"));
-        assert!(HeldProcess::hold(&subject(0, None)).unwrap_err().contains("not there"));
+        assert!(HeldProcess::hold(&subject(u32::MAX, None)).unwrap_err().contains("has ended"));
+        assert!(HeldProcess::hold(&subject(0, None)).unwrap_err().contains("has ended"));
     }
 
     #[test]
