@@ -14,7 +14,7 @@ use crate::{
         next_commands::{NextCommand, with_next, word},
     },
     facts::{
-        event::{failure, wire::limits::grouped},
+        event::{anatomy::Anatomy, failure, wire::limits::grouped},
         text as foreign,
         units::{self, Bytes},
     },
@@ -183,6 +183,14 @@ pub struct Verdict {
     pub findings: Vec<Finding>,
     /// The run: its final session, its peaks, and how its files end.
     pub run: Run,
+}
+
+impl Verdict {
+    /// Returns the highest moment of a whole step that was traced, of the process with the most allocated bytes.
+    pub fn moment(&self) -> Option<&Anatomy> {
+        let all = self.run.session.processes.iter().filter_map(|it| Some(&it.peak.as_deref()?.anatomy));
+        all.filter(|it| it.step.is_some()).max_by_key(|it| it.allocated)
+    }
 }
 
 /// The outcome of a run.

@@ -17,10 +17,7 @@ use crate::{
         write_text,
     },
     facts::{
-        event::{
-            anatomy::Anatomy,
-            wire::{Edge, Sample},
-        },
+        event::wire::{Edge, Sample},
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
@@ -231,12 +228,6 @@ impl Run {
         Some(found.filter_map(|it| it.bytes_per_step).fold(0.0, f64::max))
     }
 
-    /// Returns the highest moment of a whole step that was traced, of the process with the most allocated bytes.
-    fn moment(&self) -> Option<&Anatomy> {
-        let all = self.verdict.run.session.processes.iter().filter_map(|it| Some(&it.peak.as_deref()?.anatomy));
-        all.filter(|it| it.step.is_some()).max_by_key(|it| it.allocated)
-    }
-
     fn at_step(&self, step: u64) -> Option<f64> {
         self.allocated.range(..=step).next_back().map(|(_, bytes)| *bytes as f64)
     }
@@ -279,7 +270,7 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
         let step = (common.unwrap_or(0).saturating_mul(place) / 100).max(1);
         add(&format!("allocated at step {step}"), Unit::Bytes, a.at_step(step), b.at_step(step), false);
     }
-    for (name, it) in anatomy::changes([a.moment(), b.moment()]) {
+    for (name, it) in anatomy::changes([a.verdict.moment(), b.verdict.moment()]) {
         add(&name, Unit::Bytes, count(Some(it.before)), count(Some(it.now)), false);
     }
     diff.courses = Some([a.allocated, b.allocated]);

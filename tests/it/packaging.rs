@@ -9,12 +9,14 @@ mod roots;
 mod steps;
 
 use crate::{
+    fit::pytest::PYTEST,
     helpers::{
         terminal::PROGRAM,
         torch::{self, Gpu, target},
         venv::Venv,
     },
     house::tidy::root,
+    probe::launch::Home,
     recordings::{other_tools::has, writer::read},
 };
 use gpuwatch::{
@@ -242,6 +244,39 @@ fn a_wheel_installs_the_program_and_the_probe_and_leaves_nothing() {
     assert_eq!(printed.trim(), "True");
     pip(&["uninstall", "--quiet", "--yes", "gpuwatch-tui"].map(OsStr::new));
     assert_eq!(files_of(&venv), before, "uninstalling leaves files");
+}
+
+/// In an environment that has PyTorch and pytest, as another step has installed them.
+#[test]
+fn the_plugin_of_a_wheel_tests_a_suite_with_tests_of_its_own_by_several_workers() {
+    test_tiers::full!("the tools that pack wheels and that test are downloaded");
+    let python = test_tiers::needs!(PYTEST.found());
+    let home = Home::new();
+    let folder = home.0.path();
+    let wheel = package("wheel", &folder.join("out"));
+    let venv = folder.join("venv");
+    done(Command::new(&python).args(["-m", "venv"]).arg(&venv));
+    done(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--no-index"]).arg(&wheel));
+    let folders = "import sys; print(*[it for it in sys.path if it.endswith('site-packages')], sep='\\n')";
+    let [above, own] = [&python, &venv.join("bin/python")].map(|it| done(Command::new(it).args(["-c", folders])));
+    fs::write(Path::new(own.trim()).join("earlier.pth"), above).unwrap();
+    fs::write(folder.join("test_gpu.py"), include_str!("fit/pytest/test_gpu.py")).unwrap();
+    let mut tests = Command::new(venv.join("bin/python"));
+    tests.args(["-m", "pytest", "-n", "2", "--gpuwatch", "RTX 4090", "--tb=short", "-rs", "-p", "no:cacheprovider"]);
+    tests.current_dir(folder).env("COLUMNS", "80").env("OMP_NUM_THREADS", "1").env_remove("PYTHONPATH");
+    let output = tests.envs(home.variables()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for part in [
+        "3 failed, 3 passed, 1 skipped",
+        "over the limit of 64.00 MiB, at test_gpu.py:",
+        "grows +512.0 KiB/step, and no growth is allowed; test_gpu.py:15 allocates what\n  stays\n",
+        "GPU memory, RTX 4090",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let wide: Vec<&str> = text.lines().filter(|it| it.chars().count() > 80 && !it.starts_with("SKIPPED")).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
 }
 
 /// What else installs wheels.

@@ -71,7 +71,7 @@ class Fit:
         self._phases = None
         trees = self._trees = self._unknowns.trees
         self._batches = Batches(torch, self._unknowns, trees, self._memory)
-        self._loop_exit = LoopExit(self._unknowns, trees, self._batches, self._allocations, self._memory)
+        self._loop_exit = LoopExit(self._unknowns, trees, self._batches, self._allocations, self._memory, self._others)
         self._batches.is_wanted = self._loop_exit.wants
         # What `--advise` tries in this run.
         self._advise = attach_advise(torch, self._unknowns)

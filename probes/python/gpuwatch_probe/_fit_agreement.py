@@ -3,6 +3,7 @@
 Collectives need all of them: one that ends, or goes on, by its own figures alone leaves the others waiting.
 """
 
+import collections
 import os
 import sys
 import time
@@ -19,6 +20,8 @@ class Agreement:
         self._folder, self._plan = folder, plan
         # As (ranks that run here, this one), once that is known: a job's groups end before it does.
         self._known = None
+        # How often each question was asked.
+        self._asked = collections.Counter()
 
     def count(self):
         """Returns how many ranks run here."""
@@ -33,6 +36,11 @@ class Agreement:
         self._mark("%s%s-%d" % (said, rank, bool(own)))
         votes = [it for it in self._wait(said, count, agreed) if it.startswith(said)]
         return self._first(agreed, len(votes) >= count and any(it.endswith("-1") for it in votes))
+
+    def any_now(self, question, own):
+        """The same for a question that all ranks ask again and again."""
+        self._asked[question] += 1
+        return self.any("%s-%d" % (question, self._asked[question]), own)
 
     def wait_for_all(self):
         """Returns when all of them are done."""

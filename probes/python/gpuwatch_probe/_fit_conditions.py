@@ -20,6 +20,10 @@ _COUNTER = "_counter"
 _TYPES = {"callable", "hasattr", "isinstance", "issubclass", "type"}
 # How often no later value passes before none is looked for.
 _SEARCHES = 10
+# What makes a number of numbers; of a tensor, it would read its values.
+_NUMBERS = ("int", "float", "round", "abs", "min", "max")
+# Counters that are no whole numbers are smaller.
+_FLOATS = 1e6
 
 
 class Move:
@@ -301,7 +305,10 @@ class _Part:
         owners = {text(it.value) for it in nodes if isinstance(it, (ast.Attribute, ast.Subscript))}
         found = {text(it) for it in nodes if text(it)} - owners
         counters = found & set(names.counters)
-        self._test, self._is_pure = test, all(map(is_pure, nodes)) and len(counters) < 2
+        made = [it for it in nodes if isinstance(it, ast.Call) and text(it.func) in _NUMBERS and not it.keywords]
+        # What numbers are made of.
+        self._converted = sorted({text(one) for it in made for one in ast.walk(it) if text(one)} - owners)
+        self._test, self._is_pure = test, all(it in made or is_pure(it) for it in nodes) and len(counters) < 2
         self._code = compile(ast.Expression(test), "<test>", "eval") if self._is_pure else None
         self._counted = names.counted
         # What may turn out to be a counter, and its value in a step: {(name, object): (step, value, whether it rises)}.
@@ -336,9 +343,10 @@ class _Part:
         if not self._is_pure:
             return None
         scope = scope_of(frame)
-        value = eval(self._code, scope)
-        if hasattr(value, "is_cuda"):
-            # A tensor's truth would have to be read.
+        is_tensor = any(hasattr(eval(it, scope), "is_cuda") for it in self._converted)
+        value = None if is_tensor else eval(self._code, scope)
+        if is_tensor or hasattr(value, "is_cuda"):
+            # It would have to be read.
             return None
         if value:
             if self._is_idle(scope):
@@ -349,10 +357,8 @@ class _Part:
         is_known = not self._is_idle(scope) or self._watch(scope)
         if self.counter is None:
             return NEVER if self._is_fixed and is_known else None
-        now = eval(self.counter, scope)
-        if type(now) is not int:
-            return None
-        return self._look_ahead(scope, now, True)
+        now = _whole(eval(self.counter, scope))
+        return None if now is None else self._look_ahead(scope, now, True)
 
     def passes_to(self, frame, rate):
         """Returns in how many passes its counter has the later value that passes it."""
@@ -364,8 +370,8 @@ class _Part:
 
     def times(self, scope, truth, passes):
         """Returns how often its counter makes it so: in a loop within others, in each of their passes."""
-        now = eval(self.counter, scope)
-        later = list(itertools.islice(self._values(scope, now) or (), passes)) if type(now) is int else []
+        now = _whole(eval(self.counter, scope))
+        later = [] if now is None else list(itertools.islice(self._values(scope, now) or (), passes))
         rounds = max((passes or 0) // (len(later) + max(now, 0) + 1), 1) if later else 0
         return sum(1 for _ in self._passing(scope, later, truth)) * rounds
 
@@ -392,8 +398,8 @@ class _Part:
         known of all."""
         rising, is_known, owner, step = [], True, id(scope.get("self")), self._counted.step
         for name in self._candidates:
-            value = eval(name, scope)
-            if type(value) is not int:
+            value = _whole(eval(name, scope))
+            if value is None:
                 continue
             before = self._seen.get((name, owner))
             if before is None or before[0] != step:
@@ -412,8 +418,8 @@ class _Part:
         if self.truth(frame) != NOW or self.counter is None:
             return False
         scope = scope_of(frame)
-        now = eval(self.counter, scope)
-        return type(now) is int and self._look_ahead(scope, now, False) == LATER
+        now = _whole(eval(self.counter, scope))
+        return now is not None and self._look_ahead(scope, now, False) == LATER
 
     def _later(self, scope, now, truth):
         """Returns what yields the later values for which it is so; `None` while nothing is known to count."""
@@ -425,6 +431,13 @@ class _Part:
             scope[_COUNTER] = one
             if bool(eval(self._ahead, scope)) == truth:
                 yield one
+
+
+def _whole(value):
+    """Returns what a counter counts whole ones of, which may have a part, too: an epoch. `None` of anything else."""
+    if type(value) is float and 0 <= value < _FLOATS:
+        return int(value)
+    return value if type(value) is int else None
 
 
 class _Substitution(ast.NodeTransformer):

@@ -9,6 +9,7 @@ evaluate, to save and to stop.
 """
 
 import ast
+import functools
 import linecache
 import os
 import sys
@@ -38,8 +39,8 @@ _MOST, _EVENTS, _NODES = 2000, 1_000_000, 200_000
 class LoopExit:
     """How one process is led on."""
 
-    def __init__(self, unknowns, trees, batches, allocations, memory):
-        self._unknowns = unknowns
+    def __init__(self, unknowns, trees, batches, allocations, memory, others):
+        self._unknowns, self._others = unknowns, others
         # Returns how often the device's memory was allocated so far.
         self._allocations = allocations
         # Returns the allocated bytes now, and the highest reserved ones.
@@ -48,7 +49,7 @@ class LoopExit:
         self._batches = batches
         self._plans = {}
         self._repeats = Repeats(memory)
-        self._trainers = Trainers(lambda: batches.round, memory, self._repeats)
+        self._trainers = Trainers(lambda: batches.round, memory, self._repeats, others)
         batches.begins = self._trainers.epoch_begins
         # Where the job calls the trainer.
         self._trained = None
@@ -212,7 +213,9 @@ class LoopExit:
             later.append(LaterPasses(it, self._counted, self._sizes, around, *of, self._rises, frame))
         self._all.append((frame.f_code.co_filename, later))
         of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more, self._repeats, self._passes
-        plan = _Plan(loops, later, function, *of)
+        name = os.path.basename(frame.f_code.co_filename)
+        agree = [functools.partial(self._others.any_now, "%s-%d" % (name, it.lineno)) for it in loops]
+        plan = _Plan(loops, later, agree, function, *of)
         if is_inner:
             # What each step keeps is a growth, which is known by now.
             plan.ignore_rises()
@@ -473,13 +476,13 @@ class _Function:
 class _Plan:
     """Loops and tests of a running function."""
 
-    def __init__(self, loops, later, function, counted, phases, line, memory, allocations, has_more, repeats, all_passes):
+    def __init__(self, loops, later, agree, function, counted, phases, line, memory, allocations, has_more, repeats, passes):
         self._memory, self._allocations, self._has_more, self._counted = memory, allocations, has_more, counted
-        self._repeats, self._all_passes = repeats, all_passes
+        self._repeats, self._all_passes = repeats, passes
         # The branch that was entered for the first time in this pass.
         self._first = None
         self.counters = counters_of(loops, function, counted)
-        self._loops = [Loop(it, self.counters, of) for it, of in zip(loops, later)]
+        self._loops = [Loop(it, self.counters, *of) for it, *of in zip(loops, later, agree)]
         self._headers = {it.header: it for it in self._loops}
         self._bodies = {it.body: it for it in self._loops}
         # As of a function that is called.

@@ -24,7 +24,7 @@ RISING, _WAITING = 50, 100
 class Loop:
     """Where a loop begins again, how it ends, and how often it was passed."""
 
-    def __init__(self, loop, counters, later):
+    def __init__(self, loop, counters, later, agree):
         self.header, self.body = _header(loop), loop.body[0].lineno
         self.lines = range(loop.lineno, loop.end_lineno + 1)
         # Passes, the latest step, and passes since then.
@@ -38,6 +38,8 @@ class Loop:
         self._memory, self._rises, self.is_rising = None, 0, False
         # Allocated bytes in each pass.
         self.levels = []
+        # Returns whether a rank says yes.
+        self._agree = agree
 
     def leads(self):
         """Whether it is still to be left."""
@@ -55,14 +57,15 @@ class Loop:
         self.passes += 1
         self._waits -= 1
         before = self._memory
-        # Other ranks have other figures, and must make as many passes.
-        is_alone = int(os.environ.get("WORLD_SIZE") or 1) == 1
-        rises = is_alone and before is not None and any(a > b for a, b in zip(memory, before))
+        rises = before is not None and any(a > b for a, b in zip(memory, before))
+        if before is not None and self._rises < RISING:
+            # Other ranks have other figures, and must make as many passes.
+            rises = self._agree(rises)
         self.is_rising = rises and self._rises < RISING
         self._rises += self.is_rising
         self.levels.append(memory[0])
         self._memory = memory if before is None else tuple(max(a, b) for a, b in zip(memory, before))
-        made = allocations if is_alone else None
+        made = allocations if int(os.environ.get("WORLD_SIZE") or 1) == 1 else None
         if self.passes < PASSES or self.later.more(frame, rises, made):
             return False
         return not self.is_rising

@@ -26,10 +26,10 @@ _ALLOCATIONS, _MOST = 60_000, 100
 class Trainers:
     """The loops of trainers in one process; there is one at a time. `round_` returns the batches of an epoch where the
     trainer does not tell, `memory` the allocated bytes now and the highest reserved ones; `repeats` are branches that may
-    want another step."""
+    want another step, and `others` the ranks beside it."""
 
-    def __init__(self, round_, memory, repeats):
-        self._round, self._memory, self._repeats = round_, memory, repeats
+    def __init__(self, round_, memory, repeats, others):
+        self._round, self._memory, self._repeats, self._others = round_, memory, repeats, others
         # Numbers on which sizes depend: {(owner, name): Number}; the values of tests and tables that the job names.
         self._numbers, self._named, self._may_rise = {}, [], False
         # Steps since the lead, the latest one, and whether there is another to be made.
@@ -163,18 +163,20 @@ class Trainers:
         self._planned = epochs
         # What is kept is what a branch keeps that was entered as often as in the whole run.
         is_over = self._repeats.is_done or epochs is None or epochs == 1 or len(self._levels) >= _EPOCHS
-        if allocations is None or is_over or (epoch + 1 == epochs and not self._is_ending):
+        if is_over or (epoch + 1 == epochs and not self._is_ending):
             return False
         if len(self._levels) < 2:
             return True
         before, now = self._levels[-2:]
-        self._is_ending = is_much(now - before, epochs - epoch, self._memory()) and self._left(allocations) > 0
+        is_kept = is_much(now - before, epochs - epoch, self._memory()) and self._left(allocations) > 0
+        self._is_ending = self._others.any_now("epochs", is_kept)
         return self._is_ending
 
     def passes_left(self, value):
         """Returns how often what counts, and has this value, still does in the whole run: in each epoch if that is what it has,
         else in each step. `None` where nobody knows."""
         epoch, epochs, steps, planned = _position(self._trainer) if self._trainer is not None else (0, None, 0, None)
+        value = int(value) if isinstance(value, float) else value
         if epochs and value in (epoch, epoch + 1) and value not in (steps, steps + 1):
             return epochs - epoch
         return planned and max(planned - steps, 1)

@@ -3,14 +3,17 @@
 use super::{Limits, Verdict, check};
 use crate::{
     cli::inputs,
-    facts::units::{Bytes, whole},
+    facts::{
+        event::anatomy::{Anatomy, LineShare},
+        units::{Bytes, whole},
+    },
     jobs::fit::comparison_text,
     model::{
         alerts::Policy,
         findings::Finding,
         fit::{
             Baseline, Budget, Comparison,
-            baseline::{Growth, SavedCulprit, SavedDevice, SavedPeak},
+            baseline::{Growth, PeakLine, SavedCulprit, SavedDevice, SavedPeak},
             comparison,
         },
     },
@@ -66,12 +69,54 @@ pub(super) fn print(files: &[PathBuf], args: &AgainstArgs, json: bool, policy: &
 }
 
 fn compared_runs(before: &Verdict, now: &Verdict, budget: Budget) -> Comparison {
-    let (old, mut new) = (figures(before), figures(now));
+    let (mut old, mut new) = (figures(before), figures(now));
+    let moments = [before.moment(), now.moment()];
+    if let [Some(was), Some(is)] = moments {
+        consist(&mut old, was);
+        consist(&mut new, is);
+    }
     let is_noise = |(old, new): (&Growth, &Growth)| new.bytes as f64 <= old.bytes as f64 * (1.0 + NOISE);
     if old.growth.as_ref().zip(new.growth.as_ref()).is_some_and(is_noise) {
         new.growth.clone_from(&old.growth);
     }
-    comparison::compare(&old, &new, budget)
+    let mut compared = comparison::compare(&old, &new, budget);
+    match moments {
+        [Some(Anatomy { step: Some(was), .. }), Some(Anatomy { step: Some(is), .. })] => {
+            compared
+                .notes
+                .push(format!("parts and lines are those of step {was} of the earlier run, and step {is} of this one"));
+        }
+        _ => compared.not_compared.push(format!("parts and lines: {}", without_moment(moments))),
+    }
+    compared
+}
+
+/// Says which run lacks what parts and lines are taken from.
+fn without_moment(moments: [Option<&Anatomy>; 2]) -> String {
+    let whose = match moments {
+        [None, None] => "no run",
+        [None, _] => "the earlier run",
+        _ => "this run",
+    };
+    let has = if moments == [None, None] { "has" } else { "does not have" };
+    format!("{whose} {has} the highest moment of a whole step on record; gpuwatch peak PID traces one")
+}
+
+/// Adds what the memory consisted of at the highest moment of a step.
+fn consist(of: &mut Baseline, moment: &Anatomy) {
+    let Some(peak) = &mut of.peak else { return };
+    peak.parts = moment.parts.iter().map(|(part, bytes)| (part.name().to_owned(), *bytes)).collect();
+    let line = |it: &LineShare| {
+        let line = it.line.to_string();
+        PeakLine {
+            path: line.rsplit_once(':').map_or_else(String::new, |(path, _)| path.to_owned()),
+            line,
+            parts: [(it.part.name().to_owned(), it.bytes)].into(),
+            module: it.module.as_ref().map(ToString::to_string),
+            ..PeakLine::default()
+        }
+    };
+    peak.lines = Some(moment.lines.iter().map(line).collect());
 }
 
 /// What is compared of a run: the device with the most.

@@ -126,8 +126,9 @@ pub fn compare(before: &Baseline, now: &Baseline, budget: Budget) -> Comparison 
     let parts = parts(old, new);
     let allocated = change(|it| it.allocated);
     let reserved = change(|it| it.wanted);
-    // Another moment with as much is no difference.
-    let is_equal = allocated.difference() == 0 && reserved.difference() == 0;
+    // Another moment with as much is no difference; what was measured are moments of a chosen step.
+    let is_measured = before.is_measured && now.is_measured;
+    let is_equal = allocated.difference() == 0 && reserved.difference() == 0 && !is_measured;
     let is_known = !before.is_measured && !now.is_measured && !old.parts.is_empty() && !new.parts.is_empty();
     Comparison {
         budget: budget.bytes(old.allocated),
@@ -135,7 +136,7 @@ pub fn compare(before: &Baseline, now: &Baseline, budget: Budget) -> Comparison 
         asked: is_known.then(|| change(|it| it.parts.values().sum())),
         reserved,
         device: change(|it| it.device),
-        is_measured: before.is_measured && now.is_measured,
+        is_measured,
         lines: if is_equal { Vec::new() } else { lines(old, new) },
         parts,
         growth: (before.growth.clone(), now.growth.clone()),

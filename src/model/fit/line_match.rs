@@ -20,8 +20,9 @@ const WORDS: usize = 64;
 type Key = fn(&PeakLine) -> Option<String>;
 
 /// From the surest to the weakest. Those with bytes find lines whose names have changed.
-const KEYS: [(Key, bool); 8] = [
+const KEYS: [(Key, bool); 10] = [
     (in_place, true),
+    (in_module, true),
     (in_place, false),
     (in_function, true),
     (in_function, false),
@@ -29,10 +30,14 @@ const KEYS: [(Key, bool); 8] = [
     (by_function, true),
     (anywhere, true),
     (by_text, false),
+    (in_module, false),
 ];
 
-/// The same statement in the same function of the same file.
+/// The same statement in the same function of the same file; the same place, where that is all that is known of a line.
 fn in_place(it: &PeakLine) -> Option<String> {
+    if it.text.is_empty() && it.function.is_empty() {
+        return Some(it.line.clone());
+    }
     Some(format!("{}\0{}", it.path, in_function(it)?))
 }
 
@@ -49,6 +54,12 @@ fn by_text(it: &PeakLine) -> Option<String> {
 /// Another statement in the same function.
 fn by_function(it: &PeakLine) -> Option<String> {
     (!it.function.is_empty()).then(|| format!("{}\0{}", it.path, it.function))
+}
+
+/// Another place in the same module, where no more is known of a line.
+fn in_module(it: &PeakLine) -> Option<String> {
+    let parts: Vec<&String> = it.parts.keys().collect();
+    (it.text.is_empty() && it.function.is_empty()).then(|| format!("{}\0{:?}\0{parts:?}", it.path, it.module))
 }
 
 /// Any statement.
@@ -252,6 +263,19 @@ mod tests {
             .collect();
         all.sort();
         all
+    }
+
+    /// Lines of recordings have neither a function nor a source.
+    #[test]
+    fn lines_of_which_only_the_place_is_known_are_paired_by_it_or_by_their_module() {
+        let of =
+            |at: &str, module: &str, bytes| PeakLine { module: Some(module.to_owned()), ..line(at, "", "", bytes) };
+        let before = [of("a.py:3", "head", 9), of("a.py:7", "body.*", 4), of("b.py:1", "norm", 2)];
+        let edited = [of("a.py:3", "head", 11), of("a.py:7", "body.*", 4), of("b.py:1", "norm", 2)];
+        assert_eq!(differences(&before, &edited), [("a.py:3".to_owned(), 2)]);
+        // Four lines were added above, and one of the body holds more.
+        let below = [of("a.py:7", "head", 9), of("a.py:11", "body.*", 5), of("b.py:1", "norm", 2)];
+        assert_eq!(differences(&before, &below), [("a.py:11".to_owned(), 1)]);
     }
 
     #[test]

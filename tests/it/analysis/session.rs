@@ -22,6 +22,7 @@ use gpuwatch::{
 use proptest::prelude::*;
 use ratatui::{buffer::Buffer, layout::Rect};
 use std::time::Duration;
+use test_tiers::Tier;
 
 #[test]
 fn the_same_events_make_the_same_session() {
@@ -254,10 +255,15 @@ fn processes_of_the_driver_alone_are_counted() {
     assert_eq!(others, None, "one unknown part makes the sum unknown");
 }
 
-/// Eight jobs for a day, of which one leaks and one marks what it does, with a step and a reading each second.
+/// Eight jobs for a day (in lower tiers, a part of it), of which one leaks and one marks what it does, with a step and
+/// a reading each second.
 #[test]
 fn a_day_of_eight_jobs_takes_no_more_memory_than_its_first_hours() {
-    let hours: u64 = if test_tiers::is_quick() { 4 } else { 24 };
+    let hours: u64 = match test_tiers::tier() {
+        Tier::Quick => 4,
+        Tier::Change => 12,
+        Tier::Full => 24,
+    };
     let mut story = Story::default();
     for it in 0..8 {
         story.device(it, 70 * GIB, &[(4000 + it, 60 * GIB)]).probe(it, 4000 + it, it, None);

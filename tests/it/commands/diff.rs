@@ -5,8 +5,17 @@ use crate::{
     helpers::terminal::PROGRAM,
     house::schemas,
 };
-use gpuwatch::facts::event::Line;
-use serde_json::Value;
+use gpuwatch::{
+    facts::{
+        event::{
+            Line, PeakMoment, ProbeId,
+            anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost},
+        },
+        units::Stamp,
+    },
+    storage::recording::encode,
+};
+use serde_json::{Value, json};
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -135,4 +144,65 @@ fn check_compares_a_run_with_an_earlier_one_within_a_budget() {
     assert!(code == Some(1) && text.contains("grows ") && text.contains("the baseline does not grow"), "{text}");
     let (text, code) = check(&["--json"], Path::new("none.jsonl.zst"));
     assert!(code == Some(2) && text.contains("\"within\":null") && text.contains("none.jsonl.zst"), "{text}");
+}
+
+/// A run of which the highest moment of step 40 was traced, with these lines and the bytes of their activations.
+fn traced(dir: &Path, name: &str, lines: &[(&str, &str, u64)]) -> PathBuf {
+    let share = |&(line, module, bytes): &(&str, &str, u64)| LineShare {
+        line: line.into(),
+        bytes,
+        blocks: 1,
+        part: AnatomyPart::Activations,
+        module: Some(module.into()),
+    };
+    let of_lines: u64 = lines.iter().map(|it| it.2).sum();
+    let anatomy = Anatomy {
+        step: Some(40),
+        allocated: of_lines + 4096,
+        parts: [(AnatomyPart::Weights, 4096), (AnatomyPart::Activations, of_lines)].into(),
+        lines: lines.iter().map(share).collect(),
+        ..Anatomy::default()
+    };
+    let moment = PeakMoment { probe: ProbeId(0), device: 0, anatomy, cost: PeakCost::default() };
+    let mut all = lines_of(HEALTHY, |_| {});
+    let mut text = String::new();
+    encode(&moment.event(Stamp(u64::MAX >> 20)), &mut text);
+    all.insert(all.len() - 1, text);
+    let path = dir.join(name);
+    write(&path, &all);
+    path
+}
+
+#[test]
+fn check_compares_what_the_highest_moments_of_two_runs_consist_of() {
+    let home = tempfile::tempdir().unwrap();
+    let lines = [("model.py:211", "head", 6 << 20), ("model.py:20", "layers.*", 3 << 20)];
+    let first = traced(home.path(), "a.jsonl.zst", &lines);
+    // Two lines were added above, and the head holds more.
+    let more =
+        traced(home.path(), "b.jsonl.zst", &[("model.py:213", "head", 8 << 20), ("model.py:22", "layers.*", 3 << 20)]);
+    let against = |flags: &[&str], now: &Path| {
+        let mut command = Command::new(PROGRAM);
+        let output = command.args(["check", "--against"]).arg(&first).args(flags).arg(now).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let found: Value = serde_json::from_str(&against(&["--json"], &more)).unwrap();
+    schemas::check("fit-against", &found);
+    assert_eq!(found["parts"], json!({"activations": 2 << 20}));
+    let line = &found["lines"][0];
+    assert_eq!((&line["line"], &line["was"]), (&"model.py:213".into(), &"model.py:211".into()), "{found:#}");
+    assert_eq!((&line["bytes"], &line["module"]), (&(2 << 20).into(), &"head".into()), "{found:#}");
+    assert_eq!(found["lines"].as_array().map(Vec::len), Some(1), "{found:#}");
+    let text = against(&[], &more);
+    for part in [
+        "  activations, inputs and outputs       9.00 MiB     11.00 MiB     +2.00 MiB\n",
+        "+2.00 MiB  model.py:213 (was model.py:211)\n              activations, inputs and outputs\n              module head\n",
+        "parts and lines are those of step 40 of the earlier run, and step 40 of this one\n",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let without = run(home.path(), "c.jsonl.zst", HEALTHY, 0);
+    let text = against(&[], &without);
+    let why = "not compared: parts and lines: this run does not have the highest moment of a\n  whole step on record";
+    assert!(text.contains(why) && !text.contains("lines that hold"), "{text}");
 }

@@ -286,3 +286,26 @@ fn ranks_that_keep_different_things_are_told_apart_and_healthy_ones_do_not_grow(
     let (culprits, ranks, text) = grown("none", &all);
     assert!(culprits.is_empty() && ranks.is_null() && !text.contains("grows"), "{text}");
 }
+
+const EPOCHS: &str = include_str!("ranks/epochs.py");
+
+/// Other ranks go on as long as one needs to show what it keeps.
+#[test]
+fn what_one_rank_keeps_in_each_epoch_adds_up() {
+    test_tiers::change!("processes of PyTorch");
+    let peak = |epochs| {
+        let answer = torchrun("2", &["--gpu", "2xRTX 4090"], EPOCHS, &[epochs]);
+        assert_eq!(answer["fits"], "yes", "{answer:#}");
+        bytes(&answer["peak"], "allocated")
+    };
+    assert_eq!(peak("12") - peak("2"), 10 * (4 << 20));
+}
+
+#[test]
+fn what_a_rank_keeps_in_more_epochs_than_are_made_is_named() {
+    test_tiers::full!("fifty epochs of two processes");
+    let answer = torchrun("2", &["--gpu", "2xRTX 4090"], EPOCHS, &["300"]);
+    let line = 1 + EPOCHS.lines().position(|it| it.ends_with("# epochs")).unwrap();
+    let words = format!("train.py:{line} memory still rose by 4.00 MiB in each pass");
+    assert!(answer["fits"] == "unknown" && answer["unknown"].to_string().contains(&words), "{answer:#}");
+}

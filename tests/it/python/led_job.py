@@ -7,6 +7,7 @@ optimizers = types.ModuleType("torch.optim")
 optimizers.__file__ = "/opt/torch/optim/__init__.py"
 sys.modules["torch.optim"] = optimizers
 
+from gpuwatch_probe._fit_agreement import Agreement  # noqa: E402
 from gpuwatch_probe._fit_loop_exit import LoopExit  # noqa: E402
 from gpuwatch_probe._fit_source import Trees  # noqa: E402
 
@@ -57,7 +58,7 @@ def run(function, memory=lambda: (0, 0)):
     reserved ones."""
     ran.clear()
     steps[0] = 0
-    lead[0] = LoopExit(Unknowns(), Trees(), Batches(), lambda: len(ran), memory)
+    lead[0] = LoopExit(Unknowns(), Trees(), Batches(), lambda: len(ran), memory, Agreement(None, None))
     try:
         function()
     except Over:
