@@ -191,7 +191,8 @@ impl Answer {
 
     /// Compares the answer with an earlier one.
     pub fn against(&self, baseline: &Baseline, budget: Budget) -> Comparison {
-        let now = Baseline::parse(&self.json()).unwrap_or_default();
+        let now = Baseline::parse(&self.json());
+        let now = now.unwrap_or_else(|e| Baseline { unknown: vec![format!("the answer {e}")], ..Baseline::default() });
         comparison::compare(baseline, &now, budget)
     }
 

@@ -29,6 +29,9 @@ _DETACHED = re.compile(r"\.detach\(\)\s*$")
 # The first line of a function or class.
 _BLOCK = re.compile(r"\s*(?:async\s+def|def|class)\b")
 
+# A line that may have statements that do not always run.
+_BRANCH = re.compile(r"\s*(?:if|elif|else|for|while|except|case)\b")
+
 # Lines of one statement, and functions that hand a container on to each other.
 _MOST_LINES = 20
 _MOST_CALLS = 3
@@ -189,7 +192,7 @@ class _Source:
         found = self._growing(by, name, span, _MOST_CALLS if contained else 0)
         for line, code in self._lines_with(name, span):
             if line not in found and assigned.match(code):
-                value = assigned.sub("", self._statement(line), 1)
+                value = assigned.sub("", self._statement(line), 1).partition(";")[0]
                 # A new list is not a longer one; what is made out of the old one may be.
                 if not contained or re.search(r"\b%s\b" % name, value):
                     replaced.append(line)
@@ -282,6 +285,9 @@ class _Source:
 
     def follows(self, made, line):
         """Returns whether a line always runs after an earlier one: no block in between begins or ends otherwise."""
+        if made != line and _BRANCH.match(self.code[line - 1]):
+            # The statement is on the line of its test.
+            return False
         between = [_indent(it) for it in self.code[made : line - 1] if it.strip()]
         indent = _indent(self.code[line - 1])
         return made == line or (made < line and indent <= min([_indent(self.code[made - 1]), *between]))

@@ -140,7 +140,7 @@ fn figures(verdict: &Verdict) -> Baseline {
     });
     let torch = session.processes.iter().find_map(|it| Some(it.hello.as_ref()?.framework_version.as_ref()?.clone()));
     Baseline {
-        torch: torch.unwrap_or_default(),
+        torch,
         devices: most.map(|(id, _)| SavedDevice { name: name(id), ..SavedDevice::default() }).into_iter().collect(),
         peak,
         growth: growth.max_by_key(|it| it.bytes),

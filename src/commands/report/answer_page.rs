@@ -21,7 +21,8 @@ const LINES: usize = 32;
 pub(super) fn html(answer: &Baseline, name: &Foreign) -> String {
     let mut out = String::new();
     // Writing into a String cannot fail.
-    let _ = writeln!(out, "<p class=\"faint\">answer of gpuwatch fit, PyTorch {}</p>", text(&answer.torch));
+    let torch = answer.torch.as_deref().unwrap_or("–");
+    let _ = writeln!(out, "<p class=\"faint\">answer of gpuwatch fit, PyTorch {}</p>", text(torch));
     verdicts(&mut out, answer);
     if let Some(peak) = &answer.peak {
         out.push_str("<h2>The peak</h2>\n");

@@ -18,8 +18,8 @@ const SCHEMA: u64 = 1;
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Baseline {
-    /// PyTorch's version.
-    pub torch: String,
+    /// PyTorch's version; nothing of a job that did not use it.
+    pub torch: Option<String>,
     /// Whether the job fits: `yes`, `no`, `unknown`; nothing for a test's answer.
     pub fits: Option<String>,
     /// The devices that were asked for.
@@ -315,7 +315,8 @@ mod tests {
         }
         assert!(why(r#"{"schema":1,"fits":"yes","peak":{"parts":{"weights":-1}}}"#).starts_with("is no answer"));
         assert!(why(r#"{"schema":2,"fits":"yes"}"#).starts_with("has schema 2, and this gpuwatch reads schema 1"));
-        let failed = r#"{"schema":1,"fits":"unknown","peak":null,"unknown":["the job failed: exit code 3\nmore"]}"#;
+        let failed =
+            r#"{"schema":1,"fits":"unknown","torch":null,"peak":null,"unknown":["the job failed: exit code 3\nmore"]}"#;
         assert_eq!(why(failed), "has no peak to compare with: the job failed: exit code 3");
         assert!(why(r#"{"schema":1,"fits":"yes","peak":{"allocated":3}}"#).contains("did not save lines"));
         let saved = Baseline::parse(r#"{"schema":1,"fits":"yes","peak":{"allocated":3,"lines":[]}}"#);

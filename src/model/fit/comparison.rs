@@ -216,10 +216,8 @@ fn doubt(before: &Baseline, now: &Baseline) -> Option<String> {
         return Some(format!("the baseline is of another card: {}, and this is {}", names(before), names(now)));
     }
     if before.torch != now.torch {
-        return Some(format!(
-            "the baseline is of another PyTorch release: {}, and this is {}",
-            before.torch, now.torch
-        ));
+        let [was, is] = [before, now].map(|of| of.torch.as_deref().unwrap_or("unknown"));
+        return Some(format!("the baseline is of another PyTorch release: {was}, and this is {is}"));
     }
     let highest = before.highest_phase()?;
     let is_there = now.phases.ran.iter().any(|it| it.name == highest.name);
@@ -371,7 +369,7 @@ mod tests {
     #[test]
     fn answers_of_other_cards_and_releases_are_not_compared() {
         let why = |now: &Baseline| compare(&answer(9, 9), now, Budget::default()).doubt.unwrap_or_default();
-        let other = Baseline { torch: "2.10".to_owned(), ..answer(9, 9) };
+        let other = Baseline { torch: Some("2.10".to_owned()), ..answer(9, 9) };
         assert_eq!(why(&other), "the baseline is of another PyTorch release: 2.9, and this is 2.10");
         let other =
             Baseline { devices: vec![SavedDevice { name: "T4".to_owned(), ..SavedDevice::default() }], ..answer(9, 9) };

@@ -56,7 +56,7 @@ const PLANTED: [Regression; 20] = [
     planted("vision", &[("Net(32, 100)", "Net(36, 100)")], "nn.Conv2d(inner"),
     planted("vision", &[("lr=0.1)", "lr=0.1, momentum=0.9)")], "momentum"),
     planted("tune", &[("Adapter(width, 8)", "Adapter(width, 32)")], "self.down = nn.Parameter"),
-    planted("tune", &[("requires_grad_(\"adapters\" in name)", "requires_grad_(True)")], "self.layers = "),
+    planted("tune", &[("requires_grad_(\"adapters\" in name)", "requires_grad_(True)")], "torch.optim.AdamW(own)"),
     planted("tune", &[("rows.argmax(1)", "rows")], "rows = model("),
     planted("tune", &[("torch.bfloat16)", "torch.bfloat16, enabled=False)")], "outputs = model(inputs)"),
     planted("tune", &[("Trunk(512, 6)", "Trunk(512, 7)")], "self.layers = "),
@@ -142,6 +142,9 @@ fn two_runs_are_equal_a_regression_is_found_and_renaming_is_none() {
     assert_eq!(String::from_utf8(first).unwrap(), fs::read_to_string(&gate.baseline).unwrap());
     assert_found(&gate, &source, &PLANTED[0]);
     assert!(assert_silent(&gate, &source, 1) > 20);
+    let (answer, code) = gate.against("raise SystemError('broken')\n", &[]);
+    let why = answer["why"].as_str().unwrap();
+    assert!(code == 2 && why.starts_with("the job failed at train.py:1: SystemError: broken"), "{answer:#}");
 }
 
 #[test]

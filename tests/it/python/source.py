@@ -540,6 +540,34 @@ class Trainer:
 )
 
 
+# Statements on the lines of their tests: which of them ran is not known.
+case(
+    """
+kept = []
+def train(model, way):
+    for step in range(9):
+        value = model(step)  # made
+        if way == "debug": kept[len(kept):] = [value]  # here
+        elif way == "first": kept.insert(0, value)  # here
+        else: kept.append(value)  # here
+""",
+    ITEM,
+    step("global", "kept", "module"),
+)
+# The second statement of the line only reads what the first one makes.
+case(
+    """
+net = Linear(); optimizer = SGD(net.parameters())
+for step in range(9):
+    value = net(step)  # made
+    setattr(net, "v%d" % step, value)
+""",
+    step("attribute", "v*", "Linear"),
+    step("global", "net", "module"),
+    function="<module>",
+)
+
+
 def marked(text, mark):
     return next((at for at, it in enumerate(text.split("\n"), 1) if mark in it), None)
 

@@ -114,21 +114,18 @@ fn every_screen_of_a_snapshot_looks_like_this_at_every_size() {
             let name = format!("{}-{}x{}", name.replace(' ', "-"), size.0, size.1);
             insta::assert_snapshot!(format!("{name}-text"), shown(&snapshot, &ui, size));
             if size == (80, 24) {
-                insta::assert_snapshot!(
-                    format!("{name}-style"),
-                    styles(&drawn(&snapshot, &ui, &theme("dusk"), size).0)
-                );
+                let style = |it| styles(&drawn(&snapshot, &ui, &theme(it), size).0);
+                insta::assert_snapshot!(format!("{name}-style"), style("dusk"));
+                insta::assert_snapshot!(format!("{name}-light-style"), style("paper"));
+                let plain = text(&drawn(&snapshot, &ui, &theme("plain").at(ColorDepth::None).in_ascii(), size).0);
+                assert!(plain.is_ascii(), "{name}: {plain}");
+                insta::assert_snapshot!(format!("{name}-ascii"), plain);
             }
         }
     }
     let mut ui = ui(&snapshot);
     press(&mut ui, &snapshot, "t←←←");
     insta::assert_snapshot!("trace-cursor-120x40-text", shown(&snapshot, &ui, (120, 40)));
-    let plain = theme("plain").at(ColorDepth::None).in_ascii();
-    press(&mut ui, &snapshot, "f");
-    let (ascii, _) = drawn(&snapshot, &ui, &plain, (80, 24));
-    assert!(text(&ascii).is_ascii());
-    insta::assert_snapshot!("flame-graph-ascii", text(&ascii));
 }
 
 fn every_size(snapshot: &Snapshot, theme: &Theme) {

@@ -142,7 +142,9 @@ def renamed(source):
         if isinstance(it, (ast.ClassDef, ast.FunctionDef)) and it.name != "main":
             source = re.sub(r"(?<![\w\"'.])%s\b(?![\"'=])" % it.name, it.name + "_2", source)
             edits.append("name " + it.name)
-    for name in sorted(set(re.findall(r"self\.(\w+) = ", source))):
+    # Fields of data classes have their names elsewhere, too.
+    fields = {it.target.id for it in ast.walk(ast.parse(source)) if isinstance(it, ast.AnnAssign)}
+    for name in sorted(set(re.findall(r"self\.(\w+) = ", source)) - fields):
         source = re.sub(r"(?<=\.)%s\b" % name, "my_" + name, source)
         edits.append("attribute " + name)
     yield edits, {"train.py": source}
