@@ -239,13 +239,16 @@ fn what_a_job_keeps_in_the_loop_of_a_trainer_adds_up() {
         ["lightning", "newest"],
         ["transformers", "steps"],
         ["transformers", "epochs"],
+        ["transformers", "halves"],
     ] {
         let answer = fit(kind);
         assert_eq!(answer["fits"], "yes", "{kind:?}: {answer:#}");
         let whole = torch::Gpu::new("NVIDIA X:24GiB").script_with(&python, KEEPING).args(kind).output();
         let whole = printed(&whole.unwrap());
         let found = allocated(&answer);
-        assert!((97..=115).contains(&(found * 100 / whole)), "{kind:?}: {found} of {whole}");
+        // A trainer that goes on enters a branch by itself, too: of five times, that is much.
+        let most = if kind[1] == "halves" { 135 } else { 115 };
+        assert!((97..=most).contains(&(found * 100 / whole)), "{kind:?}: {found} of {whole}");
     }
     let line = KEEPING.lines().position(|it| it.ends_with("# often")).unwrap();
     let answer = fit(["lightning", "often"]);

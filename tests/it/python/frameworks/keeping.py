@@ -68,6 +68,8 @@ def transformers():
         def on_epoch_end(self, arguments, state, control, **more):
             if KIND == "epochs":
                 keep()
+            if KIND == "halves" and int(state.epoch) % 2 == 0:
+                keep()
 
     model = GPT2LMHeadModel(GPT2Config(vocab_size=100, n_positions=64, n_embd=32, n_layer=1, n_head=2))
     with tempfile.TemporaryDirectory() as folder:
