@@ -9,7 +9,7 @@ mod roots;
 mod steps;
 
 use crate::{
-    fit::pytest::PYTEST,
+    fit::pytest::{PYTEST, fresh},
     helpers::{
         terminal::PROGRAM,
         torch::{self, Gpu, target},
@@ -250,18 +250,14 @@ fn a_wheel_installs_the_program_and_the_probe_and_leaves_nothing() {
 #[test]
 fn the_plugin_of_a_wheel_tests_a_suite_with_tests_of_its_own_by_several_workers() {
     test_tiers::full!("the tools that pack wheels and that test are downloaded");
-    let python = test_tiers::needs!(PYTEST.found());
+    test_tiers::needs!(PYTEST.found());
     let home = Home::new();
     let folder = home.0.path();
     let wheel = package("wheel", &folder.join("out"));
-    let venv = folder.join("venv");
-    done(Command::new(&python).args(["-m", "venv"]).arg(&venv));
-    done(Command::new(venv.join("bin/pip")).args(["install", "--quiet", "--no-index"]).arg(&wheel));
-    let folders = "import sys; print(*[it for it in sys.path if it.endswith('site-packages')], sep='\\n')";
-    let [above, own] = [&python, &venv.join("bin/python")].map(|it| done(Command::new(it).args(["-c", folders])));
-    fs::write(Path::new(own.trim()).join("earlier.pth"), above).unwrap();
+    let python = fresh(&folder.join("venv"));
+    done(Command::new(python.with_file_name("pip")).args(["install", "--quiet", "--no-index"]).arg(&wheel));
     fs::write(folder.join("test_gpu.py"), include_str!("fit/pytest/test_gpu.py")).unwrap();
-    let mut tests = Command::new(venv.join("bin/python"));
+    let mut tests = Command::new(python);
     tests.args(["-m", "pytest", "-n", "2", "--gpuwatch", "RTX 4090", "--tb=short", "-rs", "-p", "no:cacheprovider"]);
     tests.current_dir(folder).env("COLUMNS", "80").env("OMP_NUM_THREADS", "1").env_remove("PYTHONPATH");
     let output = tests.envs(home.variables()).output().unwrap();

@@ -38,7 +38,7 @@ class Agreement:
         return self._first(agreed, len(votes) >= count and any(it.endswith("-1") for it in votes))
 
     def any_now(self, question, own):
-        """The same for a question that all ranks ask again and again."""
+        """The same for a question that all ranks ask again and again, each in its turn."""
         self._asked[question] += 1
         return self.any("%s-%d" % (question, self._asked[question]), own)
 

@@ -214,7 +214,7 @@ class LoopExit:
         self._all.append((frame.f_code.co_filename, later))
         of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more, self._repeats, self._passes
         name = os.path.basename(frame.f_code.co_filename)
-        agree = [functools.partial(self._others.any_now, "%s-%d" % (name, it.lineno)) for it in loops]
+        agree = [functools.partial(self._others.any_now, "loop-%s-%d" % (name, it.lineno)) for it in loops]
         plan = _Plan(loops, later, agree, function, *of)
         if is_inner:
             # What each step keeps is a growth, which is known by now.

@@ -93,13 +93,12 @@ fn compared_runs(before: &Verdict, now: &Verdict, budget: Budget) -> Comparison 
 
 /// Says which run lacks what parts and lines are taken from.
 fn without_moment(moments: [Option<&Anatomy>; 2]) -> String {
-    let whose = match moments {
-        [None, None] => "no run",
-        [None, _] => "the earlier run",
-        _ => "this run",
+    let who = match moments {
+        [None, None] => "neither run has",
+        [None, _] => "the earlier run does not have",
+        _ => "this run does not have",
     };
-    let has = if moments == [None, None] { "has" } else { "does not have" };
-    format!("{whose} {has} the highest moment of a whole step on record; gpuwatch peak PID traces one")
+    format!("{who} the highest moment of a whole step on record; gpuwatch peak PID traces one")
 }
 
 /// Adds what the memory consisted of at the highest moment of a step.

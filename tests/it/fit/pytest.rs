@@ -3,12 +3,18 @@
 use crate::{
     helpers::{
         terminal::PROGRAM,
-        torch::{Gpu, TORCH},
+        torch::{self, Gpu, TORCH},
         venv::Venv,
     },
     probe::launch::Home,
 };
-use std::{ffi::OsString, fs, path::Path, process::Command, sync::OnceLock};
+use std::{
+    ffi::OsString,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::OnceLock,
+};
 
 /// pytest, beside PyTorch.
 pub(crate) static PYTEST: Venv = Venv {
@@ -27,6 +33,17 @@ pub(crate) static PYTEST: Venv = Venv {
     above: Some(&TORCH),
     python: OnceLock::new(),
 };
+
+/// Makes an environment in a folder that has PyTorch and pytest, as an earlier step would have installed them; returns its
+/// Python.
+pub(crate) fn fresh(venv: &Path) -> PathBuf {
+    const FOLDERS: &str = "import sys; print(*[it for it in sys.path if it.endswith('site-packages')], sep='\\n')";
+    torch::stdout(&Command::new(PYTEST.python()).args(["-m", "venv"]).arg(venv).output().unwrap());
+    let python = venv.join("bin/python");
+    let folders = |of: &Path| torch::stdout(&Command::new(of).args(["-c", FOLDERS]).output().unwrap());
+    fs::write(Path::new(folders(&python).trim()).join("earlier.pth"), folders(&PYTEST.python())).unwrap();
+    python
+}
 
 const TESTS: &str = include_str!("pytest/test_gpu.py");
 

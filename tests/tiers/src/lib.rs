@@ -97,7 +97,7 @@ macro_rules! leave_out {
     };
 }
 
-/// Iterates over the cases of a list: only the first in the quick tier, and eight for a change. Takes how the others
+/// Iterates over the cases of a list: only the first in the quick tier, and four for a change. Takes how the others
 /// differ.
 #[macro_export]
 macro_rules! vary {

@@ -3,7 +3,7 @@
 
 use super::{PYTEST, ci};
 use crate::{
-    fit::Asked,
+    fit::{Asked, pytest::fresh},
     helpers::{terminal::PROGRAM, torch},
 };
 use std::{
@@ -30,9 +30,6 @@ with zipfile.ZipFile(folder + "/" + name + "-py3-none-any.whl", "w") as wheel:
     rows += add(name + ".dist-info/entry_points.txt", "[pytest11]\ngpuwatch = gpuwatch_probe.pytest_plugin\n")
     add(name + ".dist-info/RECORD", rows + name + ".dist-info/RECORD,,\n")
 "##;
-
-/// Prints a line for each folder in which Python finds packages.
-const FOLDERS: &str = "import sys; print(*[it for it in sys.path if it.endswith('site-packages')], sep='\\n')";
 
 /// A stand-in for a program: it logs its arguments and its input, and fails on request.
 const STANDIN: &str = r#"#!/bin/sh
@@ -61,23 +58,15 @@ impl Service {
         }
         fs::copy(ci("gpuwatch-gate.sh"), it.path("ci/gpuwatch-gate.sh")).unwrap();
         fs::write(it.path("test_gpu.py"), include_str!("../pytest/test_gpu.py")).unwrap();
-        torch::stdout(&Command::new(PYTEST.python()).args(["-m", "venv"]).arg(it.path("venv")).output().unwrap());
+        fresh(&it.path("venv"));
         let wheel =
             Command::new(PYTEST.python()).args(["-c", WHEEL]).arg(it.path("temp")).arg(PROGRAM).output().unwrap();
         torch::stdout(&wheel);
-        // PyTorch and pytest, as an earlier step would have installed them.
-        let above = torch::stdout(&Command::new(PYTEST.python()).args(["-c", FOLDERS]).output().unwrap());
-        let own = torch::stdout(&Command::new(it.python()).args(["-c", FOLDERS]).output().unwrap());
-        fs::write(Path::new(own.trim()).join("earlier.pth"), above).unwrap();
         it
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.asked.home.0.path().join(name)
-    }
-
-    fn python(&self) -> PathBuf {
-        self.path("venv/bin/python")
     }
 
     fn wheel(&self) -> String {
