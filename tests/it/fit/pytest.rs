@@ -34,14 +34,14 @@ pub(crate) static PYTEST: Venv = Venv {
     python: OnceLock::new(),
 };
 
-/// Makes an environment in a folder that has PyTorch and pytest, as an earlier step would have installed them; returns its
-/// Python.
+/// Makes an environment in a folder that has PyTorch and pytest, as an earlier step would have installed them; returns
+/// its Python.
 pub(crate) fn fresh(venv: &Path) -> PathBuf {
     const FOLDERS: &str = "import sys; print(*[it for it in sys.path if it.endswith('site-packages')], sep='\\n')";
     torch::stdout(&Command::new(PYTEST.python()).args(["-m", "venv"]).arg(venv).output().unwrap());
     let python = venv.join("bin/python");
     let folders = |of: &Path| torch::stdout(&Command::new(of).args(["-c", FOLDERS]).output().unwrap());
-    fs::write(Path::new(folders(&python).trim()).join("earlier.pth"), folders(&PYTEST.python())).unwrap();
+    fs::write(Path::new(folders(&python).trim()).join("earlier.pth"), folders(PYTEST.python())).unwrap();
     python
 }
 
