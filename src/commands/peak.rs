@@ -76,8 +76,15 @@ impl Subcommand for PeakArgs {
         let traced = traced.with_context(|| format!("the trace of process {pid}"))?;
         // Its viewers know the probe by other numbers, and so use their own.
         let Some(moment) = moment(&traced, ProbeId(0)) else {
-            let lost = "allocated faster than that could be written down: ask again";
-            bail!("process {pid} {}", if traced.gaps > 0 { lost } else { "allocated nothing in these steps" })
+            let why = if traced.gaps > 0 {
+                "allocated faster than that could be written down: ask again"
+            } else if traced.kept.as_ref().is_some_and(|it| it.cut) {
+                "was paused for as long as it may be before anything was traced, on a busy machine: ask again, or with \
+                 --long-pauses"
+            } else {
+                "allocated nothing in these steps"
+            };
+            bail!("process {pid} {why}")
         };
         if let Some(viewers) = file.answers {
             // Viewers and recordings lack the answer then, which this process prints.

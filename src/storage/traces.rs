@@ -89,6 +89,8 @@ pub struct WindowKept {
     pub paused_us: u64,
     /// µs of the longest pause: by a piece, or by all that happens at the end of a step.
     pub longest_us: u64,
+    /// Whether the pauses reached their limit with the first piece, so that no event of a step was written down.
+    pub cut: bool,
     /// The most bytes that were allocated before the trace, by device.
     pub highest: BTreeMap<u32, u64>,
     /// Addresses by device and part: `weights`, `gradients` and `optimizer`.

@@ -244,6 +244,7 @@ class PeakWindow(Window):
             "modules": self._modules,
             "paused_us": int(1e6 * self._paused),
             "longest_us": int(1e6 * self._longest),
+            "cut": self._is_cut,
             "highest": self._highest,
             "blocks": {
                 device: {name: sorted(of.get(kind, ())) for name, kind in _KINDS.items()}

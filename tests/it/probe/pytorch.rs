@@ -78,12 +78,17 @@ impl Job {
         serde_json::from_str(&self.output_of(arguments)).unwrap()
     }
 
-    /// Returns the output of `gpuwatch …` for this machine and this job.
+    /// Returns the output of `gpuwatch …` for this machine and this job, which succeeds.
     pub(crate) fn output_of(&self, arguments: &[&str]) -> String {
+        torch::stdout(&self.asks(arguments))
+    }
+
+    /// Runs `gpuwatch …` for this machine and this job.
+    pub(crate) fn asks(&self, arguments: &[&str]) -> Output {
         let mut command = self.gpu.command(env!("CARGO_BIN_EXE_gpuwatch"));
         command.args(arguments).envs(self.home.variables()).env_remove("GPUWATCH_NVML_PATH");
         command.env("GPUWATCH_NVML_PATH", torch::libraries().join("libnvidia-ml.so.1"));
-        torch::stdout(&command.output().unwrap())
+        command.output().unwrap()
     }
 
     /// Waits for the end of a job whose output may differ; its home remains.
