@@ -15,7 +15,7 @@
 //! | [`benchmark!`] | the first line of a test that only measures time | skips | skips | skips |
 //! | [`needs!`] | what may be missing, but not in CI: a download, a program | skips | fails | fails |
 //! | [`skip!`] | what no installation can change: the kernel, the user, the hardware | skips | skips | skips |
-//! | [`vary!`] | cases of which the first proves the promise | the first, reports | four, reports | all |
+//! | [`vary!`] | cases of which the first proves the promise | the first, reports | two, reports | all |
 //! | [`stride!`] | places or sizes of which a part proves the promise | every n-th, reports | all | all |
 //! | [`leave_out!`] | a part of a test, which continues with the rest | reports | reports | reports |
 //!
@@ -97,14 +97,14 @@ macro_rules! leave_out {
     };
 }
 
-/// Iterates over the cases of a list: only the first in the quick tier, and four for a change. Takes how the others
+/// Iterates over the cases of a list: only the first in the quick tier, and two for a change. Takes how the others
 /// differ.
 #[macro_export]
 macro_rules! vary {
     ($cases:expr, $others:expr) => {{
         let (most, following) = match $crate::tier() {
             $crate::Tier::Quick => (1, "change"),
-            $crate::Tier::Change => (4, "full"),
+            $crate::Tier::Change => (2, "full"),
             $crate::Tier::Full => (usize::MAX, ""),
         };
         let cases: Vec<_> = $cases.into_iter().collect();
