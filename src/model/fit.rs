@@ -187,15 +187,54 @@ const LEVEL_RISES: usize = 8;
 /// The most steps in which memory rises once, and the rises that show it.
 const RARE: (usize, usize) = (4, 3);
 
+/// The fewest steps of a rise that is given back.
+const LEAST_RISE: usize = 3;
+
+/// What is left of a rise is growth where it is at least one part in so many of it.
+const LEFT: u64 = 8;
+
 /// Returns the bytes that each step adds, from the bytes at the end of each step: those that the allocator counts, and
 /// those that it was asked for. It gives large blocks more, by chance.
 pub fn level_growth(levels: &[u64], asked: &[u64]) -> Option<u64> {
     let rises = |it: &[u64]| each_step(it).or_else(|| (2..=RARE.0).find_map(|every| each_few_steps(it, every)));
-    rises(levels).or_else(|| {
+    let rise = rises(levels).or_else(|| {
         rises(asked)?;
         let first = levels.get(levels.len().checked_sub(LEVEL_RISES + 1)?)?;
         Some(levels.last()?.checked_sub(*first)? / LEVEL_RISES as u64).filter(|it| *it > 0)
-    })
+    })?;
+    left_of(levels, rise)
+}
+
+/// Returns what is left in each step of a rise of so many bytes a step, where earlier steps rose in the same way and then
+/// gave it back: what is cleared with each epoch, or when it has its most entries. `None` where that is nothing.
+fn left_of(levels: &[u64], rise: u64) -> Option<u64> {
+    let is_like = |bytes: u64, steps: usize| {
+        let usual = rise.saturating_mul(steps as u64);
+        (usual / 2..=usual.saturating_add(usual / 2)).contains(&bytes)
+    };
+    let (mut since, mut given_back) = (0, Vec::new());
+    for at in 1..levels.len() {
+        let before = at - 1;
+        let fallen = levels[before].saturating_sub(levels[at]);
+        if fallen <= rise {
+            continue;
+        }
+        // The first steps rise by more, whatever they keep.
+        let first = since.max(before.saturating_sub(LEVEL_RISES));
+        let risen = levels[before].saturating_sub(levels[first]);
+        let is_rise = before - since >= LEAST_RISE && is_like(risen, before - first);
+        if is_rise && is_like(fallen, before - since) {
+            given_back.push(at);
+        }
+        since = at;
+    }
+    let (Some(first), Some(last)) = (given_back.first(), given_back.last()) else { return Some(rise) };
+    if first == last {
+        // It may have more this time.
+        return (levels.last() > levels[..*last].iter().max()).then_some(rise);
+    }
+    let left = levels[*last].saturating_sub(levels[*first]) / (last - first) as u64;
+    (left > 0 && left >= rise / LEFT).then_some(left)
 }
 
 /// Memory that some steps raise, in the same rhythm and by about the same amount, and none lowers.
@@ -210,10 +249,13 @@ fn each_few_steps(levels: &[u64], every: usize) -> Option<u64> {
 
 /// Nearly all of the last steps add about the same amount, and no other one takes that away. The smaller last batch of
 /// a round adds less, and hides in peaks that the next one adds anything. What a round gives back, or what varies with
-/// the size of batches, goes down.
+/// the size of batches, goes down. What is full, as a list with a bound, adds nothing any more.
 fn each_step(levels: &[u64]) -> Option<u64> {
     let latest = levels.get(levels.len().checked_sub(LEVEL_RISES + 1)?..)?;
     let mut rises: Vec<u64> = latest.windows(2).map(|it| it[1].saturating_sub(it[0])).collect();
+    if rises.ends_with(&[0, 0]) {
+        return None;
+    }
     rises.sort_unstable();
     let middle = super::statistics::middle(&rises).filter(|it| *it > 0)?;
     let is_like = |it: &&u64| (middle / 2..=middle.saturating_add(middle / 2)).contains(*it);
@@ -358,6 +400,8 @@ mod tests {
         // The first batch of a round replaces the last one of the round before.
         assert_eq!(levels([900, 40, 40, 40, 0, 40, 40, 40, 40]), Some(35));
         assert_eq!(levels([900, 40, 40, 0, 0, 0, 40, 40, 40]), None);
+        assert_eq!(levels([900, 40, 40, 0, 0, 40, 40, 40, 40]), Some(30));
+        assert_eq!(levels([900, 40, 40, 40, 40, 40, 40, 0, 0]), None, "it is full");
         assert_eq!(level_growth(&[10, 50, 90, 130, 20, 50, 90, 130, 20, 50, 90], &[]), None, "a round gives it back");
         assert_eq!(level_growth(&[10, 20, 30], &[]), None);
         // What the allocator adds to large blocks hides equal rises.
@@ -369,6 +413,74 @@ mod tests {
         assert_eq!(level_growth(&[9, 9, 50, 50, 50, 80, 80, 80, 110, 110, 110, 140], &[]), Some(10));
         assert_eq!(level_growth(&[9, 50, 50, 90, 90, 130, 130, 40, 80, 80], &[]), None, "it falls once");
         assert_eq!(level_growth(&[9, 50, 50, 90, 90, 400, 400, 410], &[]), None, "not by the same amount");
+    }
+
+    /// The levels of a job that keeps a block of 10 in each step and does something with them at the end of a step.
+    fn kept(steps: u64, mut at_end: impl FnMut(u64, &mut Vec<u64>)) -> Vec<u64> {
+        let mut blocks = Vec::new();
+        let level = |step: u64| {
+            blocks.push(10);
+            at_end(step, &mut blocks);
+            let first = if step > 0 { 500 } else { 700 };
+            first + blocks.iter().sum::<u64>()
+        };
+        (0..steps).map(level).collect()
+    }
+
+    #[test]
+    fn what_earlier_steps_gave_back_is_no_growth() {
+        let growth_of = |levels: &[u64]| level_growth(levels, &[]);
+        let cleared = |most: usize| {
+            move |_: u64, blocks: &mut Vec<u64>| {
+                if blocks.len() > most {
+                    blocks.clear();
+                }
+            }
+        };
+        for most in [8, 9, 10, 16, 100] {
+            for steps in 2 * most as u64 - 1..=5 * most as u64 {
+                assert_eq!(growth_of(&kept(steps, cleared(most))), None, "{most} entries, {steps} steps");
+            }
+            // Before it is full, nobody knows.
+            assert_eq!(growth_of(&kept(most as u64, cleared(most))), Some(10), "{most} entries");
+        }
+        let halved = |_: u64, blocks: &mut Vec<u64>| {
+            if blocks.len() == 20 {
+                blocks.drain(..10);
+            }
+        };
+        assert_eq!(growth_of(&kept(39, halved)), None);
+        let every_third = |step: u64, blocks: &mut Vec<u64>| {
+            if step % 3 > 0 {
+                blocks.pop();
+            } else if blocks.len() > 9 {
+                blocks.clear();
+            }
+        };
+        assert_eq!(growth_of(&kept(58, every_third)), None);
+    }
+
+    #[test]
+    fn what_a_drop_leaves_is_growth() {
+        // An epoch of 12 steps gives back all that it keeps but one block, or nothing of it.
+        let leaves = |left: usize| {
+            move |step: u64, blocks: &mut Vec<u64>| {
+                if step % 12 == 11 {
+                    let epochs = usize::try_from(step / 12).unwrap() + 1;
+                    blocks.truncate(left * epochs);
+                }
+            }
+        };
+        assert_eq!(level_growth(&kept(70, leaves(0)), &[]), None);
+        assert_eq!(level_growth(&kept(70, leaves(3)), &[]), Some(2));
+        // What a first step, an evaluation or a cache gives back is another matter.
+        assert_eq!(level_growth(&kept(30, |_, _| ()), &[]), Some(10));
+        let mut evaluated = kept(30, |_, _| ());
+        evaluated[12] += 400;
+        assert_eq!(level_growth(&evaluated, &[]), Some(10));
+        let mut smaller = kept(30, |_, _| ());
+        smaller[15..].iter_mut().for_each(|it| *it -= 40);
+        assert_eq!(level_growth(&smaller, &[]), Some(10));
     }
 
     #[test]

@@ -34,6 +34,8 @@ from ._process import at_end_of_multiprocessing_child, is_data_worker
 from ._steps import Steps, hooks
 
 _LEAST, _MOST = 3, 12
+# Steps, and allocations, up to which a job that keeps more after each of them goes on: many lists have a bound.
+_BOUNDED, _ALLOCATIONS_BOUNDED = 128, 10_000
 # Optimizers whose gradients are looked at together.
 _FEW = 4
 _EVENTS = 4_000_000
@@ -345,7 +347,8 @@ class Fit:
             return done >= self._steps
         if done < _LEAST:
             return False
-        continues = rises and done < _MOST
+        is_short = done < _BOUNDED and self._allocations() < _ALLOCATIONS_BOUNDED
+        continues = rises and (done < _MOST or is_short)
         continues |= self._varied.wants_more(done, self._allocations(), self._others.count() < 2)
         # Where more and more is allocated on one rank, the others continue, too.
         return not self._others.any("rises-%d" % number, continues)

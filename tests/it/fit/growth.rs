@@ -8,7 +8,7 @@ const JOB: &str = "import sys, torch
 net = torch.nn.Linear(2048, 2048).cuda()
 optimizer = torch.optim.SGD(net.parameters(), 0.1)
 kept = []
-for step in range(100):
+for step in range(1000):
     rows = 1024 if sys.argv[1] != 'varying' else 256 + 173 * (step * 7 % 5)
     out = net(torch.randn(rows, 2048, device='cuda'))
     if sys.argv[1] == 'keeps':
@@ -39,12 +39,53 @@ fn a_short_job_that_grows_fits_and_says_so() {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(0), "{text}");
     assert!(text.contains("to spare; grows 8.00 MiB a step: full after about "), "{text}");
-    assert!(text.contains(" steps, and its loops make 100; train.py:9 allocates what it keeps"), "{text}");
+    assert!(text.contains(" steps, and its loops make 1000; train.py:9 allocates what it keeps"), "{text}");
     assert!(text.contains("smallest known card that is enough: "), "{text}");
     // The peak is that of the last step, although what was reserved before held it, too.
     let (_, step) = text.split_once(", in step ").unwrap();
     let (at, rest) = step.split_once(" of ").unwrap();
     assert!(rest.starts_with(&format!("{at} that ran")), "{text}");
+}
+
+/// Keeps outputs in a list that has a bound, or none.
+const BOUNDED: &str = "import collections, sys, torch
+net = torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.Linear(512, 256)).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+kept = collections.deque(maxlen=int(sys.argv[2]) or None)
+for step in range(5000):
+    out = net(torch.randn(512, 256, device='cuda'))
+    optimizer.zero_grad()
+    out.square().mean().backward()
+    optimizer.step()
+    kept.append(out.detach())
+    if sys.argv[1] == 'cleared' and len(kept) >= int(sys.argv[2]):
+        kept.clear()
+    if sys.argv[1] == 'halved' and len(kept) == int(sys.argv[2]):
+        for _ in range(len(kept) // 2):
+            kept.popleft()
+";
+
+#[test]
+fn a_list_that_has_a_bound_is_no_growth() {
+    let cases = [
+        ["bounded", "15"],
+        ["cleared", "12"],
+        ["halved", "40"],
+        ["bounded", "100"],
+        ["cleared", "31"],
+        ["cleared", "90"],
+    ];
+    for case in test_tiers::vary!(cases, "lists with other bounds") {
+        for steps in [&[][..], &["--steps", "125"]] {
+            let options = [&["--gpu", "2GiB"], steps].concat();
+            let output = Asked::new(BOUNDED).fit(&options, &case);
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert!(output.status.code() == Some(0) && !text.contains("grow"), "{case:?}: {text}");
+        }
+    }
+    let output = Asked::new(BOUNDED).fit(&["--gpu", "2GiB"], &["bounded", "0"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.code() == Some(2) && text.contains("grows 512.0 KiB a step"), "{text}");
 }
 
 /// Keeps what each step makes, of epochs whose last batch is smaller; or gives it back with each epoch.
