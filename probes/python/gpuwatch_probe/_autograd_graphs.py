@@ -47,14 +47,16 @@ def growing(tensors, base, until, most_of_a_step=PASSES):
 
 
 def _some(tensors, base):
-    """Chooses a few tensors of each shape."""
-    counts, chosen = {}, []
+    """Chooses a few tensors of each shape: the latest ones, and the oldest one, to which each step adds in place."""
+    counts, chosen, oldest = {}, [], {}
     for it in reversed(tensors):
         kind = shape_of(it, base) or type_name(it)
         counts[kind] = counts.get(kind, 0) + 1
-        if counts[kind] <= _OF_A_KIND and len(chosen) < _MOST_TENSORS:
+        if counts[kind] > _OF_A_KIND:
+            oldest[kind] = it
+        elif len(chosen) < _MOST_TENSORS:
             chosen.append(it)
-    return chosen
+    return [*chosen, *oldest.values()][: 2 * _MOST_TENSORS]
 
 
 def _size(function, most):

@@ -19,13 +19,16 @@ from types import (
     TracebackType,
 )
 
-from ._frames import function_name, of_generator, variables
+from ._frames import function_name, is_library, of_generator, variables
 from ._opaque import array_length
 
 CONTAINERS = (list, dict, tuple, set, frozenset, deque)
 
 # The longest name that is sent, in characters.
 _LONG = 80
+
+# The most functions that are wrapped around a method.
+_WRAPPED = 4
 
 name_of = type.__dict__["__name__"].__get__
 _mro_of = type.__dict__["__mro__"].__get__
@@ -175,7 +178,7 @@ def _from_dict(child, holder, beyond):
         if type(beyond) is _lru_cache_wrapper:
             return _from_object(child, beyond), 2
         if namespace(beyond) is holder:
-            return step("attribute", key, type_name(beyond)), 2
+            return _of_attribute("attribute", key, beyond), 2
     return step("key", key, type_name(holder), dict.__len__(holder)), 1
 
 
@@ -234,13 +237,40 @@ def _from_object(child, holder):
             return step("attribute", None, type_name(holder))
         found, key = key_of(mapping, {id(child)})
         if found:
-            return step("attribute", key, type_name(holder))
+            return _of_attribute("attribute", key, holder)
     name = _member(holder, child)
     by = "slot" if name else "other"
     if _is_tensor(holder):
         # A tensor's other references are in C++, where the collector cannot see them.
         by = "grad" if _is_tensor(child) else "hook"
-    return step(by, name, type_name(holder))
+    return _of_attribute(by, name, holder) if by == "slot" else step(by, name, type_name(holder))
+
+
+def _of_attribute(by, name, holder):
+    """Describes an attribute, with the first method that mentions it, or the first one that is not a library's."""
+    fields, first = step(by, name, type_name(holder)), None
+    for code in _methods(type(holder)):
+        if fields["name"] in code.co_names:
+            first = code
+            break
+        first = first or code
+    if first is not None:
+        fields.update(file=first.co_filename, line=first.co_firstlineno)
+    return fields
+
+
+def _methods(kind):
+    """Yields the code of methods that are not a library's, of a type and then of its bases; without what is wrapped
+    around them."""
+    for own in namespaces(kind):
+        for it in list(own.values()):
+            for _ in range(_WRAPPED):
+                inner = dict.get(namespace(it) or {}, "__wrapped__") if type(it) is FunctionType else None
+                if inner is None:
+                    break
+                it = inner
+            if type(it) is FunctionType and not is_library(it.__code__.co_filename):
+                yield it.__code__
 
 
 def _is_tensor(it):

@@ -51,6 +51,9 @@ _STRINGS = re.compile(
     re.DOTALL,
 )
 
+# What sets an attribute by a name that is computed, as in `setattr(net, "slot_%d" % step, x)`.
+_SETS = re.compile(r"\b(?:register_buffer|register_parameter|add_module|setattr|__setattr__)\s*\(")
+
 _GROWS = (
     "append|appendleft|add|extend|extendleft|insert|update|setdefault|put|put_nowait|push|register_buffer"
 )
@@ -81,7 +84,7 @@ def kept_at(holders, frames, sources=None, has_graph=False, rises=0):
     """
     sources = Sources() if sources is None else sources
     for file in {it["file"] for it in holders if it["file"]}:
-        # An attribute has no file of its own; what has its object may be in the same.
+        # What has an attribute's object may be in the same file.
         sources[file]
     return _first_kept(holders[_grown(holders, rises) :], frames, sources, has_graph) or (
         _first_kept(holders, frames, sources, has_graph)
@@ -104,7 +107,8 @@ def _first_kept(holders, frames, sources, has_graph):
         if holder["by"] in _CALLS:
             return _called(_CALLS[holder["by"]], frames, sources)
         # Of an attribute within networks, as in `encoder.layers.0.cache`, each part may be what something is put into.
-        names = [it for it in reversed((holder["name"] or "").split(".")) if it.isidentifier() and it not in _ITSELF]
+        names = [it for it in reversed((holder["name"] or "").split(".")) if it not in _ITSELF]
+        names = [it for it in names if it.replace("*", "0").isidentifier()]
         for name in names if holder["by"] in _NAMED else ():
             found = _kept_by(holder, name, contained, frames, sources, has_graph)
             if found:
@@ -145,7 +149,7 @@ def _kept_by(holder, name, contained, frames, sources, has_graph):
     whole = [(it, it.keeping(holder["by"], name, contained, (1, len(it.text)))) for it in sources.values()]
     everywhere = [(it, at) for it, found in whole for at in found]
     # Outside of the holder's class, `self.NAME` belongs to another class.
-    is_foreign = re.compile(r"\bself\.%s\b" % name).search if holder["by"] != "global" else lambda code: None
+    is_foreign = re.compile(r"\bself\.%s\b" % re.escape(name)).search if holder["by"] != "global" else lambda code: None
     likely = [(it, at) for it, at in everywhere if it.likely([at], has_graph) and not is_foreign(it.code[at - 1])]
     statements = [it.statement_at(at) for it, at in likely]
     return statements if len(statements) == 1 else []
@@ -188,6 +192,8 @@ class _Source:
 
     def keeping(self, by, name, contained, span):
         """Lines between these at which the variable or attribute gets more, or another value."""
+        if "*" in name:
+            return self._setting(name.partition("*")[0], span) if by in _OF_OBJECTS else []
         assigned, replaced = _patterns(by, name)[1], []
         found = self._growing(by, name, span, _MOST_CALLS if contained else 0)
         for line, code in self._lines_with(name, span):
@@ -197,6 +203,21 @@ class _Source:
                 if not contained or re.search(r"\b%s\b" % name, value):
                     replaced.append(line)
         return found or replaced if contained else sorted(found + replaced)
+
+    def _setting(self, begin, span):
+        """Lines that set attributes whose names begin so; where none says how they begin, the only one that says nothing."""
+        calls = [it for it in range(max(span[0], 1), min(span[1], len(self.code)) + 1) if _SETS.search(self.code[it - 1])]
+        says = {it: re.findall(r"""["']([^"']*)""", self._written(it)) for it in calls}
+        found = [it for it in calls if begin and any(text.startswith(begin) for text in says[it][:1])]
+        silent = [it for it in calls if not says[it]]
+        return found or silent[: len(silent) == 1]
+
+    def _written(self, line):
+        """The statement that begins there, with its strings."""
+        last = line
+        while last - line < _MOST_LINES and sum(_depth(it) for it in self.code[line - 1 : last]) > 0:
+            last += 1
+        return " ".join(self.text[line - 1 : last])
 
     def _lines_with(self, name, span):
         """Yields the lines between these that have the name, without what they name on the way."""
@@ -331,6 +352,9 @@ class _Source:
             return 1, len(self.code)
         if holder["function"]:
             return self.function(holder["function"], holder["line"] or 1)
+        if holder["by"] in _OF_OBJECTS and 0 < (holder["line"] or 0) <= len(self.code):
+            # A method of its class, or of a base of that.
+            return self._around(holder["line"])
         begins = re.compile(r"\s*class\s+%s\b" % re.escape(holder["type"] or ""))
         for first, code in enumerate(self.code, 1):
             if begins.match(code):

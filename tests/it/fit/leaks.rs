@@ -16,7 +16,7 @@ const fn leak(name: &'static str, held: &'static str, remedy: &'static str) -> L
     Leak { name, held, remedy }
 }
 
-const LEAKS: [Leak; 30] = [
+const LEAKS: [Leak; 31] = [
     leak("history", "through list `losses` (", "clear `losses` each epoch"),
     leak(
         "carried",
@@ -33,6 +33,7 @@ const LEAKS: [Leak; 30] = [
         "write into one attribute, or `delattr` what is done with: each step sets another `slot_*`",
     ),
     leak("penalty", "of its graph", "keep its `.item()`"),
+    leak("summed", "of a tensor, held by global `total`", "let only `.item()` or `.detach()` go into `total`"),
     leak("chain", "attribute `before` of Node (", "set `before` to None where the earlier ones are done with"),
     leak("stack", "held by global `of_thread`", "clear `stack` each epoch, bound it"),
     leak(

@@ -32,7 +32,7 @@ fn searched(python: impl Fn() -> Command, arguments: &[&str]) -> (u64, u64) {
         printed(command)
     };
     let (leaks, searches) = (run("holders.py"), run("searches.py"));
-    assert!(leaks["cases"].as_u64().unwrap() >= 21 && searches["cases"].as_u64().unwrap() >= 11);
+    assert!(leaks["cases"].as_u64().unwrap() >= 22 && searches["cases"].as_u64().unwrap() >= 11);
     assert!(searches["objects"].as_u64().unwrap() >= 1_000_000);
     (searches["longest_us"].as_u64().unwrap(), searches["us"].as_u64().unwrap())
 }

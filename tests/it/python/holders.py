@@ -101,6 +101,10 @@ def a_forward_hook():
     )
 
 
+def at(holder):
+    return holder["file"], holder["line"]
+
+
 class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -122,9 +126,12 @@ def a_module_of_a_network():
         block.cache.append(made())
     del block
     here = ("local", "model", "frame", "a_module_of_a_network")
-    expect(("item", "list", 5), ("attribute", "inner.1.cache", "Net"), here)
+    of_block = (HERE, Block.__init__.__code__.co_firstlineno)
+    group = expect(("item", "list", 5), ("attribute", "inner.1.cache", "Net"), here)
+    assert at(group["holders"][1]) == of_block, group
     model.inner._modules["1"].history = made(64)
-    expect(("attribute", "inner.1.history", "Net"), here)
+    group = expect(("attribute", "inner.1.history", "Net"), here)
+    assert at(group["holders"][0]) == of_block, group
 
 
 class Trainer:
@@ -136,14 +143,35 @@ class Trainer:
     def fit(self):
         for _ in range(5):
             self.outputs.append(made())
-        expect(("item", "list", 5), ("attribute", "outputs", "Trainer"), ("local", "self", "frame", self.where()))
+        here = ("local", "self", "frame", self.where())
+        group = expect(("item", "list", 5), ("attribute", "outputs", "Trainer"), here)
+        assert at(group["holders"][1]) == (HERE, Trainer.__init__.__code__.co_firstlineno), group
+
+    @torch.no_grad()
+    def clear(self):
+        self.more = []
 
     def where(self):
         return "Trainer.fit" if sys.version_info >= (3, 11) else "fit"
 
 
+class Later(Trainer):
+    def __init__(self):
+        self.clear()
+
+
 def an_instance():
     Trainer().fit()
+
+
+def an_instance_of_an_extended_class():
+    later = Later()
+    for _ in range(5):
+        later.more.append(made())
+    here = ("local", "later", "frame", "an_instance_of_an_extended_class")
+    group = expect(("item", "list", 5), ("attribute", "more", "Later"), here)
+    # A method of its base, with something wrapped around it, mentions the attribute.
+    assert at(group["holders"][1]) == (HERE, Trainer.clear.__wrapped__.__code__.co_firstlineno), group
 
 
 def a_class():
@@ -358,6 +386,6 @@ def callables():
 
 run((
     a_list_of_a_module, a_list_of_a_function, outputs_in_a_dictionary, keyed_by_identity, a_closure, a_shared_variable,
-    a_forward_hook, a_module_of_a_network, an_instance, a_class, slots, exceptions, cycles, held_by_c, growing,
-    a_metric, a_generator, a_library, a_thread, containers, callables,
+    a_forward_hook, a_module_of_a_network, an_instance, an_instance_of_an_extended_class, a_class, slots, exceptions, cycles,
+    held_by_c, growing, a_metric, a_generator, a_library, a_thread, containers, callables,
 ))  # fmt: skip

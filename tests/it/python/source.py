@@ -560,7 +560,7 @@ case(
 net = Linear(); optimizer = SGD(net.parameters())
 for step in range(9):
     value = net(step)  # made
-    setattr(net, "v%d" % step, value)
+    setattr(net, "v%d" % step, value)  # here
 """,
     step("attribute", "v*", "Linear"),
     step("global", "net", "module"),
@@ -571,6 +571,20 @@ for step in range(9):
 def marked(text, mark):
     return next((at for at, it in enumerate(text.split("\n"), 1) if mark in it), None)
 
+
+# An attribute with another name in each step, by how the name is made.
+for name, sets in (
+    ("view_*", ['self.register_buffer(f"view_{at}", x)  # made, here', 'self.register_buffer("mean", x)']),
+    ("inner.view_*", ['setattr(self.inner, "view_%d" % at, x)  # made, here', "setattr(self, other, x)"]),
+    ("view_*", ['name = "view_" + str(at)  # made', "setattr(self, name, x)  # here"]),
+    ("view_*", ["setattr(self, name, x)  # made", "setattr(self, other, x)"]),
+    ("view_*", ['self.register_buffer("mean", x)  # made', 'print("view_", at)']),
+    ("view_*", ["self.register_parameter(  # made, here", "    'view_' + str(at),", "    x,", ")"]),
+    ("*", ["setattr(self, 'view', x)  # made"]),
+):
+    body = "".join("        %s\n" % it for it in sets)
+    text = "class Net:\n    def __init__(self):\n        self.inner = Inner()\n    def look(self, at, x):\n" + body
+    case("\n" + text, step("attribute", name, "Net"), function="look")
 
 for text, holders, function, file in CASES:
     with open(file, "w") as out:
@@ -595,6 +609,20 @@ assert kept_at(kept, [{"file": "nowhere.py", "line": 1, "function": "f"}])[0]["l
 assert kept_at([], stack) == []
 assert kept_at([step("global", "no name")], stack) == []
 assert kept_at([step("attribute", "0", "Net")], stack) == []
+
+# The file of an attribute's class, or of a class that it extends, where no function of the stack is.
+with open("base.py", "w") as out:
+    out.write("class Base:\n    def __init__(self):\n        self.seen = []\n    def put(self, x):\n        self.seen.append(x)\n")
+with open("job.py", "w") as out:
+    out.write("net = Net()\ndef train():\n    x = make()\n    net.put(x)\n")
+stack = [{"file": "job.py", "line": 3, "function": "train"}]
+held = [ITEM, step("attribute", "seen", "Net", file="base.py", line=2), step("global", "net", "module", file="job.py")]
+assert kept_at(held, stack) == [{"file": "base.py", "line": 5, "text": "self.seen.append(x)"}]
+for line in (0, 99):
+    assert kept_at([ITEM, dict(held[1], line=line)], stack) == [], "no such line"
+assert kept_at([ITEM, dict(held[1], file="nowhere.py")], stack) == []
+with open("job.py", "w") as out:
+    out.write("kept = []\ndef train():\n    kept.append(make())\n")
 
 # The lines around both places, those of another file last; places that overlap are shown once.
 found = excerpts(Sources(), "library.py", 2, kept_at(kept, stack)[0])

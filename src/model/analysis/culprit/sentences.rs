@@ -120,13 +120,15 @@ fn are_many(holders: &[Holder], Over { steps, .. }: Over) -> bool {
 /// The attributes in which an optimizer keeps what it has for its parameters.
 const OF_OPTIMIZERS: [&str; 2] = ["state", "param_groups"];
 
-/// Returns the name of the optimizer whose state holds them, as an entry for each parameter.
+/// Returns the name of the optimizer whose state holds them, as an entry for each parameter, or whose groups do.
 fn optimizer(holders: &[Holder]) -> Option<String> {
     let is_state = |it: &[Holder]| {
         let [inner, outer, ..] = it else { return false };
-        inner.kind.as_deref() == Some("defaultdict")
-            && outer.by == "attribute"
-            && outer.name.as_deref() == Some("state")
+        outer.by == "attribute"
+            && matches!(
+                (inner.kind.as_deref(), outer.name.as_deref()),
+                (Some("defaultdict"), Some("state")) | (Some("list"), Some("param_groups"))
+            )
     };
     let at = (0..holders.len()).find(|at| holders.get(*at..).is_some_and(is_state))? + 1;
     let entries = holders.get(at - 1).and_then(|it| it.items);
@@ -372,7 +374,7 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
     let grows = growing(holders);
     let name = grows.or(holders.first()).and_then(|it| name_of(holders, it));
     let kind = grows.and_then(|it| it.kind.as_deref()).unwrap_or_default();
-    if kind == "lru_cache" {
+    if holders.iter().any(|it| it.kind.as_deref() == Some("lru_cache")) {
         return "give the lru_cache a maxsize, or keep what it returns on the host".to_owned();
     }
     if let Some(remedy) = of_place(holders, name).filter(|_| keeps.is_none() || !held("default")) {
@@ -381,7 +383,7 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
     if is_mapping(kind) {
         let name = name.map_or_else(|| "the dict".to_owned(), quoted);
         let keeps = keeps.map_or_else(String::new, |it| format!(", and {it}"));
-        return format!("bound {name} (remove the oldest entry, or use weak keys){keeps}");
+        return format!("bound {name} (remove the oldest entry){keeps}");
     }
     if let Some(keeps) = keeps {
         return keeps;

@@ -40,7 +40,7 @@ fn the_kept_value_decides_the_advice() {
     assert_eq!(described(after_backward).1, advice, "its graph is gone, and detaching leaves its memory");
     let dict = Site { owners: vec![owner(&[], true)], holders: vec![dict(9, None), global("cache")], ..site() };
     let advice = described(dict).1;
-    assert_eq!(advice, "bound `cache` (remove the oldest entry, or use weak keys), and keep its `.item()`");
+    assert_eq!(advice, "bound `cache` (remove the oldest entry), and keep its `.item()`");
     let retained = Site {
         source: vec![Place { line: 40, text: "loss.backward(retain_graph=True)".into(), ..Place::default() }],
         ..site()
@@ -94,6 +94,13 @@ fn a_remedy_names_what_the_program_can_change() {
     let seen = vec![list(11), dict(13, Some("seen"))];
     assert!(in_optimizer(seen, "list", "param_groups").starts_with("clear `seen` each epoch"));
     assert!(in_optimizer(vec![dict(3, Some("exp_avg"))], "defaultdict", "state").starts_with("give `optimizer` each"));
+    // A group for each step, and what a cached function was called with.
+    let in_groups = vec![list(1), dict(10, Some("params")), list(33)];
+    let of_it = [holder("attribute", Some("param_groups"), Some("SGD")), global("optimizer")];
+    assert!(advice(in_groups.into_iter().chain(of_it).collect()).starts_with("give `optimizer` each parameter once"));
+    let cached = Holder { name: Some("masks".into()), ..holder("item", None, Some("lru_cache")) };
+    let of_arguments = vec![holder("item", None, Some("tuple")), dict(12, None), cached, global("masks")];
+    assert!(advice(of_arguments).starts_with("give the lru_cache a maxsize"));
     // What wraps a container has a name for it that the program does not use.
     for (inner, kind) in [("data", "UserList"), ("queue", "Queue")] {
         let wrapped = vec![list(9), holder("attribute", Some(inner), Some(kind)), global("inbox")];
