@@ -205,8 +205,8 @@ pub fn level_growth(levels: &[u64], asked: &[u64]) -> Option<u64> {
     left_of(levels, rise)
 }
 
-/// Returns what is left in each step of a rise of so many bytes a step, where earlier steps rose in the same way and then
-/// gave it back: what is cleared with each epoch, or when it has its most entries. `None` where that is nothing.
+/// Returns what is left in each step of a rise of so many bytes a step, where earlier steps rose in the same way and
+/// then gave it back: what is cleared with each epoch, or when it has its most entries. `None` where that is nothing.
 fn left_of(levels: &[u64], rise: u64) -> Option<u64> {
     let is_like = |bytes: u64, steps: usize| {
         let usual = rise.saturating_mul(steps as u64);
@@ -451,7 +451,7 @@ mod tests {
         };
         assert_eq!(growth_of(&kept(39, halved)), None);
         let every_third = |step: u64, blocks: &mut Vec<u64>| {
-            if step % 3 > 0 {
+            if !step.is_multiple_of(3) {
                 blocks.pop();
             } else if blocks.len() > 9 {
                 blocks.clear();
