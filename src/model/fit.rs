@@ -264,6 +264,23 @@ fn each_step(levels: &[u64]) -> Option<u64> {
     (alike * 4 >= LEVEL_RISES * 3 && added >= middle / 4 * 3).then_some(added)
 }
 
+/// The rises of the reserved bytes that show how fast they go up, and how many times as fast as the allocated ones that
+/// is at most: a segment has less free space than blocks.
+const RESERVED_RISES: (usize, u64) = (4, 2);
+
+/// Returns the bytes by which each step raises the reserved bytes, from these after each step, of a job that keeps so many
+/// more bytes after each step.
+pub fn reserved_growth(reserved: &[u64], growth: u64) -> u64 {
+    let latest = reserved.get(reserved.len() / 2..).unwrap_or_default();
+    let rises = latest.windows(2).filter(|it| it[1] > it[0]).count();
+    let (Some(first), Some(last)) = (latest.first(), latest.last()) else { return growth };
+    if rises < RESERVED_RISES.0 {
+        return growth;
+    }
+    let risen = last.saturating_sub(*first) / (latest.len() as u64 - 1);
+    risen.clamp(growth, growth.saturating_mul(RESERVED_RISES.1))
+}
+
 /// Returns the step in which such growth has used up `free` more bytes, after `steps` that ran; `None` if that is too
 /// far away.
 pub fn full_after(steps: u64, free: u64, growth: u64) -> Option<u64> {
@@ -481,6 +498,20 @@ mod tests {
         let mut smaller = kept(30, |_, _| ());
         smaller[15..].iter_mut().for_each(|it| *it -= 40);
         assert_eq!(level_growth(&smaller, &[]), Some(10));
+    }
+
+    #[test]
+    fn segments_may_grow_faster_than_what_is_in_them() {
+        // Of segments of 20, two blocks of 8; and what grows too little for a segment in each step.
+        let rounded: Vec<u64> = (0..64).map(|step| 40 + (step + 1) / 2 * 20).collect();
+        assert_eq!(reserved_growth(&rounded, 8), 10);
+        let rare: Vec<u64> = (0..64).map(|step| 40 + (step + 20) / 40 * 20).collect();
+        assert_eq!(reserved_growth(&rare, 1), 1);
+        // What begins to be used meanwhile is no growth of that kind.
+        let other: Vec<u64> = (0..64).map(|step| 40 + step * 30).collect();
+        assert_eq!(reserved_growth(&other, 8), 16);
+        assert_eq!(reserved_growth(&[40; 64], 8), 8);
+        assert_eq!((reserved_growth(&[], 8), reserved_growth(&[40], 8), reserved_growth(&[40, 60], 0)), (8, 8, 0));
     }
 
     #[test]

@@ -535,6 +535,7 @@ class Fit:
             "levels": self._growth.levels,
             "asked": self._growth.asked,
             "passes": self._loop_exit.passes or 0,
+            "whole": ended == "exit" and self._led is None,
             "ended": ended,
             "error": self._error,
             "line": self._line,

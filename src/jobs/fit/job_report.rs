@@ -52,6 +52,8 @@ pub(super) struct JobReport {
     pub(super) round: u64,
     /// The most passes that the loops around its steps make; 0 where that is not known.
     pub(super) passes: u64,
+    /// Whether it ended by itself after all of its steps, of which none was left out.
+    pub(super) whole: bool,
     /// What did not run: phase and line.
     pub(super) not_run: Vec<(String, String)>,
     pub(super) error: Option<Failure>,
@@ -300,6 +302,14 @@ impl JobReport {
         let levels = self.levels.get(..steps.min(self.levels.len()))?;
         let asked = self.asked.get(..levels.len()).unwrap_or_default();
         fit::growth(&peaks).or_else(|| fit::level_growth(levels, asked))
+    }
+
+    /// Returns the bytes by which each step of training makes the allocator reserve more on a device that grows by so
+    /// many bytes a step: segments that hold no whole number of its blocks grow faster.
+    pub(super) fn growth_of_reserved(&self, device: &OnDevice, growth: u64) -> u64 {
+        let known = usize::try_from(self.steps_of_training()).map_or(0, |it| it.min(device.peaks.len()));
+        let reserved: Vec<u64> = device.peaks.iter().take(known).map(|it| it.1).collect();
+        fit::reserved_growth(&reserved, growth)
     }
 
     /// Whether this process was ended after all that was asked of it, or would not have done more.

@@ -380,8 +380,11 @@ struct Growing {
 /// How a job grows in each step. Its line is in a trace, which is large: it is read once for all devices.
 struct Grown {
     bytes: u64,
-    /// Steps of training that ran.
+    /// The same of what is reserved for it.
+    reserved: u64,
+    /// Steps of training that ran, and whether these were all.
     steps: u64,
+    is_over: bool,
     /// As in the report of the process that grows.
     round: u64,
     passes: u64,
@@ -396,23 +399,32 @@ impl Grown {
         let rank = account.rank.map_or_else(String::new, |it| format!(" on rank {it}"));
         let line = peak::keeps(account, device);
         let line = line.map_or_else(String::new, |it| format!("; {it} allocates what it keeps{rank}"));
-        Some(Self { bytes, steps: account.steps_of_training(), round: account.round, passes: account.passes, line })
+        Some(Self {
+            bytes,
+            reserved: account.growth_of_reserved(device, bytes),
+            steps: account.steps_of_training(),
+            is_over: account.whole,
+            round: account.round,
+            passes: account.passes,
+            line,
+        })
     }
 
     /// Returns how it grows where it fits.
     fn on(&self, need: &Need, capacity: u64) -> Option<Growing> {
-        let step = full_after(self.steps, capacity.saturating_sub(need.must()), self.bytes)?;
+        let step = full_after(self.steps, capacity.saturating_sub(need.must()), self.reserved)?;
         // What a round keeps is given back before the device is full, or the whole training is over long before.
         let is_given_back = self.round > 0 && step > self.steps + self.round;
         let is_short = self.passes > 0 && step > self.passes.saturating_mul(SPARE.0).max(SPARE.1);
         let why = match self.passes {
             _ if is_given_back => format!(", but every {} give it back", counted(self.round, "step")),
+            _ if self.is_over => format!(", and the job makes {}", self.steps),
             passes if is_short => format!(", and its loops make {passes}"),
             _ => String::new(),
         };
         let (bytes, step, line) = (Bytes(self.bytes), counted(step, "step"), &self.line);
         let words = format!("grows {bytes} a step: full after about {step}{why}{line}");
-        Some(Growing { words, fills: !is_given_back && !is_short })
+        Some(Growing { words, fills: !is_given_back && !is_short && !self.is_over })
     }
 }
 
