@@ -277,8 +277,8 @@ pub fn reserved_growth(reserved: &[u64], growth: u64) -> u64 {
     if rises < RESERVED_RISES.0 {
         return growth;
     }
-    let risen = last.saturating_sub(*first) / (latest.len() as u64 - 1);
-    risen.clamp(growth, growth.saturating_mul(RESERVED_RISES.1))
+    let each = last.saturating_sub(*first) / (latest.len() as u64 - 1);
+    each.clamp(growth, growth.saturating_mul(RESERVED_RISES.1))
 }
 
 /// Returns the step in which such growth has used up `free` more bytes, after `steps` that ran; `None` if that is too
@@ -503,7 +503,7 @@ mod tests {
     #[test]
     fn segments_may_grow_faster_than_what_is_in_them() {
         // Of segments of 20, two blocks of 8; and what grows too little for a segment in each step.
-        let rounded: Vec<u64> = (0..64).map(|step| 40 + (step + 1) / 2 * 20).collect();
+        let rounded: Vec<u64> = (0..64).map(|step: u64| 40 + step.div_ceil(2) * 20).collect();
         assert_eq!(reserved_growth(&rounded, 8), 10);
         let rare: Vec<u64> = (0..64).map(|step| 40 + (step + 20) / 40 * 20).collect();
         assert_eq!(reserved_growth(&rare, 1), 1);

@@ -261,7 +261,7 @@ fn processes_of_the_driver_alone_are_counted() {
 fn a_day_of_eight_jobs_takes_no_more_memory_than_its_first_hours() {
     let hours: u64 = match test_tiers::tier() {
         Tier::Quick => 4,
-        Tier::Change => 12,
+        Tier::Change => 6,
         Tier::Full => 24,
     };
     if hours < 24 {

@@ -257,7 +257,7 @@ fn the_switch_for_evaluations_equals_the_edit_by_hand() {
 /// A checkpointed block enters autocast again in backward.
 #[test]
 fn a_pair_has_the_peaks_of_both_changes_by_hand() {
-    test_tiers::change!("some five starts of PyTorch");
+    test_tiers::full!("some five starts of PyTorch");
     let python = torch::python();
     let (answer, _) = advise(JOB, &python, "checkpoint,bf16", &["--gpu", "RTX 4090"], &["gpt"]);
     let [both] = &answer["combinations"].as_array().unwrap()[..] else { panic!("{answer:#}") };
