@@ -268,8 +268,8 @@ fn each_step(levels: &[u64]) -> Option<u64> {
 /// is at most: a segment has less free space than blocks.
 const RESERVED_RISES: (usize, u64) = (4, 2);
 
-/// Returns the bytes by which each step raises the reserved bytes, from these after each step, of a job that keeps so many
-/// more bytes after each step.
+/// Returns the bytes by which each step raises the reserved bytes, from these after each step, of a job that keeps so
+/// many more bytes after each step.
 pub fn reserved_growth(reserved: &[u64], growth: u64) -> u64 {
     let latest = reserved.get(reserved.len() / 2..).unwrap_or_default();
     let rises = latest.windows(2).filter(|it| it[1] > it[0]).count();

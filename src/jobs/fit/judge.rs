@@ -382,7 +382,7 @@ struct Grown {
     bytes: u64,
     /// The same of what is reserved for it.
     reserved: u64,
-    /// Steps of training that ran, and whether these were all.
+    /// Steps that ran, and whether these were all.
     steps: u64,
     is_over: bool,
     /// As in the report of the process that grows.
@@ -402,7 +402,7 @@ impl Grown {
         Some(Self {
             bytes,
             reserved: account.growth_of_reserved(device, bytes),
-            steps: account.steps_of_training(),
+            steps: account.steps,
             is_over: account.whole,
             round: account.round,
             passes: account.passes,

@@ -101,6 +101,14 @@ def a_forward_hook():
     )
 
 
+def wrapped(function):
+    @functools.wraps(function)
+    def call(*arguments):
+        return function(*arguments)
+
+    return call
+
+
 def at(holder):
     return holder["file"], holder["line"]
 
@@ -147,7 +155,7 @@ class Trainer:
         group = expect(("item", "list", 5), ("attribute", "outputs", "Trainer"), here)
         assert at(group["holders"][1]) == (HERE, Trainer.__init__.__code__.co_firstlineno), group
 
-    @torch.no_grad()
+    @wrapped
     def clear(self):
         self.more = []
 
