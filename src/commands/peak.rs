@@ -18,7 +18,7 @@ use crate::{
         units::{Bytes, counted},
     },
     jobs::recorder::peak_windows::moment,
-    model::anatomy::json,
+    model::{anatomy::json, trace::BlockState},
     sources::{Sources, probe::answers},
     storage::{output, replay::run::Run, traces},
 };
@@ -77,12 +77,16 @@ impl Subcommand for PeakArgs {
         // Its viewers know the probe by other numbers, and so use their own.
         let Some(moment) = moment(&traced, ProbeId(0)) else {
             let why = if traced.gaps > 0 {
-                "allocated faster than that could be written down: ask again"
+                "allocated faster than that could be written down: ask again".to_owned()
             } else if traced.kept.as_ref().is_some_and(|it| it.cut) {
-                "was paused for as long as it may be before anything was traced, on a busy machine: ask again, or with \
-                 --long-pauses"
+                let blocks = traced.trace.blocks.iter().filter(|it| it.state == BlockState::Live).count();
+                format!(
+                    "was paused for as long as it may be while its {} were written down, before a step was traced: \
+                     --long-pauses traces one however long that takes",
+                    counted(blocks as u64, "live block")
+                )
             } else {
-                "allocated nothing in these steps"
+                "allocated nothing in these steps".to_owned()
             };
             bail!("process {pid} {why}")
         };

@@ -250,7 +250,7 @@ def _of_attribute(by, name, holder):
     """Describes an attribute, with the first method that mentions it, or the first one that is not a library's."""
     fields, first = step(by, name, type_name(holder)), None
     for code in _methods(type(holder)):
-        if fields["name"] in code.co_names:
+        if fields["name"] in code.co_names or fields["name"] in code.co_consts:
             first = code
             break
         first = first or code

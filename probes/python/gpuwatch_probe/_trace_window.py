@@ -22,6 +22,9 @@ _WITHOUT_STEPS = 10
 # Seconds after which no reader of a file is left; the probe writes to it for a minute at most.
 _LEFT_BEHIND = 600
 
+# The most live blocks that are written down with stacks, at some 3 µs each, where pauses may not be long.
+_MOST_BLOCKS = 12_000
+
 # The parts of a request, as in gpuwatch_probe.h.
 _STEPS, _SECONDS, LONG_PAUSES, WITH_STACKS = (1 << 20) - 1, (1 << 10) - 1, 1 << 30, 1 << 31
 
@@ -96,7 +99,13 @@ class Windows:
             return "GPUWATCH=noparts forbids it in this job"
         if self._is_traced():
             return "gpuwatch run --trace traces it: replay its recording"
-        return refusal(self._torch, self._backend)
+        why = refusal(self._torch, self._backend)
+        if why is None and request & WITH_STACKS and not request & LONG_PAUSES:
+            blocks = live_blocks(self._torch)
+            if blocks > _MOST_BLOCKS:
+                pause = "writing down its %d live blocks would pause it for about %d ms (--long-pauses allows that)"
+                return pause % (blocks, 3 * blocks // 1000)
+        return why
 
     def _over(self, request):
         self._current = None
@@ -191,6 +200,13 @@ class Window(Trace):
 
     def _before_the_end(self):
         """Writes what follows the events."""
+
+
+def live_blocks(torch):
+    """Returns the number of blocks that are allocated on all devices."""
+    inner = torch._C
+    devices = [it for it in range(inner._cuda_getDeviceCount()) if inner._cuda_hasPrimaryContext(it)]
+    return sum(inner._cuda_memoryStats(it)["allocation"]["all"]["current"] for it in devices)
 
 
 def _path(native, request):

@@ -241,11 +241,39 @@ fn many_looks_leave_the_job_running() {
         } else {
             // Where other tests run, the first look may take as long as all looks may.
             let aside = String::from_utf8(out.stderr).unwrap();
-            assert!(aside.contains("was paused for as long as it may be before anything was traced"), "{aside}");
+            assert!(aside.contains("was paused for as long as it may be while its "), "{aside}");
         }
     }
     job.send("parts");
     assert!(job.next()["weights"].as_u64() > Some(0));
+    job.ended();
+}
+
+/// Keeps so many small blocks that writing them down would take longer than a job may be paused.
+const MANY_BLOCKS: &str = "import json, os, sys, threading, torch
+net = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+kept = [torch.empty(512, dtype=torch.uint8, device='cuda') for _ in range(60_000)]
+over = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+print(json.dumps({'pid': os.getpid()}), flush=True)
+while not over.wait(0.005):
+    net(torch.ones(8, 64, device='cuda')).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+";
+
+#[test]
+fn a_job_with_too_many_live_blocks_is_told_so_and_looked_at_where_pauses_may_be_long() {
+    let mut job = Job::start(&["-c", MANY_BLOCKS]);
+    let pid = job.next()["pid"].to_string();
+    let out = job.asks(&["peak", &pid, "--json"]);
+    let aside = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{aside}");
+    assert!(aside.contains(" live blocks would pause it for about 180 ms (--long-pauses allows that)"), "{aside}");
+    let answer = job.gpuwatch(&["peak", &pid, "--json", "--long-pauses"]);
+    schemas::check("peak", &answer);
+    assert!(answer["step"].as_u64().is_some() && answer["parts"]["other"].as_u64() >= Some(60_000 * 512), "{answer:#}");
     job.ended();
 }
 
