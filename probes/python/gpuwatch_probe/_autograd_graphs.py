@@ -5,8 +5,8 @@ from types import BuiltinFunctionType
 
 from ._references import namespaces, type_name
 
-# Limits for the tensors whose graphs are examined, per kind and in total, and for graph nodes: a node takes a
-# microsecond.
+# Limits for the latest tensors whose graphs are examined, per kind and in total (and for the oldest ones of all kinds),
+# and for graph nodes: a node takes a microsecond.
 _OF_A_KIND = 2
 _MOST_TENSORS = 24
 _MOST_NODES = 4_000
@@ -56,7 +56,7 @@ def _some(tensors, base):
             oldest[kind] = it
         elif len(chosen) < _MOST_TENSORS:
             chosen.append(it)
-    return [*chosen, *oldest.values()][: 2 * _MOST_TENSORS]
+    return chosen + list(oldest.values())[:_MOST_TENSORS]
 
 
 def _size(function, most):

@@ -210,7 +210,7 @@ class _Source:
         says = {it: re.findall(r"""["']([^"']*)""", self._written(it)) for it in calls}
         found = [it for it in calls if begin and any(text.startswith(begin) for text in says[it][:1])]
         silent = [it for it in calls if not says[it]]
-        return found or silent[: len(silent) == 1]
+        return found or (silent if len(silent) == 1 else [])
 
     def _written(self, line):
         """The statement that begins there, with its strings."""

@@ -101,7 +101,7 @@ class Windows:
             return "gpuwatch run --trace traces it: replay its recording"
         why = refusal(self._torch, self._backend)
         if why is None and request & WITH_STACKS and not request & LONG_PAUSES:
-            blocks = live_blocks(self._torch)
+            blocks = self._current.live_blocks()
             if blocks > _MOST_BLOCKS:
                 pause = "writing down its %d live blocks would pause it for about %d ms (--long-pauses allows that)"
                 return pause % (blocks, 3 * blocks // 1000)
@@ -138,6 +138,10 @@ class Window(Trace):
     def _count_from_here(self):
         # On a busy machine, all the steps that were asked for may end before the history is on.
         self._first, self._begun = self._number(), time.monotonic()
+
+    def live_blocks(self):
+        """Returns the number of blocks that are allocated on all devices."""
+        return self._sum("allocation", "current")
 
     def refuse(self, path, why):
         """Writes the reason in place of a trace."""
@@ -200,13 +204,6 @@ class Window(Trace):
 
     def _before_the_end(self):
         """Writes what follows the events."""
-
-
-def live_blocks(torch):
-    """Returns the number of blocks that are allocated on all devices."""
-    inner = torch._C
-    devices = [it for it in range(inner._cuda_getDeviceCount()) if inner._cuda_hasPrimaryContext(it)]
-    return sum(inner._cuda_memoryStats(it)["allocation"]["all"]["current"] for it in devices)
 
 
 def _path(native, request):

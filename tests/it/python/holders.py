@@ -5,6 +5,7 @@ import functools
 import gc
 import os
 import sys
+import tempfile
 import threading
 
 from held import MADE, asked, expect, made, run, steps, torch
@@ -308,17 +309,18 @@ def a_generator():
 
 
 def a_library():
-    name = os.path.join(os.getcwd(), "site-packages", "shelf.py")
-    os.makedirs(os.path.dirname(name), exist_ok=True)
-    with open(name, "w") as file:
-        file.write("_kept = []\n\n\ndef keep(it):\n    _kept.append(it)\n")
-    sys.path.insert(0, os.path.dirname(name))
-    import shelf
+    with tempfile.TemporaryDirectory() as folder:
+        name = os.path.join(folder, "site-packages", "shelf.py")
+        os.mkdir(os.path.dirname(name))
+        with open(name, "w") as file:
+            file.write("_kept = []\n\n\ndef keep(it):\n    _kept.append(it)\n")
+        sys.path.insert(0, os.path.dirname(name))
+        import shelf
 
-    for _ in range(5):
-        shelf.keep(made())
-    group = expect(("item", "list", 5), ("global", "_kept", "module"))
-    assert group["holders"][1]["file"] == name
+        for _ in range(5):
+            shelf.keep(made())
+        group = expect(("item", "list", 5), ("global", "_kept", "module"))
+        assert group["holders"][1]["file"] == name
 
 
 def a_thread():
