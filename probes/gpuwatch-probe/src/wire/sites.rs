@@ -181,11 +181,11 @@ pub struct Holder {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub function: Option<String>,
-    /// The file of its function or module.
+    /// The file of its function or module; of an attribute, that of a method that mentions it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub file: Option<String>,
-    /// The current line of its frame, from 1.
+    /// The current line of its frame, or the first line of its function or method, from 1.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub line: Option<u64>,
 }
