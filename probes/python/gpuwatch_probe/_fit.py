@@ -11,7 +11,6 @@ values are answered (`_fit_values.py`).
 import atexit
 import json
 import os
-import resource
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ from ._fit_agreement import Agreement
 from ._fit_batches import Batches
 from ._fit_draws import Draws
 from ._fit_growth import Growth, held
+from ._fit_host import HostMemory
 from ._fit_kept import Kept
 from ._fit_loop_exit import LoopExit
 from ._fit_makers import Makers
@@ -40,9 +40,7 @@ _BOUNDED, _ALLOCATIONS_BOUNDED = 128, 10_000
 _FEW = 4
 _EVENTS = 4_000_000
 _STEPS = 1000
-# The machine's memory, the part of it that has to stay free, and the part that a job takes before it is ended for that.
-_MEMINFO, _FREE, _MUCH = "/proc/meminfo", 0.05, 0.25
-# Seconds between two looks at it.
+# Seconds between two looks at a job that is led on.
 _OFTEN = 0.2
 # What a job that is led on does at most, however fast its machine is: steps and allocations; the part of these after
 # which its loaders end. After so many seconds nobody waits any longer.
@@ -65,6 +63,7 @@ class Fit:
         self._is_whole = bool(os.environ.get("GPUWATCH_FIT_WHOLE"))
         self.is_traced = bool(os.environ.get("GPUWATCH_FIT_TRACE"))
         self._seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
+        self._host = HostMemory(folder)
         self._unknowns = Unknowns(torch)
         if plan is not None:
             plan.assume = self._unknowns.assume
@@ -117,7 +116,8 @@ class Fit:
                 self._makers.install()
         if self._seconds and not is_data_worker():
             threading.Thread(target=self._end_after, args=(self._seconds,), daemon=True).start()
-            threading.Thread(target=self._watch_host, daemon=True).start()
+            watched = lambda: self._is_over, self._end_for_host
+            threading.Thread(target=self._host.watch, args=watched, daemon=True).start()
         cuda = self._torch.cuda
         if cuda.is_initialized():
             self._on_cuda()
@@ -176,25 +176,11 @@ class Fit:
         self.finish(how)
         self._leave()
 
-    def _watch_host(self):
-        """Ends a job that takes all of this machine's memory, which stands for a larger one."""
-        event = threading.Event()
-        while not self._is_over:
-            event.wait(_OFTEN)
-            try:
-                with open(_MEMINFO) as file:
-                    sizes = {it.split(":")[0]: int(it.split()[1]) << 10 for it in file}
-                with open("/proc/self/statm") as file:
-                    own = int(file.read().split()[1]) * resource.getpagesize()
-                total = sizes["MemTotal"]
-                if sizes["MemAvailable"] >= total * _FREE or own <= total * _MUCH or self._is_over:
-                    continue
-                self._line = self._unknowns.line(sys._current_frames().get(threading.main_thread().ident))
-                self._is_over = True
-                self._write("host")
-            except Exception:
-                return
-            self._leave()
+    def _end_for_host(self):
+        self._line = self._unknowns.line(sys._current_frames().get(threading.main_thread().ident))
+        self._is_over = True
+        self._write("host")
+        self._leave()
 
     def _forked(self):
         self._file = os.path.join(self._folder, "%d.json" % os.getpid())
@@ -288,6 +274,8 @@ class Fit:
         if len(self._ends) < _STEPS:
             self._ends.append(time.time_ns() // 1000)
         rises = self._measure()
+        if number <= _MOST:
+            self._host.look()
         if self._led is None:
             differs, others = self._draws.has_drawn or self._batches.is_varied, self._phases.others()
             is_training, self._before = others == self._before, others
@@ -455,6 +443,7 @@ class Fit:
         try:
             self._phases.finish(how == "exit")
             self._measure()
+            self._host.look()
             self._facts.update(self._learnt())
         except Exception:
             pass
@@ -523,7 +512,7 @@ class Fit:
         report = {
             "pid": os.getpid(),
             "torch": self._torch.__version__,
-            "host_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10,
+            "host_bytes": self._host.bytes(),
             "steps": self._number,
             "steady": self._steady or 0,
             "phases": self._phases.list() if self._phases is not None else [],

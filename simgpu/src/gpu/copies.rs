@@ -12,11 +12,22 @@ use super::{
     sys,
     watch::{self, Seen},
 };
+use std::cell::Cell;
 
 /// Bytes above which a copy's contents are not kept.
 pub(super) const STORED: usize = 1 << 20;
 /// Bytes up to which a read decides about control flow, rather than about numbers.
 const SCALAR: usize = 16;
+
+thread_local! {
+    /// The source and the length of the thread's latest copy from device to device.
+    static LATEST: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+}
+
+/// Returns the source and the length of the thread's latest copy from device to device since the last call.
+pub(super) fn take_latest() -> Option<(usize, usize)> {
+    LATEST.take()
+}
 
 /// The result of a copy.
 enum Effect {
@@ -55,7 +66,10 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
                 watch::report(seen, || len.to_string());
             }
         }
-        Effect::Transfer(place, source) => contents::transfer(place, source, len),
+        Effect::Transfer(place, source) => {
+            LATEST.set(Some((from, len)));
+            contents::transfer(place, source, len);
+        }
         Effect::Host => sys::copy(to, from, len),
     }
 }

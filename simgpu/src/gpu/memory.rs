@@ -4,7 +4,7 @@
 use super::{
     abi::{Answer, Fault},
     pools,
-    process::Process,
+    process::{Process, process},
     ranges::{GRANULE, Kind, Range, addresses},
     sys,
 };
@@ -72,5 +72,14 @@ impl Process {
 
     pub(super) fn unregister_host(&mut self, base: usize) -> Answer {
         self.ranges.take(base, Kind::Registered).map(|_| ()).ok_or(Fault::InvalidValue)
+    }
+}
+
+entry_points! {
+    // Bytes of pinned memory that this machine has not given yet: on a real one, all of it is resident.
+    fn simgpu_pinned_beyond() -> u64 {
+        let process = process();
+        let pinned = process.ranges.pinned();
+        pinned.map(|it| it.size.saturating_sub(sys::resident(it.base, it.size)) as u64).sum()
     }
 }

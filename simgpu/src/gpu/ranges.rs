@@ -58,6 +58,11 @@ impl Ranges {
         self.0.remove(&base)
     }
 
+    /// Pinned host memory.
+    pub(super) fn pinned(&self) -> impl Iterator<Item = &Range> {
+        self.0.values().filter(|it| matches!(it.kind, Kind::Host | Kind::Registered))
+    }
+
     pub(super) fn on_device(&self, address: usize) -> bool {
         self.find(address).is_some_and(|it| it.on_device())
     }

@@ -40,6 +40,7 @@ struct DlInfo {
 unsafe extern "C" {
     fn mmap(at: *mut c_void, len: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> *mut c_void;
     fn munmap(at: *mut c_void, len: usize) -> c_int;
+    fn mincore(at: *mut c_void, len: usize, pages: *mut u8) -> c_int;
     fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
     fn fallocate64(fd: c_int, mode: c_int, offset: i64, len: i64) -> c_int;
     fn kill(pid: c_int, signal: c_int) -> c_int;
@@ -115,6 +116,21 @@ pub(super) fn unmap(at: usize, len: usize) {
         // SAFETY: callers pass ranges that they mapped themselves and that nothing refers to any more.
         unsafe { munmap(at as *mut c_void, len.next_multiple_of(PAGE)) };
     }
+}
+
+/// How many bytes of the pages of a range are in memory; none where that cannot be known.
+pub(super) fn resident(at: usize, len: usize) -> usize {
+    let (first, end) = (at / PAGE * PAGE, (at + len).next_multiple_of(PAGE));
+    let mut pages = [0_u8; 1 << 12];
+    let mut bytes = 0;
+    for begin in (first..end).step_by(pages.len() * PAGE) {
+        let count = (end - begin).min(pages.len() * PAGE) / PAGE;
+        // SAFETY: the kernel writes a byte per page, of which there are at most as many as `pages` has; it reads nothing.
+        if unsafe { mincore(begin as *mut c_void, count * PAGE, pages.as_mut_ptr()) } == 0 {
+            bytes += pages.iter().take(count).filter(|it| **it & 1 == 1).count() * PAGE;
+        }
+    }
+    bytes
 }
 
 /// A file that has no name, and ends with its last descriptor.

@@ -303,7 +303,7 @@ fn a_day_of_eight_jobs_takes_no_more_memory_than_its_first_hours() {
     assert!(found.growing(ProbeId(0), 0).is_some() && found.growing(ProbeId(2), 0).is_none());
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --release --test it benchmark_eight -- --nocapture`: what a second of a run
+/// `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it benchmark_eight -- --nocapture`: what a second of a run
 /// takes does not grow with the run.
 #[test]
 fn benchmark_eight_probes_at_a_hundred_steps_a_second() {

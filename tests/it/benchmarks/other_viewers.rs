@@ -1,6 +1,6 @@
 //! What a viewer costs: CPU, memory and bytes to the terminal, beside other programs.
 //!
-//! `GPUWATCH_BENCHMARK=full cargo test --release --test it other_viewers:: -- --nocapture` compares gpuwatch with
+//! `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it other_viewers:: -- --nocapture` compares gpuwatch with
 //! nvtop, nvitop and gpustat on the same eight simulated devices and holds each screen to its targets.
 
 mod meter;

@@ -1,6 +1,6 @@
 //! Measures the cost of a recording: bytes per step, and the time of the thread that writes it.
 //!
-//! `GPUWATCH_BENCHMARK=full cargo test --release --test it benchmarks::recording:: -- --nocapture` holds it to
+//! `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it benchmarks::recording:: -- --nocapture` holds it to
 //! its budget.
 
 use crate::{analysis::corpus, commands::check::header};

@@ -1,6 +1,6 @@
 //! Measures the viewer's cost with probes of a usual node, and with more or faster ones than a node has.
 //!
-//! `GPUWATCH_BENCHMARK=full cargo test --release --test it benchmarks::viewer:: -- --nocapture --test-threads=1`
+//! `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it benchmarks::viewer:: -- --nocapture --test-threads=1`
 //! holds it to its budgets.
 
 use crate::helpers::terminal::{PATIENCE, PROGRAM, Terminal, until};

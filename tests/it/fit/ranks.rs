@@ -14,6 +14,7 @@ const TRAINERS: &str = include_str!("ranks/trainers.py");
 const MEGATRON: &str = include_str!("ranks/megatron.py");
 const SHARDED: &str = include_str!("advise/ranks.py");
 const PEOPLE: &str = include_str!("../python/packages/train.py");
+const HOST: &str = include_str!("ranks/host.py");
 const LLAMA: &str = include_str!("ranks/llama.py");
 
 /// A program that trains without a launcher; the lines in which it finds its rank go before.
@@ -72,7 +73,7 @@ fn a_few_ranks_take_what_they_take_among_all() {
 #[test]
 fn every_strategy_takes_what_it_takes_among_all_ranks() {
     test_tiers::full!("66 trainings of up to eight ranks");
-    for strategy in ["ddp", "zero", "fsdp1", "fsdp2", "offload", "hsdp", "tp", "cp", "titan", "pp", "ep"] {
+    for strategy in ["ddp", "zero", "fsdp1", "fsdp2", "offload", "hsdp", "tp", "cp", "titan", "pp", "ep", "gathers"] {
         for count in [2, 4, 8] {
             check_plan(strategy, count, |flags| torchrun(&count.to_string(), flags, JOB, &[strategy]));
         }
@@ -154,6 +155,17 @@ fn what_rests_on_values_of_absent_ranks_is_named() {
     assert!(told.contains(&marked("number")) && told.contains("absent ranks send"), "{told}");
 }
 
+/// What absent ranks would send to it is what its neighbour sends, or what it has itself.
+#[test]
+fn a_rank_that_gathers_gets_what_decodes() {
+    test_tiers::change!("processes of PyTorch");
+    for (ranks, ran) in test_tiers::vary!([("0", &[0][..]), ("0,3", &[0, 3])], "ranks that run") {
+        let answer = torchrun("4", &["--gpu", "4xT4", "--ranks", ranks], JOB, &["gathers"]);
+        assert_eq!(answer["fits"], "yes", "{answer:#}");
+        assert_eq!(peaks(&answer).into_keys().collect::<Vec<_>>(), ran, "{answer:#}");
+    }
+}
+
 /// Rank 0 cannot continue without what rank 2 of four says, so that one runs as well.
 #[test]
 fn a_rank_whose_values_are_needed_runs_too() {
@@ -165,13 +177,33 @@ fn a_rank_whose_values_are_needed_runs_too() {
 /// The machine that the job is shown has 1 GiB, of which nothing is free.
 #[test]
 fn a_job_that_would_take_all_of_the_host_is_ended_with_its_line() {
-    let script = "import os, torch, gpuwatch_probe._fit as fit\nopen('meminfo', 'w').write('MemTotal: 1048576 kB\\nMemAvailable: 0 \
-                  kB\\n')\nfit._MEMINFO = os.path.abspath('meminfo')\nmodel = []\nwhile True:\n    \
+    let script = "import os, torch, gpuwatch_probe._fit_host as host\nopen('meminfo', 'w').write('MemTotal: 1048576 kB\\nMemAvailable: 0 \
+                  kB\\n')\nhost._MEMINFO = os.path.abspath('meminfo')\nmodel = []\nwhile True:\n    \
                   model.append(torch.ones(1 << 20) if len(model) < 200 else None)\n";
     let output = Asked::new(script).launched(&torch::python(), &[], &["--gpu", "T4", "--nodes", "1"], &[]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.starts_with("cannot tell: the job takes ") && text.contains(" at train.py:"), "{output:?}");
     assert!(text.contains("make the model on the meta device"), "{text}");
+}
+
+/// Pinned memory counts whether or not the job writes to it, once, and workers' memory that they do not share.
+#[test]
+fn memory_of_the_host_is_what_the_process_its_pinned_memory_and_its_workers_take() {
+    test_tiers::change!("processes of PyTorch");
+    let host = |kind: &str| {
+        let answer = ask(&torch::python(), HOST, &[], &["--gpu", "T4", "--nodes", "2", "--ranks", "0"], &[kind]);
+        bytes(&answer["host"], "node") as f64 / f64::from(1 << 20)
+    };
+    let none = host("none");
+    for (kind, least, most) in
+        [("pinned", 256.0, 256.0), ("written", 256.0, 384.0), ("copied", 256.0, 256.0), ("freed", 128.0, 128.0)]
+    {
+        let more = host(kind) - none;
+        assert!((least - 40.0..most + 40.0).contains(&more), "{kind}: {more:.0} MiB more than {none:.0}");
+    }
+    // The workers write to what the process has made, of about 100 MiB.
+    let more = host("workers") - host("loaded");
+    assert!((150.0..400.0).contains(&more), "{more:.0} MiB of two workers");
 }
 
 #[test]

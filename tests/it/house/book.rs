@@ -14,7 +14,7 @@ use std::{
 };
 
 /// Flags of other programs, which the pages name too.
-const OF_OTHERS: [&str; 30] = [
+const OF_OTHERS: [&str; 31] = [
     "--batch",
     "--collector",
     "--device",
@@ -36,6 +36,7 @@ const OF_OTHERS: [&str; 30] = [
     "--overlap",
     "--path",
     "--pid",
+    "--profile",
     "--pty",
     "--purge",
     "--release",

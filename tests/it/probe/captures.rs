@@ -374,7 +374,7 @@ const HOLDERS_US: u64 = 200_000;
 /// The limits hold in full, on a machine that does nothing else:
 ///
 /// ```text
-/// GPUWATCH_BENCHMARK=full cargo test --release --test it captures::the_cost_for_a_job -- --nocapture
+/// GPUWATCH_BENCHMARK=full cargo test --profile dist --test it captures::the_cost_for_a_job -- --nocapture
 /// ```
 fn is_benchmark() -> bool {
     env::var("GPUWATCH_BENCHMARK").is_ok_and(|it| it == "full")

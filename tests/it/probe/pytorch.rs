@@ -358,7 +358,7 @@ fn the_boot_imports_nothing() {
     assert!(within.clone().all(|it| it == "sitecustomize"), "{:?}", within.collect::<Vec<_>>());
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --release --test it pytorch::the_boot -- --nocapture`
+/// `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it pytorch::the_boot -- --nocapture`
 #[test]
 fn the_boot_costs_little_beside_the_start_of_python() {
     test_tiers::benchmark!();

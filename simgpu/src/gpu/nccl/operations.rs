@@ -50,7 +50,13 @@ thread_local! {
 }
 
 pub(super) fn group_start() {
-    GROUP.with_borrow_mut(|it| it.depth += 1);
+    let depth = GROUP.with_borrow_mut(|it| {
+        it.depth += 1;
+        it.depth
+    });
+    if depth == 1 {
+        copies::take_latest();
+    }
 }
 
 /// Runs the requests since the group's start.
@@ -61,7 +67,7 @@ pub(super) fn group_end() -> Result<()> {
     });
     let Some(Group { joining, operations, .. }) = ready else { return Ok(()) };
     joining.iter().try_for_each(|it| it.joined())?;
-    submit(operations)
+    submit(operations, copies::take_latest())
 }
 
 /// Waits until all ranks of a new communicator are there, at the end of the group if there is one.
@@ -84,11 +90,12 @@ pub(super) fn enqueue(operation: Operation) -> Result<()> {
         }
         Some(operation)
     });
-    alone.map_or(Ok(()), |it| submit(vec![it]))
+    alone.map_or(Ok(()), |it| submit(vec![it], None))
 }
 
 /// Has operations done that are one to their streams: now, or whenever the graph is launched that captures them.
-fn submit(operations: Vec<Operation>) -> Result<()> {
+/// `copied` is the place of what was copied between them.
+fn submit(operations: Vec<Operation>, copied: Option<(usize, usize)>) -> Result<()> {
     let communicators: Vec<Arc<Communicator>> = operations.iter().map(|it| it.communicator.clone()).collect();
     let mut streams: BTreeSet<(usize, usize)> =
         operations.iter().map(|it| (it.communicator.device, it.stream)).collect();
@@ -96,25 +103,63 @@ fn submit(operations: Vec<Operation>) -> Result<()> {
     let on = |device: usize, stream: usize, work: Work| {
         on_device(device, || capture::submit(stream, work)).or(Err(CUDA_ERROR))
     };
-    on(device, stream, Work::act(move || perform(&operations)))?;
+    on(device, stream, Work::act(move || perform(&operations, copied)))?;
     streams.into_iter().try_for_each(|(device, stream)| on(device, stream, Work::Nothing))?;
     communicators.iter().map(|it| it.failure()).find(|it| *it != 0).map_or(Ok(()), Err)
 }
 
 /// Asks for everything before it waits for anything: several operations of one thread may need each other. What fails
 /// is noted by the communicator.
-fn perform(operations: &[Operation]) {
-    let request: Vec<Result<u64>> = operations.iter().map(|it| ask(it, operations)).collect();
-    for (operation, ticket) in operations.iter().zip(request) {
-        let (communicator, Ok(ticket)) = (&operation.communicator, ticket) else { continue };
+fn perform(operations: &[Operation], copied: Option<(usize, usize)>) {
+    let requests: Vec<Result<u64>> = operations.iter().map(|it| ask(it, operations)).collect();
+    let mut arrived = Vec::new();
+    for (operation, ticket) in operations.iter().zip(requests) {
+        let Ok(ticket) = ticket else { continue };
         if operation.request.kind != Kind::Send
-            && let (Ok(parcel), Some((to, len))) = (communicator.wait(ticket), operation.to)
+            && let (Ok(parcel), Some(to)) = (operation.communicator.wait(ticket), operation.to)
         {
-            copies::deliver(to, len, parcel.bytes.as_deref(), parcel.origin);
+            arrived.push(Arrived { operation, to, parcel });
         }
         // A stream that is gone by now has nothing to do.
-        let _ = process().queues.work(operation.stream, communicator.device);
+        let _ = process().queues.work(operation.stream, operation.communicator.device);
     }
+    for it in &arrived {
+        let alike = alike(it, &arrived, copied);
+        let parcel = alike.as_ref().unwrap_or(&it.parcel);
+        copies::deliver(it.to.0, it.to.1, parcel.bytes.as_deref(), parcel.origin);
+    }
+}
+
+/// What an operation brought to this rank, and where it belongs: address and length.
+struct Arrived<'a> {
+    operation: &'a Operation,
+    to: (usize, usize),
+    parcel: Parcel,
+}
+
+/// Returns what an absent rank is taken to send that was sent nothing itself. A group of receives gathers: what one of
+/// the others below it sends, or the first one. The rank that gathers copies its own part.
+fn alike(it: &Arrived, all: &[Arrived], copied: Option<(usize, usize)>) -> Option<Parcel> {
+    let Operation { communicator, request, .. } = it.operation;
+    let is_receive = |it: &Operation| it.request.kind == Kind::Receive;
+    if !is_receive(it.operation) || it.parcel.bytes.is_some() || !communicator.is_partial() {
+        return None;
+    }
+    let is_other = |other: &&Arrived| {
+        is_receive(other.operation)
+            && Arc::ptr_eq(&other.operation.communicator, communicator)
+            && other.to.1 == it.to.1
+            && other.parcel.bytes.is_some()
+    };
+    let others = all.iter().filter(is_other).map(|it| (it.operation.request.root, it.parcel.clone()));
+    let own = copied.filter(|own| own.1 == it.to.1).map(|(at, len)| {
+        let (bytes, origin) = copies::collect(at, len);
+        (communicator.rank, Parcel { bytes, origin })
+    });
+    let mut senders: Vec<_> = others.chain(own).collect();
+    senders.sort_by_key(|it| it.0);
+    let below = senders.partition_point(|it| it.0 <= request.root);
+    Some(senders.into_iter().nth(below.saturating_sub(1))?.1.assumed())
 }
 
 fn ask(operation: &Operation, group: &[Operation]) -> Result<u64> {

@@ -153,7 +153,7 @@ proptest! {
     }
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --release --test it a_long_run -- --nocapture` takes a million steps.
+/// `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it a_long_run -- --nocapture` takes a million steps.
 #[test]
 fn a_long_run_costs_little_time_and_no_more_memory() {
     let is_full = test_tiers::is_benchmark();

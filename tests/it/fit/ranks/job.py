@@ -300,6 +300,23 @@ def ddp_by_formula():
     kept(model, 1)
 
 
+def gathers():
+    """One rank gathers and scatters, beside a training whose batch it tells the others."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    model = torch.nn.parallel.DistributedDataParallel(Model().cuda())
+    told = [None]
+    dist.scatter_object_list(told, [{"batch": 6}] * world if rank == 0 else None, 0)
+    train(model, adam(model), lambda it: loss_of(it, batch=told[0]["batch"]))
+    for root in (0, world - 1):
+        seen = [None] * world if rank == root else None
+        dist.gather_object({"loss": 1.5, "rank": rank}, seen, root)
+        assert seen is None or [it["loss"] for it in seen] == [1.5] * world
+    mine = torch.full((8,), 2.0, device="cuda")
+    parts = [torch.empty_like(mine) for _ in range(world)] if rank == 0 else None
+    dist.gather(mine, parts, 0)
+    assert parts is None or all(it.tolist() == [2.0] * 8 for it in parts)
+
+
 def votes():
     """Ranks agree on when to end, and on how many tokens each gets."""
     model = Experts().cuda()

@@ -318,7 +318,7 @@ fn without_a_terminal_the_ranks_are_text_or_a_picture() {
     }
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --release --test it fleet::screen::benchmark -- --nocapture` takes 4096 ranks
+/// `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it fleet::screen::benchmark -- --nocapture` takes 4096 ranks
 /// and holds them to their budget.
 #[test]
 fn benchmark_ranks_from_the_answer_to_the_picture() {
