@@ -12,7 +12,7 @@ use super::{
     sys,
     watch::{self, Seen},
 };
-use std::cell::Cell;
+use std::cell::RefCell;
 
 /// Bytes above which a copy's contents are not kept.
 pub(super) const STORED: usize = 1 << 20;
@@ -20,13 +20,14 @@ pub(super) const STORED: usize = 1 << 20;
 const SCALAR: usize = 16;
 
 thread_local! {
-    /// The source and the length of the thread's latest copy from device to device.
-    static LATEST: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+    /// Places, of a length, that get what the thread's next copy from device to device copies.
+    static ALIKE: RefCell<(Vec<usize>, usize)> = const { RefCell::new((Vec::new(), 0)) };
 }
 
-/// Returns the source and the length of the thread's latest copy from device to device since the last call.
-pub(super) fn take_latest() -> Option<(usize, usize)> {
-    LATEST.take()
+/// Has the thread's next copy of this length, if it is the next at all, bring the same to other places: what others are
+/// taken to have.
+pub(super) fn repeat_next(places: Vec<usize>, len: usize) {
+    ALIKE.set((places, len));
 }
 
 /// The result of a copy.
@@ -67,8 +68,12 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
             }
         }
         Effect::Transfer(place, source) => {
-            LATEST.set(Some((from, len)));
             contents::transfer(place, source, len);
+            let (places, expected) = ALIKE.take();
+            if expected == len && !places.is_empty() {
+                let (bytes, origin) = collect(from, len);
+                places.iter().for_each(|at| deliver(*at, len, bytes.as_deref(), origin.min(Origin::Assumed)));
+            }
         }
         Effect::Host => sys::copy(to, from, len),
     }

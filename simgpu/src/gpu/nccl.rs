@@ -118,7 +118,8 @@ impl Call {
         let factor = factors.get(&self.reduction).copied().unwrap_or(1.0);
         drop(factors);
         let (kind, data, reduction) = (self.kind, self.data, self.reduction);
-        let request = Request { kind, ticket: 0, data, reduction, factor, root, parcel: Parcel::default() };
+        let (len, parcel) = (bytes as u64, Parcel::default());
+        let request = Request { kind, ticket: 0, data, reduction, factor, root, len, parcel };
         let place = |at: usize, blocks: usize| (blocks > 0).then_some((at, blocks * bytes));
         enqueue(Operation {
             communicator,

@@ -11,11 +11,11 @@ use super::{
     wire::{Kind, Parcel, Request},
 };
 use std::{
-    collections::HashMap,
+    collections::{BTreeSet, HashMap},
     env, io,
     sync::{
-        Arc, LazyLock, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicI32, Ordering},
+        Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicI32, Ordering},
     },
 };
 
@@ -34,8 +34,8 @@ pub(super) struct Communicator {
     pub(super) charged: u64,
     link: Link,
     failure: AtomicI32,
-    /// Whether some of its ranks are absent.
-    is_partial: AtomicBool,
+    /// Its ranks that do not run, as soon as it is joined.
+    absent: OnceLock<BTreeSet<usize>>,
     /// Operators of the program's own: what they multiply with before they add.
     pub(super) factors: Mutex<HashMap<i32, f64>>,
 }
@@ -68,8 +68,8 @@ pub(super) fn begin(id: &Id, rank: usize, size: usize) -> Result<(usize, Arc<Com
     process().charge(device, charged).or(Err(CUDA_ERROR))?;
     let joined = Link::join(id, rank, size).inspect_err(|_| process().refund(device, charged));
     let link = joined.or(Err(SYSTEM_ERROR))?;
-    let (failure, is_partial, factors) = (AtomicI32::new(0), AtomicBool::new(false), Mutex::default());
-    let it = Arc::new(Communicator { rank, size, device, charged, link, failure, is_partial, factors });
+    let (failure, absent, factors) = (AtomicI32::new(0), OnceLock::new(), Mutex::default());
+    let it = Arc::new(Communicator { rank, size, device, charged, link, failure, absent, factors });
     let handle = process().queues.handle();
     all().insert(handle, it.clone());
     Ok((handle, it))
@@ -98,8 +98,10 @@ pub(super) fn end(handle: usize, politely: bool) -> Result<()> {
 
 impl Communicator {
     pub(super) fn joined(&self) -> Result<()> {
-        let is_partial = self.wait(0)?.bytes.is_some();
-        self.is_partial.store(is_partial, Ordering::Relaxed);
+        let numbers = self.wait(0)?.bytes.unwrap_or_default();
+        let (numbers, _) = numbers.as_chunks();
+        let numbers = numbers.iter().filter_map(|it| usize::try_from(u64::from_le_bytes(*it)).ok());
+        self.absent.get_or_init(|| numbers.collect());
         Ok(())
     }
 
@@ -124,7 +126,12 @@ impl Communicator {
 
     /// Whether some of its ranks are absent.
     pub(super) fn is_partial(&self) -> bool {
-        self.is_partial.load(Ordering::Relaxed)
+        self.absent.get().is_some_and(|it| !it.is_empty())
+    }
+
+    /// Whether a rank does not run.
+    pub(super) fn lacks(&self, rank: usize) -> bool {
+        self.absent.get().is_some_and(|it| it.contains(&rank))
     }
 
     /// The communicator's error, or 0.

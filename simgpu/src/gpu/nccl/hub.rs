@@ -97,7 +97,7 @@ fn meet(id: &Id, listener: &UnixListener) -> io::Result<()> {
         let (mut from, sender) = (stream.try_clone()?, sender.clone());
         thread::Builder::new().name("simgpu-nccl".into()).spawn(move || receive(rank, &mut from, &sender))?;
         let joined =
-            Answer { ticket: 0, status: 0, parcel: Parcel { bytes: is_partial(&absent), ..Parcel::default() } };
+            Answer { ticket: 0, status: 0, parcel: Parcel { bytes: numbers(&absent), ..Parcel::default() } };
         // The reader of a rank that died meanwhile reports it.
         let _ = joined.write(&mut stream);
         streams.insert(rank, stream);
@@ -106,9 +106,9 @@ fn meet(id: &Id, listener: &UnixListener) -> io::Result<()> {
     Ok(())
 }
 
-/// What an answer to a rank that joins carries if some ranks are absent.
-fn is_partial(absent: &BTreeSet<usize>) -> Option<Vec<u8>> {
-    (!absent.is_empty()).then(Vec::new)
+/// What an answer to a rank that joins carries if some ranks are absent: their numbers.
+fn numbers(absent: &BTreeSet<usize>) -> Option<Vec<u8>> {
+    (!absent.is_empty()).then(|| absent.iter().flat_map(|it| (*it as u64).to_le_bytes()).collect())
 }
 
 fn receive(rank: usize, from: &mut UnixStream, events: &Sender<(usize, Event)>) {

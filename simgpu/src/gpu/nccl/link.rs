@@ -84,5 +84,5 @@ impl Link {
 
 /// A request that carries nothing.
 pub(super) fn plain(kind: Kind, root: usize) -> Request {
-    Request { kind, ticket: 0, data: 1, reduction: 0, factor: 1.0, root, parcel: Parcel::default() }
+    Request { kind, ticket: 0, data: 1, reduction: 0, factor: 1.0, root, len: 0, parcel: Parcel::default() }
 }

@@ -22,9 +22,9 @@ const REMOTE_ERROR: i32 = 6;
 pub(super) struct Matching {
     /// Each rank's collectives, which come in the same order everywhere.
     collectives: Vec<VecDeque<Request>>,
-    /// Pending sends and receives, by sender and receiver.
-    sent: BTreeMap<(usize, usize), VecDeque<Parcel>>,
-    awaited: BTreeMap<(usize, usize), VecDeque<u64>>,
+    /// Pending sends with their lengths, and receives with their tickets, by sender and receiver.
+    sent: BTreeMap<(usize, usize), VecDeque<(u64, Parcel)>>,
+    awaited: BTreeMap<(usize, usize), VecDeque<(u64, u64)>>,
     /// The ranks that do not run.
     absent: BTreeSet<usize>,
     /// The ranks that have left or died.
@@ -65,9 +65,12 @@ impl Matching {
                 if self.absent.contains(&request.root) && sent.len() >= KEPT {
                     sent.pop_front();
                 }
-                sent.push_back(request.parcel);
+                sent.push_back((request.len, request.parcel));
             }
-            Kind::Receive => self.awaited.entry((request.root, rank)).or_default().push_back(request.ticket),
+            Kind::Receive => {
+                let awaited = self.awaited.entry((request.root, rank)).or_default();
+                awaited.push_back((request.len, request.ticket));
+            }
             _ => self.collectives[rank].push_back(request),
         }
         self.settle()
@@ -93,11 +96,17 @@ impl Matching {
             answers.extend(outcome(&requests, ranks));
         }
         for (&(from, to), tickets) in &mut self.awaited {
-            while let Some(ticket) = tickets.front().copied() {
-                // An absent rank sends back what it is sent.
-                let (sender, receiver) = if self.absent.contains(&from) { (to, from) } else { (from, to) };
-                let parcel = self.sent.get_mut(&(sender, receiver)).and_then(VecDeque::pop_front);
-                let parcel = parcel.map(|it| if sender == to { it.assumed() } else { it });
+            while let Some((len, ticket)) = tickets.front().copied() {
+                let parcel = if self.absent.contains(&from) {
+                    // An absent rank sends back what it is sent; what has another length was something else.
+                    self.sent.get_mut(&(to, from)).and_then(|it| {
+                        let at = it.iter().position(|sent| sent.0 == len)?;
+                        it.drain(..=at).next_back()
+                    })
+                } else {
+                    self.sent.get_mut(&(from, to)).and_then(VecDeque::pop_front)
+                };
+                let parcel = parcel.map(|it| if self.absent.contains(&from) { it.1.assumed() } else { it.1 });
                 let status = match parcel {
                     Some(_) => 0,
                     None if self.absent.contains(&from) => 0,
@@ -227,7 +236,8 @@ mod tests {
 
     fn request(kind: Kind, root: usize, bytes: Option<&[u8]>) -> Request {
         let parcel = Parcel { bytes: bytes.map(<[u8]>::to_vec), origin: Origin::Copied };
-        Request { kind, ticket: 1, data: 1, reduction: 0, factor: 1.0, root, parcel }
+        let len = bytes.map_or(1, <[u8]>::len) as u64;
+        Request { kind, ticket: 1, data: 1, reduction: 0, factor: 1.0, root, len, parcel }
     }
 
     /// Returns the result of two ranks with the same request.
@@ -326,6 +336,10 @@ mod tests {
         assert!(matching.receive(0, request(Kind::Send, 1, Some(&[9]))).is_empty(), "nobody receives it");
         let back = matching.receive(0, request(Kind::Receive, 1, None));
         assert_eq!(back[0].1.parcel, Parcel { bytes: Some(vec![9]), origin: Origin::Assumed }, "it comes back");
+        assert!(matching.receive(0, request(Kind::Send, 1, Some(&[1, 2]))).is_empty());
+        assert!(matching.receive(0, request(Kind::Send, 1, Some(&[8]))).is_empty());
+        let back = matching.receive(0, request(Kind::Receive, 1, None));
+        assert_eq!(back[0].1.parcel.bytes, Some(vec![8]), "what has its length comes back");
         let got = matching.receive(2, request(Kind::Receive, 3, None));
         assert_eq!((got[0].1.status, got[0].1.parcel.clone()), (0, Parcel::default()), "not known");
         matching.left(0);

@@ -50,13 +50,7 @@ thread_local! {
 }
 
 pub(super) fn group_start() {
-    let depth = GROUP.with_borrow_mut(|it| {
-        it.depth += 1;
-        it.depth
-    });
-    if depth == 1 {
-        copies::take_latest();
-    }
+    GROUP.with_borrow_mut(|it| it.depth += 1);
 }
 
 /// Runs the requests since the group's start.
@@ -67,7 +61,7 @@ pub(super) fn group_end() -> Result<()> {
     });
     let Some(Group { joining, operations, .. }) = ready else { return Ok(()) };
     joining.iter().try_for_each(|it| it.joined())?;
-    submit(operations, copies::take_latest())
+    submit(operations)
 }
 
 /// Waits until all ranks of a new communicator are there, at the end of the group if there is one.
@@ -90,12 +84,11 @@ pub(super) fn enqueue(operation: Operation) -> Result<()> {
         }
         Some(operation)
     });
-    alone.map_or(Ok(()), |it| submit(vec![it], None))
+    alone.map_or(Ok(()), |it| submit(vec![it]))
 }
 
 /// Has operations done that are one to their streams: now, or whenever the graph is launched that captures them.
-/// `copied` is the place of what was copied between them.
-fn submit(operations: Vec<Operation>, copied: Option<(usize, usize)>) -> Result<()> {
+fn submit(operations: Vec<Operation>) -> Result<()> {
     let communicators: Vec<Arc<Communicator>> = operations.iter().map(|it| it.communicator.clone()).collect();
     let mut streams: BTreeSet<(usize, usize)> =
         operations.iter().map(|it| (it.communicator.device, it.stream)).collect();
@@ -103,14 +96,14 @@ fn submit(operations: Vec<Operation>, copied: Option<(usize, usize)>) -> Result<
     let on = |device: usize, stream: usize, work: Work| {
         on_device(device, || capture::submit(stream, work)).or(Err(CUDA_ERROR))
     };
-    on(device, stream, Work::act(move || perform(&operations, copied)))?;
+    on(device, stream, Work::act(move || perform(&operations)))?;
     streams.into_iter().try_for_each(|(device, stream)| on(device, stream, Work::Nothing))?;
     communicators.iter().map(|it| it.failure()).find(|it| *it != 0).map_or(Ok(()), Err)
 }
 
 /// Asks for everything before it waits for anything: several operations of one thread may need each other. What fails
 /// is noted by the communicator.
-fn perform(operations: &[Operation], copied: Option<(usize, usize)>) {
+fn perform(operations: &[Operation]) {
     let requests: Vec<Result<u64>> = operations.iter().map(|it| ask(it, operations)).collect();
     let mut arrived = Vec::new();
     for (operation, ticket) in operations.iter().zip(requests) {
@@ -123,11 +116,19 @@ fn perform(operations: &[Operation], copied: Option<(usize, usize)>) {
         // A stream that is gone by now has nothing to do.
         let _ = process().queues.work(operation.stream, operation.communicator.device);
     }
+    let mut of_own: Vec<&Arrived> = Vec::new();
     for it in &arrived {
-        let alike = alike(it, &arrived, copied);
-        let parcel = alike.as_ref().unwrap_or(&it.parcel);
+        let alike = alike(it, &arrived, operations);
+        if alike.as_ref().is_some_and(|it| it.is_of_own) {
+            of_own.push(it);
+        }
+        let parcel = alike.and_then(|it| it.parcel);
+        let parcel = parcel.as_ref().unwrap_or(&it.parcel);
         copies::deliver(it.to.0, it.to.1, parcel.bytes.as_deref(), parcel.origin);
     }
+    // The rank that gathers copies its own part afterwards.
+    let len = of_own.first().map_or(0, |it| it.to.1);
+    copies::repeat_next(of_own.iter().filter(|it| it.to.1 == len).map(|it| it.to.0).collect(), len);
 }
 
 /// What an operation brought to this rank, and where it belongs: address and length.
@@ -137,29 +138,40 @@ struct Arrived<'a> {
     parcel: Parcel,
 }
 
-/// Returns what an absent rank is taken to send that was sent nothing itself. A group of receives gathers: what one of
-/// the others below it sends, or the first one. The rank that gathers copies its own part.
-fn alike(it: &Arrived, all: &[Arrived], copied: Option<(usize, usize)>) -> Option<Parcel> {
+/// What an absent rank is taken to send.
+struct Alike {
+    /// What the nearest rank below it sends, or the first one.
+    parcel: Option<Parcel>,
+    /// Whether this rank is nearer.
+    is_of_own: bool,
+}
+
+/// Returns what an absent rank is taken to send that was sent nothing which it could send back, or in a group that only
+/// receives, which gathers.
+fn alike(it: &Arrived, all: &[Arrived], group: &[Operation]) -> Option<Alike> {
     let Operation { communicator, request, .. } = it.operation;
     let is_receive = |it: &Operation| it.request.kind == Kind::Receive;
-    if !is_receive(it.operation) || it.parcel.bytes.is_some() || !communicator.is_partial() {
+    if !is_receive(it.operation) || !communicator.lacks(request.root) {
+        return None;
+    }
+    let mut of_group = group.iter().filter(|it| Arc::ptr_eq(&it.communicator, communicator));
+    let gathers = all.len() > 1 && of_group.all(is_receive);
+    if it.parcel.bytes.is_some() && !gathers {
         return None;
     }
     let is_other = |other: &&Arrived| {
         is_receive(other.operation)
             && Arc::ptr_eq(&other.operation.communicator, communicator)
+            && !communicator.lacks(other.operation.request.root)
             && other.to.1 == it.to.1
-            && other.parcel.bytes.is_some()
     };
-    let others = all.iter().filter(is_other).map(|it| (it.operation.request.root, it.parcel.clone()));
-    let own = copied.filter(|own| own.1 == it.to.1).map(|(at, len)| {
-        let (bytes, origin) = copies::collect(at, len);
-        (communicator.rank, Parcel { bytes, origin })
-    });
-    let mut senders: Vec<_> = others.chain(own).collect();
-    senders.sort_by_key(|it| it.0);
-    let below = senders.partition_point(|it| it.0 <= request.root);
-    Some(senders.into_iter().nth(below.saturating_sub(1))?.1.assumed())
+    let mut others: Vec<_> = all.iter().filter(is_other).map(|it| (it.operation.request.root, &it.parcel)).collect();
+    others.sort_by_key(|it| it.0);
+    let below = others.partition_point(|it| it.0 < request.root);
+    let nearest = others.get(below.saturating_sub(1));
+    let (own, lower) = (communicator.rank, below.checked_sub(1).and_then(|at| others.get(at)));
+    let is_of_own = own < request.root && lower.is_none_or(|it| it.0 < own) || others.is_empty();
+    Some(Alike { parcel: nearest.map(|it| it.1.clone().assumed()), is_of_own })
 }
 
 fn ask(operation: &Operation, group: &[Operation]) -> Result<u64> {

@@ -5,7 +5,7 @@ use std::io::{self, Read, Write};
 
 /// A frame with more bytes is invalid.
 const LARGEST: usize = 1 << 30;
-const WORDS: usize = 8;
+const WORDS: usize = 9;
 /// Replaces a length if no bytes are carried, because they were too many to be computed.
 const ABSENT: u64 = u64::MAX;
 
@@ -71,6 +71,8 @@ pub(super) struct Request {
     pub(super) factor: f64,
     /// The root, or the other rank of a send or receive.
     pub(super) root: usize,
+    /// Bytes of a block, also of what is not carried.
+    pub(super) len: u64,
     pub(super) parcel: Parcel,
 }
 
@@ -92,6 +94,7 @@ impl Request {
             u64::from(self.reduction.cast_unsigned()),
             self.factor.to_bits(),
             self.root as u64,
+            self.len,
         ];
         write(to, &head, &self.parcel)
     }
@@ -107,6 +110,7 @@ impl Request {
             reduction: number(head[3])?,
             factor: f64::from_bits(head[4]),
             root: usize::try_from(head[5]).or(Err(wrong()))?,
+            len: head[6],
             parcel,
         })
     }
@@ -167,6 +171,7 @@ mod tests {
                 reduction: 4,
                 factor: 0.25,
                 root: 3,
+                len: 5,
                 parcel: parcel.clone(),
             };
             let mut line = Vec::new();
@@ -180,8 +185,8 @@ mod tests {
         }
         let mut line = vec![0xff; WORDS * 8];
         assert!(Request::read(&mut line.as_slice()).is_err(), "no such kind");
-        line[..56].fill(0);
-        line[56..].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+        line[..64].fill(0);
+        line[64..].copy_from_slice(&(1_u64 << 40).to_le_bytes());
         assert!(Request::read(&mut line.as_slice()).is_err(), "too long");
     }
 }
