@@ -175,3 +175,31 @@ impl Opened {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        facts::units::Stamp,
+        model::cluster::{HostUpdate, What},
+    };
+
+    #[test]
+    fn a_machine_that_has_not_answered_stays_closed_and_says_why() {
+        let mut cluster = Cluster::new(["a".to_owned()], Stamp(0));
+        let mut screens = Screens::new(ClusterUi::default(), Overview::default(), Preset::default());
+        let steps = [
+            (None, "a cannot be opened: it has not answered yet"),
+            (Some(Link::Copying), "a cannot be opened: gpuwatch is being copied to it"),
+            (Some(Link::refused("no route".to_owned())), "a cannot be opened: no route"),
+        ];
+        for (at, (link, message)) in (1..).zip(steps) {
+            if let Some(link) = link {
+                cluster.apply(HostUpdate { node: 0, at: Stamp(at), what: What::Link(link) });
+            }
+            screens.open(Opening { node: 0, rank: None }, &cluster);
+            assert_eq!(screens.current().status.as_deref(), Some(message));
+            assert_eq!(screens.opened(), None);
+        }
+    }
+}

@@ -96,8 +96,7 @@ fn meet(id: &Id, listener: &UnixListener) -> io::Result<()> {
         let Some(mut stream) = stream else { continue };
         let (mut from, sender) = (stream.try_clone()?, sender.clone());
         thread::Builder::new().name("simgpu-nccl".into()).spawn(move || receive(rank, &mut from, &sender))?;
-        let joined =
-            Answer { ticket: 0, status: 0, parcel: Parcel { bytes: numbers(&absent), ..Parcel::default() } };
+        let joined = Answer { ticket: 0, status: 0, parcel: Parcel { bytes: numbers(&absent), ..Parcel::default() } };
         // The reader of a rank that died meanwhile reports it.
         let _ = joined.write(&mut stream);
         streams.insert(rank, stream);
