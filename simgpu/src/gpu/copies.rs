@@ -72,7 +72,9 @@ pub(super) fn copy(to: usize, from: usize, len: usize) {
             let (places, expected) = ALIKE.take();
             if expected == len && !places.is_empty() {
                 let (bytes, origin) = collect(from, len);
-                places.iter().for_each(|at| deliver(*at, len, bytes.as_deref(), origin.min(Origin::Assumed)));
+                for at in places {
+                    deliver(at, len, bytes.as_deref(), origin.min(Origin::Assumed));
+                }
             }
         }
         Effect::Host => sys::copy(to, from, len),
