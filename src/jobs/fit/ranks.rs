@@ -23,6 +23,9 @@ use std::{
 /// The most ranks that run where gpuwatch chooses them.
 const MOST: usize = 8;
 
+/// The most stages of a pipeline that run where they cannot do without each other.
+const MOST_STAGES: usize = 16;
+
 /// The most machines.
 const MOST_NODES: u32 = 100_000;
 
@@ -82,6 +85,8 @@ pub(super) struct Present {
     pub(super) is_slurm: bool,
     /// The ranks that runs showed to be needed.
     needed: BTreeSet<u64>,
+    /// The stages of a long pipeline, of which some were chosen.
+    stages: Vec<u64>,
     /// What was changed because of a run, in words.
     pub(super) notes: Vec<String>,
 }
@@ -91,7 +96,7 @@ impl Present {
     pub(super) fn new(ranks: &Ranks, nodes: u32, is_slurm: bool) -> Self {
         let is_chosen = !ranks.chosen.is_empty();
         let ranks = if is_chosen { ranks.chosen.clone() } else { vec![0, -1] };
-        Self { nodes, ranks, is_chosen, is_slurm, needed: BTreeSet::new(), notes: Vec::new() }
+        Self { nodes, ranks, is_chosen, is_slurm, needed: BTreeSet::new(), stages: Vec::new(), notes: Vec::new() }
     }
 
     pub(super) fn count(&self) -> usize {
@@ -122,16 +127,26 @@ impl Present {
         }
         // What an absent rank broadcasts has a known size; only where its values are missing does a job fail.
         let needed = needed(accounts, &self.needed, is_failure);
-        if needed.len() > MOST {
-            let others = counted(needed.len() as u64 - 1, "other rank");
+        let stages = stages(accounts, &needed);
+        if stages.len() > MOST && self.stages.is_empty() {
+            self.stages = stages;
+            return self.run_only(sample(&self.stages));
+        }
+        let first = first(&self.stages);
+        if is_failure && !first.iter().all(|it| ran.contains(it)) {
+            return self.run_only(first);
+        }
+        let others = needed.len().max(self.stages.len()) - 1;
+        if others >= MOST && ran.len() <= others {
+            let others = counted(others as u64, "other rank");
             self.note(format!(
                 "rank 0 exchanges tensors with {others}, of which most do not run: what these send is taken to be what \
                  they are sent"
             ));
         } else if !needed.is_subset(&ran) {
-            self.ranks = needed.iter().filter_map(|it| i64::try_from(*it).ok()).collect();
             self.needed = needed;
-            return true;
+            self.needed.extend(stages);
+            return self.run_only(self.needed.clone());
         }
         // The last rank may need values that nobody sends.
         if is_failure && ran.len() == 1 {
@@ -145,6 +160,12 @@ impl Present {
             return true;
         }
         false
+    }
+
+    /// Has only these ranks run, and the job run again.
+    fn run_only(&mut self, ranks: impl IntoIterator<Item = u64>) -> bool {
+        self.ranks = ranks.into_iter().filter_map(|it| i64::try_from(it).ok()).collect();
+        true
     }
 
     /// Returns the chosen ranks that the job does not have, in words.
@@ -204,6 +225,33 @@ fn needed(accounts: &[JobReport], known: &BTreeSet<u64>, waits: bool) -> BTreeSe
         }
         found.extend(more);
     }
+}
+
+/// Returns the ranks of a pipeline from the first one on, whose stages each exchange tensors with the next one and the
+/// one before; empty where that is not so, or not yet known.
+fn stages(accounts: &[JobReport], needed: &BTreeSet<u64>) -> Vec<u64> {
+    let world = accounts.iter().map(|it| it.world).max().unwrap_or(0);
+    let Some(step) = needed.iter().copied().nth(1) else { return Vec::new() };
+    let of = |rank: u64| {
+        let own = accounts.iter().filter(|it| it.rank == Some(rank));
+        own.flat_map(|it| it.peers.iter().chain(&it.sources).copied()).collect::<BTreeSet<_>>()
+    };
+    // Where the second stage failed, the first one may have been ended before it wrote anything down.
+    let is_known = of(step) == BTreeSet::from([0, 2 * step]) && of(0).is_subset(&BTreeSet::from([step]));
+    let step = usize::try_from(step).unwrap_or(usize::MAX);
+    if is_known { (0..world).step_by(step).collect() } else { Vec::new() }
+}
+
+/// Returns some stages of a long pipeline: its ends, where the embedding and the loss are, and one between them.
+fn sample(stages: &[u64]) -> Vec<u64> {
+    let end = stages.len();
+    [0, 1, end / 2, end - 2, end - 1].iter().filter_map(|it| stages.get(*it).copied()).collect()
+}
+
+/// Returns all stages, or as many of the first as run, for those that cannot do without each other.
+fn first(stages: &[u64]) -> Vec<u64> {
+    let most = if stages.len() > MOST_STAGES { MOST } else { MOST_STAGES };
+    stages.iter().copied().take(most).collect()
 }
 
 /// What one rank took.
@@ -437,10 +485,38 @@ mod tests {
         assert!(it.learn(&[account(0, &[16], &[0, 63]), account(63, &[47], &[0, 63])], true));
         assert_eq!(it.list(), "0,16");
         assert!(it.learn(&[account(0, &[16], &[0, 16]), account(16, &[0, 32], &[0, 16])], true));
-        assert_eq!(it.list(), "0,16,32");
-        let ran = [0, 16, 32];
-        let last = [account(0, &[16], &ran), account(16, &[0, 32], &ran), account(32, &[16], &ran)];
-        assert!(!it.learn(&last, false));
+        assert_eq!(it.list(), "0,16,32,48", "as the stages of a pipeline");
+        let ran = [0, 16, 32, 48];
+        let stage = |rank: u64, peers: &[u64]| account(rank, peers, &ran);
+        let last = [stage(0, &[16]), stage(16, &[0, 32]), stage(32, &[16, 48]), stage(48, &[32])];
+        assert!(!it.learn(&last, false) && it.notes.is_empty());
+    }
+
+    #[test]
+    fn ranks_that_are_no_pipeline_are_found_one_after_the_other() {
+        let mut it = present();
+        assert!(it.learn(&[account(0, &[1, 5], &[0, 63])], true));
+        assert_eq!(it.list(), "0,1,5");
+        let ran = [0, 1, 5];
+        assert!(it.learn(&[account(0, &[1, 5], &ran), account(1, &[0, 2], &ran), account(5, &[0], &ran)], false));
+        assert_eq!(it.list(), "0,1,2,5");
+    }
+
+    #[test]
+    fn of_a_long_pipeline_both_ends_run() {
+        let mut it = present();
+        assert!(it.learn(&[account(0, &[1], &[0, 63]), account(63, &[62], &[0, 63])], false));
+        assert!(it.learn(&[account(0, &[1], &[0, 1]), account(1, &[0, 2], &[0, 1])], false));
+        assert_eq!(it.list(), "0,1,32,62,63");
+        let ran = [0, 1, 32, 62, 63];
+        let accounts = [account(0, &[1], &ran), account(1, &[0, 2], &ran), account(62, &[61, 63], &ran)];
+        assert!(!it.clone().learn(&accounts, false));
+        // They need what is between them.
+        assert!(it.learn(&accounts, true));
+        assert_eq!(it.list(), "0,1,2,3,4,5,6,7");
+        let ran = [0, 1, 2, 3, 4, 5, 6, 7];
+        assert!(!it.learn(&[account(0, &[1], &ran), account(1, &[0, 2], &ran)], false));
+        assert!(it.notes[0].starts_with("rank 0 exchanges tensors with 63 other ranks"), "{:?}", it.notes);
     }
 
     #[test]

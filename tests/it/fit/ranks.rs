@@ -80,6 +80,15 @@ fn every_strategy_takes_what_it_takes_among_all_ranks() {
     }
 }
 
+/// Stages that tell each other the shapes of what they send cannot do without each other.
+#[test]
+fn all_stages_of_a_pipeline_run_that_need_each_other() {
+    test_tiers::full!("16 processes of PyTorch");
+    let answer = torchrun("8", &["--gpu", "8xA100-40GB", "--nodes", "2"], JOB, &["pp"]);
+    assert_eq!(answer["fits"], "yes", "{answer:#}");
+    assert_eq!(peaks(&answer).len(), 16, "{answer:#}");
+}
+
 #[test]
 fn sharded_trainings_of_frameworks_take_what_they_take_among_all_ranks() {
     test_tiers::full!("frameworks on PyTorch");
