@@ -152,7 +152,7 @@ struct gpuwatch_request {
     const struct gpuwatch_frame *frames; /* the call stack, from the innermost frame of the user's code outwards */
     uint32_t count;                      /* its frames; 12 are kept at most */
     uint32_t has_library;                /* 1: one more frame follows, the library's innermost one that the user called */
-    const char *phase;                   /* "forward", "backward", "optimizer", "placement", "inference"; NULL: unknown */
+    const char *phase;                   /* "forward", "backward", "optimizer", "placement", "inference", "outside"; NULL: unknown */
     uint64_t again_bytes; /* if the job handles or keeps an error that keeps memory: bytes of live blocks that were live at the
                            * error before as well; 0 otherwise */
 };

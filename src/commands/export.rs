@@ -37,7 +37,7 @@ use serde_json::{Map, Value};
 pub use snapshot_formats::{SnapshotTable, StackMoment};
 use std::{
     io::{self, Write},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 /// The arguments of `gpuwatch export`.
@@ -49,9 +49,10 @@ pub(super) struct ExportArgs {
     /// Or a memory snapshot of PyTorch.
     #[arg(value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
-    /// What to write.
-    #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    /// What to write [default: by the ending of the file to make (`.csv`, `.jsonl`, `.parquet`, `.folded`,
+    /// `.speedscope.json`, `.pftrace`), else csv].
+    #[arg(long, value_enum)]
+    format: Option<Format>,
     /// What the rows of a snapshot's table are.
     #[arg(long, value_enum, default_value_t)]
     table: SnapshotTable,
@@ -70,18 +71,19 @@ impl Subcommand for ExportArgs {
 
     fn run(&self, _: &Invocation) -> Result<u8> {
         let file_to_make = self.output.as_deref();
+        let format = self.format.or_else(|| Format::of(file_to_make?)).unwrap_or_default();
         if let [file] = &self.files[..]
-            && (!self.format.is_of_recordings() || pickle::is_one(file))
+            && (!format.is_of_recordings() || pickle::is_one(file))
         {
             let Reading { trace, ended, .. } = inputs::snapshot(file)?;
-            write(file_to_make, |mut out| export_snapshot(&trace, self.format, self.table, self.at, &mut out))?;
+            write(file_to_make, |mut out| export_snapshot(&trace, format, self.table, self.at, &mut out))?;
             return Ok(u8::from(ended.is_some()));
         }
         let (sets, notes) = match inputs::recordings_of_hosts(&self.files)? {
             Some(recorded) => (recorded.nodes.into_iter().flatten().collect(), recorded.notes),
             None => inputs::recordings(&self.files).map(|found| (vec![found.recordings], found.notes))?,
         };
-        let problems = write(file_to_make, |mut out| export(&sets, self.format, &mut out))?;
+        let problems = write(file_to_make, |mut out| export(&sets, format, &mut out))?;
         notes.iter().chain(&problems).for_each(|it| output::message(format_args!("{it}")));
         Ok(0)
     }
@@ -106,6 +108,22 @@ pub enum Format {
 }
 
 impl Format {
+    /// Returns the format that the ending of a file's name stands for; `None` for any other one.
+    fn of(file: &Path) -> Option<Self> {
+        let name = file.file_name()?.to_str()?.to_lowercase();
+        let endings = [
+            (".csv", Self::Csv),
+            (".jsonl", Self::Jsonl),
+            (".ndjson", Self::Jsonl),
+            (".parquet", Self::Parquet),
+            (".folded", Self::Folded),
+            (".speedscope.json", Self::Speedscope),
+            (".pftrace", Self::Perfetto),
+            (".perfetto-trace", Self::Perfetto),
+        ];
+        endings.iter().find(|it| name.ends_with(it.0)).map(|it| it.1)
+    }
+
     /// Returns whether a recording has this format; a snapshot has all.
     pub fn is_of_recordings(self) -> bool {
         matches!(self, Self::Csv | Self::Jsonl | Self::Parquet)
@@ -304,6 +322,19 @@ fn cell(value: &Value) -> String {
 mod tests {
     use super::*;
     use crate::facts::{figures::Of, values::Key};
+
+    #[test]
+    fn the_ending_of_the_file_to_make_is_the_format() {
+        let of = |name: &str| Format::of(Path::new(name));
+        assert_eq!(
+            [of("a/run.parquet"), of("RUN.CSV"), of("run.jsonl")],
+            [Format::Parquet, Format::Csv, Format::Jsonl].map(Some)
+        );
+        assert_eq!(
+            [of("s.speedscope.json"), of("s.json"), of("-"), of("parquet")],
+            [Some(Format::Speedscope), None, None, None]
+        );
+    }
 
     #[test]
     fn every_recorded_figure_of_a_process_has_a_column() {

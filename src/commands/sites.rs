@@ -24,7 +24,7 @@ use crate::{
             process::{ProbeState, Process},
         },
     },
-    sources::Sources,
+    sources::{Sources, system},
     storage::{output, replay::run::Run},
 };
 use anyhow::{Context, Result, bail};
@@ -196,6 +196,9 @@ pub(super) fn unasked(session: &Session, pid: u32) -> Option<String> {
 fn missing(session: &Session, pid: u32) -> String {
     if let Some(why) = unasked(session, pid) {
         return why;
+    }
+    if system::start_ticks(pid).is_none() && session.processes.iter().all(|it| it.any_pid() != Some(pid)) {
+        return format!("there is no process {pid} here");
     }
     let others = session.processes.iter().filter(|it| it.any_pid() != Some(pid));
     let probed: Vec<String> = others.filter_map(|it| Some(it.any_pid()?.to_string())).collect();

@@ -321,7 +321,7 @@ fn missing(session: &Session, pid: u32) -> String {
         return why;
     }
     let next = format!("start the job with `gpuwatch run`, or run `gpuwatch attach {pid}`");
-    if system::start_ticks(pid).is_none() && session.processes.is_empty() {
+    if system::start_ticks(pid).is_none() && session.processes.iter().all(|it| it.any_pid() != Some(pid)) {
         return format!("{pid} is neither a file, a recording nor a running process");
     }
     format!("no probe was found in process {pid}: {next}")

@@ -91,7 +91,7 @@ figures! {
     /// Bytes of host memory that are resident.
     rss = Rss(Bytes, Host, "/proc/PID/stat", "resident")
     /// Bytes of host memory of the process and its descendants. Of shared pages, each process has its share.
-    tree_pss = TreePss(Bytes, Tree, "/proc/PID/smaps_rollup", "with workers")
+    tree_pss = TreePss(Bytes, Tree, "/proc/PID/smaps_rollup", "PSS in all")
     /// Number of threads.
     threads = Threads(Count, Host, "/proc/PID/stat", "threads")
     /// Seconds that gpuwatch has seen the main thread in one sleep, such as `time.sleep`; whole minutes.

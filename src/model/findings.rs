@@ -367,7 +367,7 @@ fn words(argv: &[String], varies: bool) -> Option<String> {
     let range = format!("batch=1..{}", batch.unwrap_or(64));
     let start = ["gpuwatch", "fit", "--vary", &range, "--"].into_iter();
     let line = command(start.chain(words.iter().map(String::as_str)), COMMAND_MAX);
-    let how = if batch.is_some() { "" } else { " (the script reads it from the environment variable `batch`)" };
+    let how = if batch.is_some() { "" } else { " (where the script reads the environment variable `batch`)" };
     Some(format!("to find the largest batch that fits: {}{how}", Foreign::new(line)))
 }
 
@@ -427,8 +427,8 @@ mod tests {
                 "python t.py --num-batches 5 --eval_every_batches 9 --bs 4",
                 "4 -- python t.py --num-batches 5 --eval_every_batches 9 --bs '{batch}'",
             ),
-            ("python train.py", "64 -- python train.py (the script reads it from the environment variable `batch`)"),
-            ("python train.py --batch auto", "64 -- python train.py --batch auto (the script reads it"),
+            ("python train.py", "64 -- python train.py (where the script reads the environment variable `batch`)"),
+            ("python train.py --batch auto", "64 -- python train.py --batch auto (where the script reads"),
         ] {
             let found = line(command).unwrap();
             assert!(found.starts_with(&format!("{start}{expected}")), "{found}");

@@ -330,8 +330,8 @@ fn the_account_of_a_real_job_is_what_pytorch_counts() {
     }
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it snapshot:: -- --nocapture`: a snapshot of more than 200 MB,
-/// opened three times as fast as Python reads it, in six tenths of its size.
+/// `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it snapshot:: -- --nocapture`: a snapshot of more than
+/// 200 MB, opened three times as fast as Python reads it, in six tenths of its size.
 #[test]
 fn a_large_snapshot_is_opened_faster_than_python_reads_it() {
     test_tiers::benchmark!();

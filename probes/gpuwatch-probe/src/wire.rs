@@ -343,8 +343,8 @@ pub struct Oom {
     /// The innermost library frame that the first of them called, if any.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub library: Option<Frame>,
-    /// What the job was doing: `forward`, `backward`, `optimizer`, `placement` (a module is moved to the device), or
-    /// `inference` if no gradients are recorded.
+    /// What the job was doing: `forward`, `backward`, `optimizer`, `placement` (a module is moved to the device),
+    /// `inference` if no gradients are recorded, or `outside` of these.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "serde", serde(deserialize_with = "limits::some_text::<_, { limits::SITE_TEXT_MAX }>"))]
     pub phase: Option<String>,

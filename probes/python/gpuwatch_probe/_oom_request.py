@@ -25,14 +25,15 @@ class Request:
 
     `stack` has the frames, and `frames` are `(file, line, function)` of each. If autograd's own thread asks, they are
     those of the thread that waits for it.
-    `phase` is `backward`, `optimizer`, `placement` (a module is moved), `inference` (no gradients are recorded) or
-    `forward`.
+    `phase` is `backward`, `optimizer`, `placement` (a module is moved), `inference` (no gradients are recorded),
+    `forward` (of a module or a function of networks), or `outside` of these.
     """
 
     def __init__(self, torch):
         home = os.path.dirname(torch.__file__)
         autograd, optim = (os.path.join(home, it, "") for it in ("autograd", "optim"))
-        module = os.path.join(home, "nn", "modules", "module.py")
+        networks = os.path.join(home, "nn", "")
+        module = os.path.join(networks, "modules", "module.py")
         own = frames_from(sys._getframe(1))
         waiting = [] if own else _waiting(autograd)
         self.stack = own + waiting
@@ -44,8 +45,10 @@ class Request:
             self.phase = "optimizer"
         elif any(it.f_code.co_name == "_apply" and it.f_code.co_filename == module for it in own):
             self.phase = "placement"
+        elif not torch.is_grad_enabled():
+            self.phase = "inference"
         else:
-            self.phase = "forward" if torch.is_grad_enabled() else "inference"
+            self.phase = "forward" if any(it.startswith(networks) for it in files) else "outside"
 
     def lines(self, stacks):
         """Returns the frames from the innermost one of the user outwards, and the innermost frame of a library that it

@@ -125,7 +125,7 @@ pub(super) fn resident(at: usize, len: usize) -> usize {
     let mut bytes = 0;
     for begin in (first..end).step_by(pages.len() * PAGE) {
         let count = (end - begin).min(pages.len() * PAGE) / PAGE;
-        // SAFETY: the kernel writes a byte per page, of which there are at most as many as `pages` has; it reads nothing.
+        // SAFETY: the kernel writes a byte per page, of which there are at most as many as `pages` has.
         if unsafe { mincore(begin as *mut c_void, count * PAGE, pages.as_mut_ptr()) } == 0 {
             bytes += pages.iter().take(count).filter(|it| **it & 1 == 1).count() * PAGE;
         }

@@ -2,6 +2,7 @@
 
 use super::{Question, Trouble, trial::Bench};
 use crate::facts::units::{Bytes, counted};
+use std::collections::VecDeque;
 
 /// The most values of a range.
 const MOST: u64 = 100_000;
@@ -66,7 +67,9 @@ impl Vary {
         Ok(vary)
     }
 
-    /// Finds the largest value by bisection: it runs on the device, and the next one does not.
+    /// Finds the largest value: the last one, or by bisection one that runs on the device, where the next one does not.
+    ///
+    /// Where the command has no place for the value, the first one runs as well, because the value may change nothing.
     pub(super) fn search(
         &self,
         bench: &mut Bench,
@@ -80,10 +83,15 @@ impl Vary {
         let mut found = Varied { name, values, largest: None, why: None, tried: Vec::new() };
         // Below `low` all fit, from `high` on none does.
         let (mut low, mut high) = (0, self.values.len());
+        let is_placed = bench.has_place(&self.name);
+        let mut ends = VecDeque::from([high - 1]);
+        ends.extend((!is_placed && high > 1).then_some(0));
         for run in 1.. {
-            let middle = low + (high - low) / 2;
-            let Some(value) = self.values.get(middle).filter(|_| low < high) else { break };
-            let more = runs(high - low) - 1;
+            let is_end = !ends.is_empty();
+            let Some(at) = ends.pop_front().or_else(|| (low < high).then(|| low + (high - low) / 2)) else { break };
+            let Some(value) = self.values.get(at) else { break };
+            let left = runs((high - low).saturating_sub(usize::from(is_end))) - u32::from(!is_end);
+            let more = left + u32::try_from(ends.len()).unwrap_or(0);
             let before = found.tried.last().map_or_else(String::new, |it| format!("{}; ", it.words(&self.name)));
             let words = format!("{before}now {}={value}, run {run} of at most {}", self.name, run + more);
             progress(&words);
@@ -91,21 +99,20 @@ impl Vary {
             match runs_on_all(bench, question, progress)? {
                 Ok((runs, wanted)) => {
                     found.tried.push(Tried { value: value.clone(), runs, wanted });
-                    (low, high) = if runs { (middle + 1, high) } else { (low, middle) };
+                    (low, high) = if runs { (low.max(at + 1), high) } else { (low, high.min(at)) };
                 }
                 Err(why) => {
                     found.why = Some(format!("{}={value}: {why}", self.name));
-                    high = middle;
+                    high = high.min(at);
                 }
+            }
+            if let ([first, second], false) = (found.tried.as_slice(), is_placed)
+                && first.wanted == second.wanted
+            {
+                return Err(Trouble::Unvaried(self.name.clone(), Bytes(first.wanted), found.tried.len()));
             }
         }
         found.largest = low.checked_sub(1);
-        if let ([first, rest @ ..], false) = (found.tried.as_slice(), bench.has_place(&self.name))
-            && !rest.is_empty()
-            && rest.iter().all(|it| it.wanted == first.wanted)
-        {
-            return Err(Trouble::Unvaried(self.name.clone(), Bytes(first.wanted), found.tried.len()));
-        }
         Ok(found)
     }
 }

@@ -97,7 +97,8 @@ fn varied(out: &mut String, it: &Answer) {
     match varied.largest.and_then(|at| varied.values.get(at)) {
         Some(value) => {
             let next = varied.next().map(|it| format!("; {} does not run there", shown(it)));
-            let _ = writeln!(out, "largest {name} that fits: {}{}", shown(value), next.unwrap_or_default());
+            let end = (varied.values.len() > 1).then(|| ", the last of those asked for".to_owned());
+            let _ = writeln!(out, "largest {name} that fits: {}{}", shown(value), next.or(end).unwrap_or_default());
         }
         None => {
             let _ = writeln!(out, "no {name} fits; what follows is of the first, {}", shown(&varied.shown().1));
@@ -210,8 +211,8 @@ fn phases(out: &mut String, it: &Phases) {
         let _ = writeln!(out, "  did not run: {} at {}", Foreign::new(phase.as_str()), Foreign::new(line.as_str()));
     }
     if it.is_whole {
-        out.push_str("  the job came to its end\n");
+        out.push_str("  led out of its loops, the job came to its end\n");
     } else if it.not_run.is_empty() {
-        let _ = writeln!(out, "  ended after {}", counted(it.steps, "step"));
+        let _ = writeln!(out, "  ended by gpuwatch after {}", counted(it.steps, "step"));
     }
 }

@@ -319,7 +319,7 @@ impl SnapshotUi {
         let now = self.request();
         let next = if more { now.saturating_mul(2) } else { now / 2 }.clamp(REQUESTS[0], REQUESTS[1]);
         self.request = Some(next);
-        self.base.show_message(format!("would {} fit now?", Bytes(next)));
+        self.base.show_message(format!("would a free block hold {}?", Bytes(next)));
     }
 
     fn type_filter(&mut self, answer: Answer) {

@@ -206,6 +206,10 @@ fn allow(it: &Finding, context: &RenderContext) -> Option<String> {
     let key = keys::BINDINGS
         .iter()
         .find(|it| it.command == Command::Host(HostCommand::Allow) && context.ui.no_allow.is_none());
+    // Nobody means a job to die.
+    if it.kind == Kind::Oom && !it.is_allowed() {
+        return None;
+    }
     if !it.is_allowed() {
         let who = key.map_or_else(|| "add".to_owned(), |it| format!("{} adds", it.keys));
         return Some(format!("meant to be so? {who} allow = [\"{}\"] to the config", alerts::name(it)));

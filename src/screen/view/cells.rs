@@ -30,8 +30,11 @@ pub(super) fn in_unit_of(label: &str, value: u64) -> String {
     let Some((number, unit)) = label.rsplit_once(' ') else { return bytes(Some(Bytes(value))) };
     let size = (0..).zip(UNITS).find(|it| it.1 == unit).map_or(1, |it| 1_u64 << (10 * it.0));
     let decimals = number.split_once('.').map_or(0, |it| it.1.len());
-    let decimals = if value == 0 { 0 } else { decimals };
-    format!("{:.decimals$} {unit}", value as f64 / size as f64)
+    let share = value as f64 / size as f64;
+    // What is not nothing does not look like it.
+    let shown = |decimals: &usize| format!("{share:.decimals$}").bytes().any(|it| (b'1'..=b'9').contains(&it));
+    let decimals = if value == 0 { 0 } else { (decimals..12).find(shown).unwrap_or(decimals) };
+    format!("{share:.decimals$} {unit}")
 }
 
 /// Formats a rate per step without the unit, which the column's title has: three digits, for lack of room.
@@ -211,6 +214,7 @@ mod tests {
         assert_eq!([beside(2 << 30, 9 << 20), beside(2 << 30, 0)], ["0.01 GiB", "0 GiB"]);
         assert_eq!([beside(9 << 20, 700 << 10), beside(900, 300)], ["0.68 MiB", "300 B"]);
         assert_eq!(beside(20 << 40, 900 << 30), "0.88 TiB");
+        assert_eq!([beside(100 << 20, 5 << 20), beside(3 << 30, 300 << 10)], ["0.005 GiB", "0.0003 GiB"]);
     }
 
     #[test]

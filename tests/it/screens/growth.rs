@@ -227,7 +227,7 @@ fn an_axis_has_one_unit() {
         story.wait(100_000).sample(0, step, own);
     }
     let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
-    assert!(shown.contains(" 2.00 GiB ") && shown.contains(" 0.00 GiB⋮") && !shown.contains("MiB⋮"), "{shown}");
+    assert!(shown.contains(" 2.00 GiB ") && shown.contains(" 0.004 GiB⋮") && !shown.contains("MiB⋮"), "{shown}");
 }
 
 /// 4 MiB a step on a device with 5.5 GiB left, and 1 GiB in the cache.

@@ -253,7 +253,7 @@ fn the_screens_show_the_figures_of_the_json() {
             ui.request = Some(if request == "4MiB" { 4 << 20 } else { 512 << 20 });
             ui.page = Page::Segments;
             let map = shown(&snapshot, &ui, (160, 50));
-            assert!(map.contains(if fits { "fit now?  yes" } else { "fit now?  no" }), "{request}\n{map}");
+            assert!(map.contains(if fits { "MiB?  yes" } else { "MiB?  no" }), "{request}\n{map}");
             assert_eq!(map.contains('●'), fits, "{request}\n{map}");
         }
     }
@@ -493,14 +493,16 @@ fn the_map_asks_for_other_sizes_sorts_and_opens_a_segment() {
     let snapshot = opened(&pickle(4, &busy()));
     let mut ui = ui(&snapshot);
     press(&mut ui, &snapshot, "m");
-    assert!(shown(&snapshot, &ui, (80, 24)).contains("Would 512.0 MiB fit now?  no: largest free block 20.00 MiB"));
+    assert!(
+        shown(&snapshot, &ui, (80, 24)).contains("Would a free block hold 512.0 MiB?  no: the largest has 20.00 MiB")
+    );
     press(&mut ui, &snapshot, "-----");
     let fits = shown(&snapshot, &ui, (80, 24));
-    assert!(fits.contains("Would 16.00 MiB fit now?  yes: stream 0 has a free block of 20.00 MiB"), "{fits}");
+    assert!(fits.contains("Would a free block hold 16.00 MiB?  yes: stream 0 has one of 20.00 MiB"), "{fits}");
     // The free block of the private pool serves no other request.
     assert_eq!(fits.matches('●').count(), 1, "{fits}");
     press(&mut ui, &snapshot, "+");
-    assert!(shown(&snapshot, &ui, (80, 24)).contains("Would 32.00 MiB fit now?  no"));
+    assert!(shown(&snapshot, &ui, (80, 24)).contains("Would a free block hold 32.00 MiB?  no"));
     let first = |ui: &SnapshotUi| snapshot.segment(ui.segments(&snapshot)[0]).unwrap().size >> 20;
     assert_eq!(first(&ui), 64);
     press(&mut ui, &snapshot, "ss");
@@ -709,7 +711,7 @@ fn a_snapshot_is_walked_through_in_a_terminal() {
     let name = file.to_str().unwrap();
     let mut terminal = Terminal::start(&["snapshot", name, "--fits", "16MiB"], &[]);
     terminal.shows("memory of device 0");
-    terminal.shows("Would 16.00 MiB fit now?  yes");
+    terminal.shows("Would a free block hold 16.00 MiB?  yes");
     // The trace is walked through while the first picture is seen.
     terminal.shows("peak ");
     for (key, phrase) in [

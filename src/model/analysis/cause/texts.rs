@@ -404,8 +404,8 @@ An allocation failed for good, and what is live is what fills the device: neithe
 attempt, nor fragmentation, nor another process explains it.
 
 Remedy: a smaller batch or sequence, activation checkpointing, or sharding. `gpuwatch fit` finds the largest
-batch that fits, and `gpuwatch fit --advise` measures what each technique would save in the job; the account
-of the error ends with both commands.
+batch that fits, and `gpuwatch fit --advise` measures what each technique would save in the job; where
+one of them would help, the account of the error ends with its command.
 
 After an out-of-memory error that is caught, let go of the exception (its traceback keeps every tensor of
 the failed step) before trying again: see failed-attempt.",

@@ -110,7 +110,7 @@ impl Reason {
         let usual = before.peak.unwrap_or(u64::MAX).saturating_sub(base);
         let is_listed = seen.items.is_some_and(|it| it >= GATHERED) && is_long;
         let is_gathered = (is_listed || joins(figures.tried, seen.blocks)) && rose > usual;
-        let is_apart = is_inference || (seen.phase == Some("forward") && is_gathered);
+        let is_apart = is_inference || (matches!(seen.phase, Some("forward" | "outside")) && is_gathered);
         // The rise since the step contains the failed attempt.
         let is_attempt = again > rose / 2;
         let of_step = before.step.filter(|_| before.live.is_some() && is_apart && !is_attempt);

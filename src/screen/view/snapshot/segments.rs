@@ -182,18 +182,18 @@ fn selected(buffer: &mut Buffer, area: Rect, piece: &Piece, scene: &Scene) {
     stacks::draw(buffer, rest, &shares, it.allocated, 0, scene);
 }
 
-/// `Would 512.0 MiB fit now?  yes: stream 0 has a free block of 600.0 MiB`, with as much of the reason as has room.
+/// `Would a free block hold 512.0 MiB?  yes: stream 0 has one of 600.0 MiB`, with as much of the reason as has room.
 pub(super) fn fits_line(scene: &Scene, width: u16) -> Line<'static> {
     let Some(device) = scene.device() else { return Line::default() };
     let request = Bytes(scene.ui.request());
     let (role, answer, why) = match scene.snapshot.fit(device, request.0) {
         None => (Role::Dim, "–", vec![": the allocator holds nothing".to_owned()]),
         Some(Fit::Block { size }) => {
-            (Role::Good, "yes", vec![format!(": stream {} has a free block of {}", stream(scene), Bytes(size))])
+            (Role::Good, "yes", vec![format!(": stream {} has one of {}", stream(scene), Bytes(size))])
         }
         Some(Fit::Segment { size, largest }) => {
             let (size, largest) = (Bytes(size), Bytes(largest));
-            let free = format!(": largest free block {largest}");
+            let free = format!(": the largest has {largest}");
             let asks = format!("{free}, so the allocator asks the driver for {size}");
             let back = Bytes(device.totals.releasable.saturating_add(device.totals.cached));
             let up_to = if device.totals.cached > 0 { "up to " } else { "" };
@@ -209,7 +209,7 @@ pub(super) fn fits_line(scene: &Scene, width: u16) -> Line<'static> {
         }
     };
     let style = |role| scene.context.style(role);
-    let asked = format!(" Would {request} fit now?  ");
+    let asked = format!(" Would a free block hold {request}?  ");
     let room = usize::from(width).saturating_sub(asked.len() + answer.len());
     let why = why.into_iter().find(|it| it.len() <= room).unwrap_or_default();
     Line::from(vec![

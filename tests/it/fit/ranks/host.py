@@ -40,7 +40,7 @@ elif kind == "freed":
         torch.empty(128 * MIB, dtype=torch.uint8, pin_memory=True)
 
 workers = 2 if kind == "workers" else 0
-samples = Samples() if kind in ("workers", "loaded") else [torch.zeros(64)] * 8
+samples = Samples() if kind == "workers" else [torch.zeros(64)] * 8
 for batch in torch.utils.data.DataLoader(samples, 2, num_workers=workers):
     model(batch.cuda()).sum().backward()
     optimizer.step()

@@ -318,8 +318,8 @@ fn without_a_terminal_the_ranks_are_text_or_a_picture() {
     }
 }
 
-/// `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it fleet::screen::benchmark -- --nocapture` takes 4096 ranks
-/// and holds them to their budget.
+/// `GPUWATCH_BENCHMARK=full cargo test --profile dist --test it fleet::screen::benchmark -- --nocapture` takes 4096
+/// ranks and holds them to their budget.
 #[test]
 fn benchmark_ranks_from_the_answer_to_the_picture() {
     const BUDGET: Duration = Duration::from_millis(300);
