@@ -3,6 +3,7 @@
 use crate::helpers::story::{GIB, MIB, Story, counters, picture, styles, text, usual};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use gpuwatch::{
+    facts::event::{Line, ProbeId, wire::Bye},
     model::session::Session,
     screen::{
         keys,
@@ -464,4 +465,20 @@ fn an_unknown_key_answers_briefly() {
     let mut typing = Ui::default();
     typing.filter.typing = true;
     assert_eq!(of(KeyCode::Char('z'), &typing), None);
+}
+
+/// The process lives on after a detach; after its own end, nothing starts there.
+#[test]
+fn a_process_whose_probe_has_ended_is_offered_another_one() {
+    for (reason, message) in [("detached", "its probe has ended: P starts another"), ("exit", "the process has ended")]
+    {
+        let mut story = Story::default();
+        story.device(0, 100 * GIB, &[]).probe(0, 4242, 0, None);
+        story.wait(100_000).sample(0, 1, counters(GIB, GIB));
+        story.line(0, Line::Bye(Bye { reason: reason.to_owned(), ..Bye::default() }));
+        let session = story.session();
+        let mut ui = Ui { held: Some(RowId::Probed(ProbeId(0), 0)), ..Ui::default() };
+        ui.update(Command::Host(HostCommand::Whatif), &session);
+        assert_eq!(ui.status.as_deref(), Some(message));
+    }
 }
