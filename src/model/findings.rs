@@ -353,8 +353,8 @@ fn replay(it: &Replayed, words: &[String]) -> Value {
 }
 
 /// Returns a line with the command that finds the largest batch that fits, or on which devices the job fits as it is;
-/// `None` without the job's command.
-fn words(argv: &[String], varies: bool) -> Option<String> {
+/// `None` without the job's command, or without the device's bytes where the batch varies.
+fn words(argv: &[String], varies: bool, total: Option<u64>) -> Option<String> {
     if argv.len() < 2 {
         return None;
     }
@@ -365,7 +365,8 @@ fn words(argv: &[String], varies: bool) -> Option<String> {
     let mut words: Vec<String> = argv.to_vec();
     let batch = batch(&mut words);
     let range = format!("batch=1..{}", batch.unwrap_or(64));
-    let start = ["gpuwatch", "fit", "--vary", &range, "--"].into_iter();
+    let size = format!("{}MiB", total? >> 20);
+    let start = ["gpuwatch", "fit", "--gpu", &size, "--vary", &range, "--"].into_iter();
     let line = command(start.chain(words.iter().map(String::as_str)), COMMAND_MAX);
     let how = if batch.is_some() { "" } else { " (where the script reads the environment variable `batch`)" };
     Some(format!("to find the largest batch that fits: {}{how}", Foreign::new(line)))
@@ -409,12 +410,12 @@ mod tests {
     use super::*;
 
     fn line(of: &str) -> Option<String> {
-        words(&of.split(' ').map(str::to_owned).collect::<Vec<_>>(), true)
+        words(&of.split(' ').map(str::to_owned).collect::<Vec<_>>(), true, Some(24 << 30))
     }
 
     #[test]
     fn the_batch_size_of_the_command_varies() {
-        let start = "to find the largest batch that fits: gpuwatch fit --vary batch=1..";
+        let start = "to find the largest batch that fits: gpuwatch fit --gpu 24576MiB --vary batch=1..";
         for (command, expected) in [
             ("python train.py --batch-size 48 --lr 1", "48 -- python train.py --batch-size '{batch}' --lr 1"),
             ("python t.py --per_device_train_batch_size=8", "8 -- python t.py '--per_device_train_batch_size={batch}'"),

@@ -151,7 +151,7 @@ impl ProcessOnDevice<'_> {
             let varies = *reason != Reason::Model;
             found.account.extend(it.largest_part());
             let argv = self.process.hello.as_deref().map_or(&[][..], |it| &it.argv);
-            found.account.extend(findings::words(argv, varies));
+            found.account.extend(findings::words(argv, varies, it.figures.total));
             found.account.extend(findings::advise_words(argv));
         }
         (sentence, found)

@@ -67,7 +67,7 @@ pub(crate) const REPORTS: [(&str, &str, &[&str]); 11] = [
     (
         "retry_after",
         "larger-inputs",
-        &["step 21 needed more than any before it", "gpuwatch fit --vary batch=1..48 -- ", "--batch-size '{batch}' "],
+        &["step 21 needed more than any before it", "MiB --vary batch=1..48 -- ", "--batch-size '{batch}' "],
     ),
     (
         "evaluation",
