@@ -146,17 +146,16 @@ struct Alike {
     is_of_own: bool,
 }
 
-/// Returns what an absent rank is taken to send that was sent nothing which it could send back, or in a group that only
-/// receives, which gathers.
+/// Returns what an absent rank is taken to send to a rank that gathers, with a group of receives from all others.
 fn alike(it: &Arrived, all: &[Arrived], group: &[Operation]) -> Option<Alike> {
     let Operation { communicator, request, .. } = it.operation;
     let is_receive = |it: &Operation| it.request.kind == Kind::Receive;
     if !is_receive(it.operation) || !communicator.lacks(request.root) {
         return None;
     }
-    let mut of_group = group.iter().filter(|it| Arc::ptr_eq(&it.communicator, communicator));
-    let gathers = all.len() > 1 && of_group.all(is_receive);
-    if it.parcel.bytes.is_some() && !gathers {
+    let of_group: Vec<_> = group.iter().filter(|it| Arc::ptr_eq(&it.communicator, communicator)).collect();
+    // Between two ranks, one receive may be any.
+    if communicator.size == 2 || of_group.len() + 1 != communicator.size || !of_group.into_iter().all(is_receive) {
         return None;
     }
     let is_other = |other: &&Arrived| {
