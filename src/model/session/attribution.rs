@@ -9,6 +9,7 @@ use super::{
     device::{Device, DriverUse, ROUNDING},
     oom::Tenancy,
     process::{OnDevice, Process},
+    timeline::DriverReading,
 };
 use crate::{
     facts::{
@@ -162,9 +163,7 @@ impl Session {
             let listed = list.iter().find(|it| Some(it.pid) == process.pid).and_then(|it| it.used).map(|it| it.0);
             for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
                 let Some(reserved) = it.counters.reserved else { continue };
-                let beyond = listed.and_then(|it| it.checked_sub(reserved));
-                let own = listed.filter(|_| beyond.is_some()).unwrap_or(reserved);
-                it.timeline.attribute(beyond, used.checked_sub(own));
+                it.timeline.attribute(DriverReading { listed, used, reserved });
             }
         }
     }

@@ -33,13 +33,63 @@ pub struct Timeline {
     beyond: Option<u64>,
     rest: Option<u64>,
     driven: bool,
+    /// The driver's latest reading, until the next sample shows how much the allocator may have taken by then.
+    latest_reading: Option<DriverReading>,
+    /// Whether a sample has followed a reading.
+    settled: bool,
+}
+
+/// What the driver reported between two samples.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DriverReading {
+    /// The process's bytes on the device; `None` if the driver does not tell them.
+    pub listed: Option<u64>,
+    /// All used bytes of the device.
+    pub used: u64,
+    /// What the allocator had reserved in the sample before.
+    pub reserved: u64,
+}
+
+impl DriverReading {
+    /// Returns what the driver attributes to the process beyond its allocator, and what all others use, if the
+    /// allocator had reserved this much at the reading. Without the first, the second includes it.
+    fn around(&self, reserved: u64) -> (Option<u64>, Option<u64>) {
+        let beyond = self.listed.and_then(|it| it.checked_sub(reserved));
+        let own = self.listed.filter(|_| beyond.is_some()).unwrap_or(reserved);
+        (beyond, self.used.checked_sub(own))
+    }
 }
 
 impl Timeline {
-    /// Sets the memory around the allocator from now on: what the driver attributes to the process beyond it, and what
-    /// all others use. Without the first, the second includes it.
-    pub(super) fn attribute(&mut self, beyond: Option<u64>, rest: Option<u64>) {
-        (self.beyond, self.rest, self.driven) = (beyond, rest, true);
+    /// Takes a reading of the driver, which sets the memory around the allocator from now on. At the reading, the
+    /// allocator may have held anything between its figures of the samples before and after: the memory around it stays
+    /// what it was where that lies within.
+    pub(super) fn attribute(&mut self, reading: DriverReading) {
+        let around = reading.around(reading.reserved);
+        if !self.driven || self.beyond.is_some() != around.0.is_some() {
+            (self.beyond, self.rest) = around;
+            self.settled = false;
+        }
+        (self.driven, self.latest_reading) = (true, Some(reading));
+    }
+
+    /// Settles the driver's latest reading by the first sample after it.
+    fn settle(&mut self, reserved: Option<u64>) {
+        let Some((reading, after)) = self.latest_reading.zip(reserved) else { return };
+        self.latest_reading = None;
+        let most = reading.around(reading.reserved.min(after));
+        let least = reading.around(reading.reserved.max(after));
+        let settled = mem::replace(&mut self.settled, true);
+        let within = |known: Option<u64>, least: Option<u64>, most: Option<u64>| {
+            let most = most?;
+            let least = least.unwrap_or(0).min(most);
+            Some(known.filter(|_| settled).unwrap_or(least).clamp(least, most))
+        };
+        self.beyond = within(self.beyond, least.0, most.0);
+        self.rest = match self.beyond {
+            Some(_) => most.1,
+            None => within(self.rest, least.1, most.1),
+        };
     }
 
     /// Sets the used memory beyond the allocator, as CUDA reports it inside the process; used if the driver reports
@@ -61,11 +111,13 @@ impl Timeline {
         }
         if first.is_some() {
             (self.beyond, self.rest, self.driven) = (own.beyond, own.rest, own.driven);
+            (self.latest_reading, self.settled) = (own.latest_reading, own.settled);
         }
     }
 
     /// Adds a sample. Ignores one older than the newest; restarts the run if the step falls.
     pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, figures: &OwnFigures) {
+        self.settle(figures.reserved);
         let levels = self.levels(figures);
         self.add(Column { at, step, low: levels, high: levels, last: levels });
     }
@@ -326,9 +378,15 @@ mod tests {
         OwnFigures::counted(counters, expandable, Stamp(0))
     }
 
+    /// A reading with this much beyond the allocator, and this much of others.
+    fn reading(reserved: u64, beyond: u64, others: u64) -> DriverReading {
+        let listed = reserved + beyond;
+        DriverReading { listed: Some(listed), used: listed + others, reserved }
+    }
+
     fn run(steps: u64, allocated: impl Fn(u64) -> u64) -> Timeline {
         let mut run = Timeline::default();
-        run.attribute(Some(5), Some(7));
+        run.attribute(reading(allocated(1) + 10, 5, 7));
         for step in 1..=steps {
             run.push(Stamp(step * 100_000), Some(step), &figures(&counters(allocated(step)), false));
         }
@@ -339,7 +397,7 @@ mod tests {
     fn the_run_of_an_earlier_probe_comes_before_own_samples() {
         let earlier = run(40, |step| step);
         let mut own = Timeline::default();
-        own.attribute(Some(1), Some(2));
+        own.attribute(reading(1050, 1, 2));
         // The first is of a time that the earlier probe has seen.
         for step in [40, 51, 52] {
             own.push(Stamp(step * 100_000 - 1), Some(step), &figures(&counters(1000 + step), false));
@@ -356,6 +414,41 @@ mod tests {
         late.continue_from(&earlier, Stamp(9_000_000));
         let seen: Vec<_> = late.columns().skip(40).map(|it| (it.at, it.last.get(Level::Allocated))).collect();
         assert_eq!(seen, [(Stamp(8_000_000), None), (Stamp(8_000_000), Some(7))], "nothing is known in between");
+    }
+
+    #[test]
+    fn what_is_around_a_growing_allocator_is_told_from_its_growth() {
+        const MIB: u64 = 1 << 20;
+        let (beyond, others) = (500 * MIB, 300 * MIB);
+        for listed in [true, false] {
+            let (mut run, mut held) = (Timeline::default(), 0);
+            for step in 1..=40 {
+                // It takes 700 MiB a step, and the driver is read anywhere within every third one.
+                let before = held;
+                held += 700 * MIB;
+                if step % 3 == 0 {
+                    let reserved = before + 700 * MIB * (step * 7 % 10) / 10;
+                    let seen = reading(reserved, beyond, others);
+                    run.attribute(DriverReading { reserved: before, listed: seen.listed.filter(|_| listed), ..seen });
+                }
+                let held = Counters { reserved: Some(held), ..counters(1) };
+                run.push(Stamp(step * 100_000), Some(step), &figures(&held, false));
+            }
+            let last = run.columns().last().unwrap().last;
+            let (used, reserved) = (last.get(Level::Used).unwrap(), last.get(Level::Reserved).unwrap());
+            assert!((used - reserved).abs_diff(beyond + others) < 100 * MIB, "{listed}: {}", (used - reserved) / MIB);
+            let process = last.get(Level::Process).map(|it| (it - reserved).abs_diff(beyond) < 100 * MIB);
+            assert_eq!(process, listed.then_some(true));
+        }
+        // What it takes beyond, and gives back, is seen at once where the allocator rests.
+        let mut run = Timeline::default();
+        for (step, beyond) in (1..).zip([500, 900, 400]) {
+            run.attribute(reading(11, beyond * MIB, others));
+            run.push(Stamp(step * 100_000), Some(step), &figures(&counters(1), false));
+            let last = run.columns().last().unwrap().last;
+            assert_eq!(last.get(Level::Process), Some(11 + beyond * MIB));
+            assert_eq!(last.get(Level::Used), Some(11 + beyond * MIB + others));
+        }
     }
 
     #[test]

@@ -244,9 +244,13 @@ fn the_text_has_a_row_for_each_phase() {
     let output = asked.fit(&["--gpu", "600MiB"], &["epochs", "bad"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let place = "evaluation after step ";
-    for part in
-        [place, " does not fit, training alone does (", "\nphases: ", "  training, ", "  the job came to its end\n"]
-    {
+    for part in [
+        place,
+        " does not fit, training alone does (",
+        "\nphases: ",
+        "  training, ",
+        "led out of its loops, the job came to its end\n",
+    ] {
         assert!(text.contains(part), "{part}: {text}");
     }
     // The command of a remedy is one that a shell takes as it stands.
