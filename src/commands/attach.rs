@@ -135,7 +135,10 @@ fn attach(args: &AttachArgs, policy: &Policy) -> Result<u8> {
         if !args.no_record && !followed.is_empty() {
             match detached::start(&AttachedJob::new(run, &followed)) {
                 Ok(path) => {
-                    output::message(format_args!("recording to {} until the job ends", Foreign::new(path)));
+                    output::message(format_args!(
+                        "recording to {} until the job or its probe ends",
+                        Foreign::new(path)
+                    ));
                 }
                 Err(why) => {
                     output::message(format_args!("nothing is recorded: {}", Foreign::new(format!("{why:#}"))));

@@ -86,6 +86,10 @@ impl Cli {
 /// Returns the command line, with the user's policy or the error in the file.
 pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<(Cli, Result<Policy, Fault>), Error> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
+    if matches!(&arguments[..], [_, help, flag] if help == "help" && (flag == "--help" || flag == "-h")) {
+        // clap takes the flag for the name of a command.
+        arguments.truncate(2);
+    }
     move_flags(&mut arguments);
     let (described, matches) = match_arguments(&arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;

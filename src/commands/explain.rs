@@ -51,9 +51,12 @@ impl TypedValueParser for TopicName {
     fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
         let text = value.to_string_lossy();
         names().take(&*text).ok_or_else(|| {
-            let similar = nearest_three(&text, names()).join(", ");
+            let similar = match nearest_three(&text, names()) {
+                none if none.is_empty() => String::new(),
+                some => format!("similar names are {}; ", some.join(", ")),
+            };
             let text = Foreign::new(text);
-            let why = format!("nothing is called '{text}'; similar names are {similar}; `gpuwatch explain` lists all");
+            let why = format!("nothing is called '{text}'; {similar}`gpuwatch explain` lists all");
             command.clone().error(ErrorKind::InvalidValue, why)
         })
     }

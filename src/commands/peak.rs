@@ -173,11 +173,45 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
         let words = format!("{} · {}{module} · {blocks}", line.line, line.part.name());
         out.push_str(&anatomy_text::row(line.bytes, it.allocated, &words));
     }
-    if let Some(more) = it.lines.len().checked_sub(LINES).filter(|it| *it > 0) {
-        let _ = writeln!(out, "  and {}", counted(more as u64, "more line"));
+    let unlisted = it.lines.get(LINES..).unwrap_or_default();
+    if !unlisted.is_empty() {
+        let bytes = unlisted.iter().map(|it| it.bytes).sum();
+        out.push_str(&anatomy_text::row(bytes, it.allocated, &counted(unlisted.len() as u64, "more line")));
+    }
+    let of_lines = it.lines.iter().map(|it| it.bytes).sum();
+    if let Some(rest) = it.allocated.checked_sub(of_lines).filter(|rest| *rest > 0 && !it.lines.is_empty()) {
+        out.push_str(&anatomy_text::row(rest, it.allocated, "of no known line: allocated before stacks were recorded"));
     }
     let ms = |us: u64| us as f64 / 1e3;
     let (all, longest) = (ms(cost.paused_us), ms(cost.longest_pause_us));
     let _ = writeln!(out, "\npaused the job for {all:.1} ms in total (longest pause {longest:.1} ms)");
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::event::anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost};
+
+    #[test]
+    fn the_lines_sum_to_what_is_allocated() {
+        let line = |at: u64| LineShare {
+            line: Foreign::new(format!("train.py:{at}")),
+            bytes: 1 << 20,
+            blocks: 1,
+            part: AnatomyPart::Other,
+            module: None,
+        };
+        for (count, expected) in [(1, vec!["99.00 MiB"]), (12, vec!["88.00 MiB"]), (15, vec!["3.00 MiB", "85.00 MiB"])]
+        {
+            let anatomy = Anatomy { allocated: 100 << 20, lines: (0..count).map(line).collect(), ..Anatomy::default() };
+            let (cost, probe) = (PeakCost::default(), ProbeId(0));
+            let said = text(7, &PeakMoment { probe, device: 0, anatomy, cost });
+            let rows = said.lines().filter(|it| it.contains("more lines") || it.contains("no known line"));
+            for (row, bytes) in rows.clone().zip(&expected) {
+                assert!(row.contains(bytes), "{said}");
+            }
+            assert_eq!(rows.count(), expected.len(), "{said}");
+        }
+    }
 }

@@ -36,6 +36,7 @@ use crate::{
     },
 };
 use anyhow::Result;
+use rustix::termios::tcgetwinsize;
 use std::{
     io::{self, IsTerminal as _},
     path::PathBuf,
@@ -198,14 +199,16 @@ impl JobRecorder {
         let summary = is_summed_up.then(|| {
             // An incomplete file may be gone.
             let file = recorded.as_ref().filter(|it| it.0.trouble.is_none()).map(|it| it.1.as_path());
-            summary::line(&self.session, &self.policy.findings(&self.session), file.map(summary::replay).as_deref())
+            let columns = tcgetwinsize(io::stderr()).ok().map(|it| it.ws_col).filter(|it| *it > 0);
+            let found = self.policy.findings(&self.session);
+            summary::lines(&self.session, &found, file.map(summary::replay).as_deref(), columns)
         });
         let unrecorded = self.unrecorded.or_else(|| recorded?.0.fault());
         let fault = self.fault.map(|it| format!("{it} (the job ran without it)"));
         let complaints = unrecorded.into_iter().chain(fault);
         let complaints = complaints.chain(self.delivery.finish(PATIENCE));
         let is_quiet = self.is_quiet;
-        for complaint in complaints.chain(summary).filter(|_| !is_quiet) {
+        for complaint in complaints.chain(summary.into_iter().flatten()).filter(|_| !is_quiet) {
             // The job is over, so its terminal is free.
             output::message(format_args!("{}", Foreign::new(complaint)));
         }

@@ -405,7 +405,7 @@ mod tests {
                 "[roles]\nbad = 'red'",
                 "own: role \"text\" has no style; inherits = \"dusk\" takes what is missing from there",
             ),
-            ("colour = 1", "own:1: there is no key \"colour\"; the nearest is \"roles\""),
+            ("role = 1", "own:1: there is no key \"role\"; the nearest is \"roles\""),
             ("roles = 1", "own:1: roles: expected a table, as in [roles]"),
             ("inherits = 'dusk'\n[roles]\nbad = 3", "own:3: bad: expected a string"),
             ("\n[roles", "own:2: unclosed table, expected `]`"),

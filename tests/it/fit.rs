@@ -338,7 +338,7 @@ fn a_question_that_makes_no_sense_is_refused_with_what_there_is() {
     let asked = Asked::new("");
     for (flags, phrase) in [
         (&["--gpu", "A100"][..], "A100 40GB, A100 80GB"),
-        (&["--gpu", "Voodoo"], "neither a size such as 24GB nor a known GPU; similar names are "),
+        (&["--gpu", "Voodoo"], "neither a size such as 24GB nor a known GPU; for a card that is not known, "),
         (&["--gpu", "gtx 1080"], "RTX 3080, RTX 5080, RTX 4080; for a card that is not known, name its size"),
         (&["--gpu", "24576"], "24576MiB"),
         (&["--gpu", "RTX 4090 Laptop GPU"], "--gpu 16GB"),

@@ -36,7 +36,7 @@ fn write_report(out: &mut String, session: &Session, findings: &Findings) -> std
     if session.devices.is_empty() {
         writeln!(out, "no devices")?;
         if let Some(it) = contact(session) {
-            writeln!(out, "there: {}\nmissing: {}\nnext: `{}` {}", it.there.join("; "), it.missing, it.next, it.does)?;
+            writeln!(out, "found: {}\nmissing: {}\nnext: `{}` {}", it.there.join("; "), it.missing, it.next, it.does)?;
         }
     }
     for (it, found) in session.devices.iter().zip(&findings.devices) {

@@ -17,6 +17,14 @@ pub fn failure(code: Option<i32>, signal: Option<i32>) -> Option<String> {
     Some(if signal.is_some() { format!("the command was {how}") } else { format!("the command ended with {how}") })
 }
 
+/// Describes the signal that ended a command, or a command of the shell that it is: `killed by SIGKILL`. `None` if none
+/// did, and for SIGINT, with which a user ends a command.
+pub fn killed_by(code: Option<i32>, signal: Option<i32>) -> Option<String> {
+    let of_shell = code.and_then(|it| it.checked_sub(128)).filter(|it| *it > 0);
+    let it = signal.or(of_shell).filter(|it| *it != 2 && usize::try_from(*it).is_ok_and(|it| it < SIGNALS.len()))?;
+    Some(format!("killed by {}", name(it)))
+}
+
 /// Returns a signal's name, or its number where it has none of its own.
 fn name(signal: i32) -> String {
     let known = usize::try_from(signal).ok().and_then(|it| SIGNALS.get(it)).filter(|it| !it.is_empty());
@@ -35,6 +43,21 @@ mod tests {
             ["SIGINT", "SIGKILL", "SIGSEGV", "SIGTERM"].map(|it| format!("killed by {it}"))
         );
         assert_eq!([0, -1, 37].map(killed), [0, -1, 37].map(|it| format!("killed by signal {it}")));
+        assert_eq!(
+            [(Some(137), None), (None, Some(15))].map(|(code, it)| killed_by(code, it).unwrap()),
+            [killed(9), killed(15)]
+        );
+        for (code, signal) in [
+            (Some(0), None),
+            (Some(1), None),
+            (Some(128), None),
+            (Some(255), None),
+            (Some(130), None),
+            (None, Some(2)),
+            (None, None),
+        ] {
+            assert_eq!(killed_by(code, signal), None, "{code:?} {signal:?}");
+        }
         assert_eq!(failure(None, Some(libc::SIGBUS)).unwrap(), "the command was killed by SIGBUS");
     }
 }

@@ -1,11 +1,11 @@
 //! The line that `gpuwatch run` prints when its job is over: the first finding, and how to see all of them.
 
 use crate::{
-    facts::text,
+    facts::{event::killed_by, text},
     model::{
         alerts,
         analysis::{episode::Axis, severity::Severity},
-        findings::{Finding, Findings, follow},
+        findings::{Finding, Findings, Kind, follow},
         session::{Session, process::OnDevice},
     },
     storage::{replay::short_name, sink::store::Store},
@@ -15,23 +15,41 @@ use std::path::Path;
 /// Most bytes of a path that are shown.
 const PATH_MAX: usize = 4096;
 
-/// Most characters of the first finding: with the rest of the line, it fits into a wide terminal.
+/// Most characters of the first finding on a terminal, where the line is to stay one for the eye, and elsewhere.
 const FOUND_MAX: usize = 100;
+const FOUND_MAX_ELSEWHERE: usize = 1000;
 
-/// Returns the line: `plain.py:33 keeps 564 KiB a step; full after 41 min more; and 2 more · gpuwatch replay 3`.
-pub(super) fn line(session: &Session, found: &Findings, replay: Option<&str>) -> String {
+/// What stands before the line, as before each message.
+const PROGRAM: &str = "gpuwatch: ";
+
+/// Returns the line, for a terminal of some columns if it is to be read on one:
+///
+/// ```text
+/// killed by SIGKILL; plain.py:33 keeps 564 KiB a step; full after 41 min more; and 2 more · gpuwatch replay 3
+/// ```
+///
+/// Where the command would be broken at the terminal's edge, it is a line of its own, to be copied.
+pub(super) fn lines(session: &Session, found: &Findings, replay: Option<&str>, columns: Option<u16>) -> Vec<String> {
     let open: Vec<&Finding> = found.all.iter().filter(|it| !it.is_allowed() && alerts::is_open(it, session)).collect();
     let open = follow::grouped(&open, None, session);
     let is_alone = |group: &&Vec<&Finding>| group.first().is_some_and(|it| it.follows.is_none());
     // What follows from another finding is over once that one is fixed.
     let alone: Vec<&Vec<&Finding>> = open.iter().filter(is_alone).collect();
+    let most = if columns.is_some() { FOUND_MAX } else { FOUND_MAX_ELSEWHERE };
     let what = match (alone.first().copied().or_else(|| open.first()), session.processes.is_empty()) {
-        (Some(first), _) => one(first) + &others(alone.len().saturating_sub(1)),
+        (Some(first), _) => one(first, most) + &others(alone.len().saturating_sub(1)),
         (None, false) => unjudged(session).unwrap_or_else(|| "no alerts".to_owned()),
         (None, true) => "no process was probed".to_owned(),
     };
+    let is_said = open.iter().flatten().any(|it| it.kind == Kind::OomKilled);
+    let killed = session.job.and_then(|it| killed_by(it.code, it.signal)).filter(|_| !is_said);
+    let what = killed.map_or_else(|| what.clone(), |it| format!("{it}; {what}"));
     let fits = found.all.iter().find_map(Finding::would_have_fit);
-    [Some(what), fits, replay.map(str::to_owned)].into_iter().flatten().collect::<Vec<_>>().join(" · ")
+    let said = [Some(what), fits].into_iter().flatten().collect::<Vec<_>>().join(" · ");
+    let Some(replay) = replay else { return vec![said] };
+    let line = format!("{said} · {replay}");
+    let width = line.chars().count() + PROGRAM.len();
+    if columns.is_some_and(|it| usize::from(it) < width) { vec![said, replay.to_owned()] } else { vec![line] }
 }
 
 /// Returns the command that replays a recording, which it calls by its short name if it has one.
@@ -42,19 +60,19 @@ pub(super) fn replay(recording: &Path) -> String {
 }
 
 /// Describes a finding, or a leak that several ranks share.
-fn one(group: &[&Finding]) -> String {
+fn one(group: &[&Finding], most: usize) -> String {
     group.first().map_or_else(String::new, |it| {
         let weight = if it.severity == Severity::Info { "info: " } else { "" };
-        format!("{weight}{}", bounded(&it.headline(group)))
+        format!("{weight}{}", bounded(&it.headline(group), most))
     })
 }
 
-/// Cuts a text to its limit, and drops a full stop at its end.
-fn bounded(text: &str) -> String {
+/// Cuts a text to a limit, and drops a full stop at its end.
+fn bounded(text: &str, most: usize) -> String {
     let text = text.trim_end_matches('.');
-    match text.char_indices().nth(FOUND_MAX) {
+    match text.char_indices().nth(most) {
         None => text.to_owned(),
-        Some(_) => format!("{}…", text.chars().take(FOUND_MAX - 1).collect::<String>().trim_end()),
+        Some(_) => format!("{}…", text.chars().take(most - 1).collect::<String>().trim_end()),
     }
 }
 
@@ -75,12 +93,32 @@ fn unjudged(session: &Session) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{facts::units::Stamp, model::session::JobEnd};
+
+    #[test]
+    fn the_command_is_never_broken_at_the_edge_of_a_terminal() {
+        let mut session = Session::default();
+        session.job = Some(JobEnd { at: Stamp(0), code: None, signal: Some(9) });
+        let (found, replay) = (Findings::default(), Some("gpuwatch replay 3"));
+        let (said, whole) = ("killed by SIGKILL; no process was probed", 70);
+        for columns in [None, Some(200), Some(whole)] {
+            assert_eq!(
+                lines(&session, &found, replay, columns),
+                [format!("{said} · gpuwatch replay 3")],
+                "{columns:?}"
+            );
+        }
+        for columns in [whole - 1, 40, 1] {
+            assert_eq!(lines(&session, &found, replay, Some(columns)), [said, "gpuwatch replay 3"], "{columns}");
+        }
+        assert_eq!(lines(&session, &found, None, Some(10)), [said]);
+    }
 
     #[test]
     fn a_finding_of_any_length_fits_into_the_line() {
-        assert_eq!(bounded("plain.py:33 keeps 564 KiB a step."), "plain.py:33 keeps 564 KiB a step");
+        assert_eq!(bounded("plain.py:33 keeps 564 KiB a step.", FOUND_MAX), "plain.py:33 keeps 564 KiB a step");
         for text in ["x".repeat(500), "训 ".repeat(99), "µ".repeat(FOUND_MAX)] {
-            let cut = bounded(&text);
+            let cut = bounded(&text, FOUND_MAX);
             assert!(cut.chars().count() <= FOUND_MAX && (cut == text || cut.ends_with('…')), "{cut}");
         }
         assert_eq!([others(0), others(2)], ["", "; and 2 more"]);

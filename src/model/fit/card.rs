@@ -266,10 +266,13 @@ impl Device {
     fn sized(text: &str) -> Result<Self, String> {
         let bytes = parse_bytes(text).ok();
         let unknown = || {
-            let alike = nearest_three(&text.to_uppercase(), CARDS.iter().map(|it| it.0)).join(", ");
+            let alike = match nearest_three(text, CARDS.iter().map(|it| it.0)) {
+                none if none.is_empty() => String::new(),
+                some => format!("similar names are {}; ", some.join(", ")),
+            };
             format!(
-                "neither a size such as 24GB nor a known GPU; similar names are {alike}; for a card that is not known, \
-                 name its size, as in --gpu 8GB"
+                "neither a size such as 24GB nor a known GPU; {alike}for a card that is not known, name its size, as in \
+                 --gpu 8GB"
             )
         };
         let total = bytes.ok_or_else(unknown)?;

@@ -173,7 +173,7 @@ impl Ui {
             RowId::Probed(probe, _) => session.process(*probe).is_none_or(|it| !it.is_alive()),
             RowId::Unprobed(..) => false,
         };
-        if self.screen == Screen::Overview {
+        if matches!(self.screen, Screen::Overview | Screen::Device) {
             self.held = self.held.take().filter(|it| !is_of_ended(it));
         }
         match before.saturating_sub(self.listed_processes(session)) as u64 {

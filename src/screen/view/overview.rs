@@ -235,7 +235,7 @@ pub(super) fn draw_no_device(buffer: &mut Buffer, area: Rect, context: &RenderCo
     match contact(context.session) {
         Some(it) => {
             for (at, found) in it.there.iter().enumerate() {
-                add(if at == 0 { "there" } else { "" }, found, Role::Text);
+                add(if at == 0 { "found" } else { "" }, found, Role::Text);
             }
             add("missing", &it.missing, Role::Warning);
             add("next", &it.next, Role::Key);

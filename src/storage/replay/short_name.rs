@@ -101,9 +101,9 @@ fn number(text: &str) -> Option<usize> {
     text.parse().ok().filter(|_| text.bytes().all(|it| it.is_ascii_digit()))
 }
 
-/// Whether this is the number of a process that runs.
+/// Whether this is the number of a process that runs, and too high for a recording's.
 fn is_process(name: &str) -> bool {
-    name.parse().is_ok_and(|pid| system::runs_since(pid).is_some())
+    number(name).is_some_and(|it| it > FILES_MAX) && name.parse().is_ok_and(|pid| system::runs_since(pid).is_some())
 }
 
 /// Returns the recordings, oldest first; none if there is no such folder.

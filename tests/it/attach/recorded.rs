@@ -13,8 +13,10 @@ fn recorded(job: &Job) -> (PathBuf, u32) {
     let output = job.gpuwatch(&["attach", "--wait", "5m"]);
     expect(&output, 0, "the probe runs");
     let printed = String::from_utf8(output.stderr).unwrap();
-    let path =
-        printed.trim().strip_prefix("gpuwatch: recording to ").and_then(|it| it.strip_suffix(" until the job ends"));
+    let path = printed
+        .trim()
+        .strip_prefix("gpuwatch: recording to ")
+        .and_then(|it| it.strip_suffix(" until the job or its probe ends"));
     let path = PathBuf::from(path.unwrap_or_else(|| panic!("{printed}")));
     let name = path.file_name().unwrap().to_str().unwrap().to_owned();
     let fields: Vec<&str> = name.split('_').collect();

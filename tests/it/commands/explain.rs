@@ -26,7 +26,7 @@ fn an_unknown_cause_is_answered_with_the_nearest_name() {
     let wrong = explain(&["graph-retaned"]);
     let text = String::from_utf8(wrong.stderr).unwrap();
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(text.contains("'graph-retaned'") && text.contains("similar names are graph-retained, "), "{text}");
+    assert!(text.contains("'graph-retaned'") && text.contains("similar names are graph-retained"), "{text}");
     assert!(wrong.stdout.is_empty());
 }
 
@@ -48,7 +48,11 @@ fn kinds_and_what_grows_are_explained_with_their_causes() {
     }
     for (wrong, near) in [("growht", "growth"), ("hots", "host"), ("growth:hots", "growth:host")] {
         let text = String::from_utf8(explain(&[wrong]).stderr).unwrap();
-        assert!(text.contains(&format!("similar names are {near}, ")), "{text}");
+        assert!(text.contains(&format!("similar names are {near}")), "{text}");
+    }
+    for unlike in ["nonsense", "last"] {
+        let text = String::from_utf8(explain(&[unlike]).stderr).unwrap();
+        assert!(text.contains(&format!("nothing is called '{unlike}'; `gpuwatch explain` lists all")), "{text}");
     }
     let list = String::from_utf8(explain(&[]).stdout).unwrap();
     assert!(["growth", "sawtooth", "host", "others"].iter().all(|it| list.lines().any(|line| line.starts_with(it))));

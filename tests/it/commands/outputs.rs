@@ -59,6 +59,8 @@ const ANSWERS: &[(&[&str], i32)] = &[
     (&["--help"], 1),
     (&["--version"], 1),
     (&["help", "run"], 1),
+    (&["help", "--help"], 1),
+    (&["help", "-h"], 1),
     (&["env"], 1),
     (&["env", "--shell", "fish"], 1),
     (&["once"], 1),

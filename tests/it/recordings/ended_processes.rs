@@ -16,7 +16,7 @@ use gpuwatch::{
     },
     screen::{
         theme::Theme,
-        ui::{Command, Focus, HostCommand, Screen, Ui, rows::RowId},
+        ui::{Command, Focus, HostCommand, Motion, Screen, Ui, rows::RowId},
     },
 };
 
@@ -326,6 +326,11 @@ fn an_ended_process_is_cleared_by_a_key_and_by_itself() {
     assert_eq!(is_listed(&shown(&story, &ui)), (true, true), "it has just ended");
     ui.update(Command::Host(HostCommand::Clear), &story.session());
     assert_eq!(ui.status.take().as_deref(), Some("1 process cleared that had ended"));
+    // The screen of a device has a list too, in which one may be selected.
+    let mut device = Ui { screen: Screen::Device, ..all() };
+    device.update(Command::Move(Motion::Down), &story.session());
+    device.update(Command::Host(HostCommand::Clear), &story.session());
+    assert_eq!(device.status.take().as_deref(), Some("1 process cleared that had ended"));
     let cleared = shown(&story, &ui);
     assert_eq!(is_listed(&cleared), (false, false), "{cleared}");
     assert!(cleared.contains("processes on GPU 0: 0"), "{cleared}");

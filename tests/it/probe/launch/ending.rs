@@ -124,6 +124,8 @@ fn the_summary_can_be_turned_off_and_forced() {
         let number = asked.strip_prefix("gpuwatch: no process was probed · gpuwatch replay ").unwrap();
         assert!(number.trim_end().parse::<usize>().is_ok_and(|it| it >= 2), "one line with a short name: {asked}");
     }
+    let killed = done(home.gpuwatch(&["run", "--summary", "always", "--", "sh", "-c", "kill -9 $$"]));
+    assert!(printed(&killed).starts_with("gpuwatch: killed by SIGKILL; no process was probed · "), "{killed:?}");
     let mut command = home.run(&["true"]);
     let config = home.0.path().join("config.toml");
     fs::write(&config, "[recordings]\nsummary = 'always'\n").unwrap();
