@@ -217,7 +217,7 @@ impl<'a> RenderContext<'a> {
 ///
 /// ```text
 /// header     what was found, what is watched, how the driver is
-/// messages   what must be known now, only when there is any
+/// messages   what must be known now, only when there is any; the screen of a device has them itself
 /// screen     overview, device, process, timeline, alerts
 /// footer     the keys; of a replay, where it stands
 /// ```
@@ -241,7 +241,10 @@ fn arrange(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> Scrolled
         (false, true) => 3,
         (false, false) => 1,
     };
-    let lines = messages::lines(&messages::messages(context), usize::from(area.width), room, key_to_more(context));
+    // The screen of a device has them in full.
+    let is_listed = context.ui.screen == Screen::Device && context.device().is_some();
+    let said = if is_listed { Vec::new() } else { messages::messages(context) };
+    let lines = messages::lines(&said, usize::from(area.width), room, key_to_more(context));
     messages::draw(buffer, take(&mut rest, lines.len()), &lines, context);
     if context.session.devices.is_empty() && context.ui.screen != Screen::Alerts {
         overview::draw_no_device(buffer, rest, context);

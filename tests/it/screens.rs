@@ -406,14 +406,14 @@ fn every_screen_uses_the_same_term_for_the_same_thing() {
     }
     let of = |screen| text(&picture(&session, &Ui { screen, ..Ui::default() }, &theme("dusk"), 200, 60));
     let (device, process) = (of(Screen::Device), of(Screen::Process));
-    assert!(device.contains("╵72.30 GiB = 71.80 GiB used + 0.50 GiB reserve"), "{device}");
+    assert!(device.contains("╵72.30 GiB = 71.80 GiB used + 512.0 MiB reserve"), "{device}");
     assert!(device.contains("62.80 GiB this process") && device.contains(" reserve "), "{device}");
     assert!(process.contains(" non-torch    3.00 GiB ") && process.contains(" others       9.00 GiB "), "{process}");
     assert!(process.contains(" total          62.80 GiB"), "{process}");
     // Where there is less room, the sum is named alone.
     let small = text(&picture(&session, &Ui { screen: Screen::Device, ..Ui::default() }, &theme("dusk"), 80, 24));
     assert!(
-        small.contains("72.30 GiB used + reserve") || small.contains("71.80 GiB used + 0.50 GiB reserve"),
+        small.contains("72.30 GiB used + reserve") || small.contains("71.80 GiB used + 512.0 MiB reserve"),
         "{small}"
     );
 }

@@ -21,8 +21,9 @@ pub fn failure(code: Option<i32>, signal: Option<i32>) -> Option<String> {
 /// did, and for SIGINT, with which a user ends a command.
 pub fn killed_by(code: Option<i32>, signal: Option<i32>) -> Option<String> {
     let of_shell = code.and_then(|it| it.checked_sub(128)).filter(|it| *it > 0);
-    let it = signal.or(of_shell).filter(|it| *it != 2 && usize::try_from(*it).is_ok_and(|it| it < SIGNALS.len()))?;
-    Some(format!("killed by {}", name(it)))
+    let is_known = |signal: &i32| usize::try_from(*signal).is_ok_and(|place| place < SIGNALS.len());
+    let signal = signal.or(of_shell).filter(|it| *it != 2 && is_known(it))?;
+    Some(format!("killed by {}", name(signal)))
 }
 
 /// Returns a signal's name, or its number where it has none of its own.

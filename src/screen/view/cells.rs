@@ -15,12 +15,12 @@ const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
 /// Most characters read of foreign text: longer text never fits a screen.
 const FOREIGN_MAX: usize = 600;
 
-/// Formats bytes in GiB with two decimals, from 100 MiB on; smaller ones, of which these would show one digit, in their
-/// own unit.
+/// Formats bytes in GiB with two decimals, from 1 GiB on; smaller ones, whose changes these would hide, in their own
+/// unit.
 pub(super) fn bytes(value: Option<Bytes>) -> String {
     match value {
         None => UNKNOWN.to_owned(),
-        Some(Bytes(it)) if (100 << 20..10_000 << 30).contains(&it) => format!("{:.2} GiB", it as f64 / 1_073_741_824.0),
+        Some(Bytes(it)) if (1 << 30..10_000 << 30).contains(&it) => format!("{:.2} GiB", it as f64 / 1_073_741_824.0),
         Some(it) => it.to_string(),
     }
 }
@@ -197,7 +197,8 @@ mod tests {
         let cases = [
             (0, "0 B"),
             (64 << 20, "64.00 MiB"),
-            (128 << 20, "0.12 GiB"),
+            (128 << 20, "128.0 MiB"),
+            (1000 << 20, "1000 MiB"),
             (1536 << 20, "1.50 GiB"),
             (150_754_820_096, "140.40 GiB"),
         ];
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!([beside(2 << 30, 9 << 20), beside(2 << 30, 0)], ["0.01 GiB", "0 GiB"]);
         assert_eq!([beside(9 << 20, 700 << 10), beside(900, 300)], ["0.68 MiB", "300 B"]);
         assert_eq!(beside(20 << 40, 900 << 30), "0.88 TiB");
-        assert_eq!([beside(100 << 20, 5 << 20), beside(3 << 30, 300 << 10)], ["0.005 GiB", "0.0003 GiB"]);
+        assert_eq!([beside(100 << 20, 5 << 20), beside(3 << 30, 300 << 10)], ["5.0 MiB", "0.0003 GiB"]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::{
             process::{ProbeState, Process},
         },
     },
-    screen::theme::Role,
+    screen::{theme::Role, ui::Screen},
 };
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
@@ -125,10 +125,12 @@ fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     let step = oom.step.map_or_else(String::new, |it| format!(", step {it}"));
     let total = on.and_then(|it| it.counters.device_total);
     let limit = match oom.limit.zip(total) {
-        Some((limit, total)) if limit < total => format!(", its limit is {}", cells::bytes(Some(Bytes(limit)))),
+        Some((limit, total)) if limit < total => format!(", its limit is {}", Bytes(limit)),
         _ => String::new(),
     };
-    let (tried, free) = (cells::bytes(oom.tried.map(Bytes)), cells::bytes(oom.device_free.map(Bytes)));
+    // A sentence has no column to keep a unit for.
+    let size = |it: Option<u64>| it.map_or_else(|| cells::UNKNOWN.to_owned(), |bytes| Bytes(bytes).to_string());
+    let (tried, free) = (size(oom.tried), size(oom.device_free));
     let who = short(process);
     let is_it = |it: &&Finding| it.kind == Kind::Oom && it.is_of(process) && it.first_alert_at.0 == oom.at_us;
     let found = context.findings.all.iter().find(is_it);
@@ -136,8 +138,13 @@ fn oom(process: &Process, context: &RenderContext) -> Option<Message> {
     if found.is_some_and(|it| it.cause == Cause::SizeSearch) {
         return None;
     }
-    // The cause is worth more than its figures; the sentence may have the first two already.
-    let sentence = found.and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE));
+    // The cause is worth more than its figures; the sentence may have the first two already. The screen of the device
+    // has it in its alerts.
+    let is_listed = |it: &&Finding| {
+        let listed = context.ui.alerts(context.findings, context.session);
+        context.ui.screen == Screen::Device && listed.iter().any(|alert| alert.identity() == it.identity())
+    };
+    let sentence = found.filter(|it| !is_listed(it)).and_then(|it| it.sentence.as_deref()?.strip_prefix(SENTENCE));
     // What follows is the cause, or the line that asked for the memory.
     let why = sentence.map(|it| cells::raw(it.trim_start_matches([':', ' '])));
     let is_grown = found.is_none_or(|it| it.led_by.is_some());

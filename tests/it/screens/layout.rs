@@ -220,7 +220,7 @@ fn no_name_under_the_ladder_is_left_out_for_a_longer_one() {
     story.wait(100_000).sample(0, 1, counters(52 * GIB, 15 * GIB));
     story.device(0, 77 * GIB, &[(4242, 68 * GIB), (977, 9 * GIB)]);
     let ui = Ui { screen: Screen::Device, ..Ui::default() };
-    for (size, used) in [((80, 24), "used + reserve"), ((200, 60), "77.50 GiB = 77.00 GiB used + 0.50 GiB reserve")] {
+    for (size, used) in [((80, 24), "used + reserve"), ((200, 60), "77.50 GiB = 77.00 GiB used + 512.0 MiB reserve")] {
         let picture = shown(&story.session(), &ui, size);
         for phrase in [used, "52.00 GiB allocated", "67.06 GiB reserved"] {
             assert!(picture.contains(phrase), "no {phrase:?}\n{picture}");

@@ -38,8 +38,10 @@ fn the_cursor_shows_every_rung_of_its_step() {
     assert!((650..700).contains(&step), "{step}");
     let allocated = 36 * GIB + step * 4 * MIB;
     let picture = shown(&session, &ui);
-    let in_unit = |bytes: u64, unit: u64, name: &str| format!("{:.2} {name}", bytes as f64 / unit as f64);
-    let size = |bytes: u64| if bytes < 100 * MIB { in_unit(bytes, MIB, "MiB") } else { in_unit(bytes, GIB, "GiB") };
+    let size = |bytes: u64| match bytes {
+        _ if bytes >= GIB => format!("{:.2} GiB", bytes as f64 / GIB as f64),
+        _ => Bytes(bytes).to_string(),
+    };
     // Rounding is the requested memory's difference to active memory: 150 MiB; pending are 64 MiB, stuck 7 of 21 GiB.
     for (name, bytes) in [
         ("wanted", allocated - 150 * MIB),
