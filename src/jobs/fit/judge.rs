@@ -87,7 +87,8 @@ impl Bench {
             if found.iter().any(|it| it.driver_name == device.driver_name && it.count == device.count) {
                 continue;
             }
-            progress(&format!("running on a simulated {}", device.driver_name));
+            let value = self.value().map_or_else(String::new, |it| format!("with {it}, measured: "));
+            progress(&format!("{value}running on a simulated {}", device.driver_name));
             let setup = Setup { device, limit: None, is_least: false };
             let trial = self.run_whole(&setup, found.is_empty(), progress)?;
             answer.why = answer.why.or_else(|| why(&trial.outcome));

@@ -160,6 +160,11 @@ impl Bench {
         self.set = Some(value);
     }
 
+    /// Returns the varied value, as `batch=32`.
+    pub(super) fn value(&self) -> Option<String> {
+        self.set.as_ref().map(|(name, value)| format!("{name}={value}"))
+    }
+
     /// Returns one whose runs inject techniques.
     pub(super) fn with(&self, injected: Injected) -> Self {
         Self { injected, ..self.clone() }

@@ -139,10 +139,10 @@ pub(super) fn runs_on_all(
 }
 
 impl Tried {
-    /// `batch=32 runs (3.20 GiB)`.
+    /// `batch=32 runs (3.20 GiB reserved)`.
     fn words(&self, name: &str) -> String {
         let runs = if self.runs { "runs" } else { "does not run" };
-        format!("{name}={} {runs} ({})", self.value, Bytes(self.wanted))
+        format!("{name}={} {runs} ({} reserved)", self.value, Bytes(self.wanted))
     }
 }
 
@@ -188,6 +188,12 @@ mod tests {
             let middle = values / 2;
             assert!(runs(middle) < runs(values) && runs(values - middle - 1) < runs(values), "{values}");
         }
+    }
+
+    #[test]
+    fn a_value_is_told_with_what_it_reserved() {
+        let tried = Tried { value: "8".to_owned(), runs: false, wanted: 3 << 29 };
+        assert_eq!(tried.words("batch"), "batch=8 does not run (1.50 GiB reserved)");
     }
 
     #[test]

@@ -211,7 +211,7 @@ impl Process {
     }
 
     /// Returns whether two probes count the same allocator of one process.
-    pub(super) fn is_of_the_same(&self, other: &Self) -> bool {
+    pub fn is_of_the_same(&self, other: &Self) -> bool {
         let Some((own, its)) = self.hello.as_ref().zip(other.hello.as_ref()) else { return false };
         let starts = own.start_us.zip(its.start_us);
         let began_together = starts.is_some_and(|(own, its)| own.abs_diff(its) < START_US);

@@ -239,9 +239,11 @@ fn draw_events(
         }
     }
     let raised = alerts(process, on, context).map(|it| (it.first_alert_at, '◆', verdict::role(it.severity)));
-    let marks = process.marks.iter().map(|it| (Stamp(it.at_us), '◇', Role::Text));
-    let ooms = process.ooms.iter().map(|it| (Stamp(it.reported.at_us), '✕', Role::Bad));
-    let captures = process.sites.iter().filter(|it| it.steps > 0).map(|it| (Stamp(it.at_us), '◎', Role::Title));
+    let probes: Vec<&Process> = probes(process, context).collect();
+    let marks = probes.iter().flat_map(|it| it.marks.iter()).map(|it| (Stamp(it.at_us), '◇', Role::Text));
+    let ooms = probes.iter().flat_map(|it| it.ooms.iter()).map(|it| (Stamp(it.reported.at_us), '✕', Role::Bad));
+    let captures = probes.iter().flat_map(|it| it.sites.iter()).filter(|it| it.steps > 0);
+    let captures = captures.map(|it| (Stamp(it.at_us), '◎', Role::Title));
     for (at, symbol, role) in marks.chain(raised).chain(captures).chain(ooms) {
         if let Some(column) = place(on, at, axis).and_then(|it| chart.column(it)) {
             sign(column, symbol, role);
@@ -258,11 +260,17 @@ fn events_words(
     context: &RenderContext,
 ) -> Line<'static> {
     let mut pieces = Vec::new();
-    if let Some(it) = process.marks.iter().rev().find(|it| it.at_us <= under.at.0) {
+    let probes: Vec<&Process> = probes(process, context).collect();
+    let marks = probes.iter().flat_map(|it| it.marks.iter()).filter(|it| it.at_us <= under.at.0);
+    if let Some(it) = marks.max_by_key(|it| it.at_us) {
         let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
         pieces.push((format!("◇ {}{value}", cells::elide(&cells::raw(&it.name), 24)), Role::Text));
     }
-    if process.ooms.iter().any(|it| it.reported.step.is_some() && it.reported.step == under.step) {
+    if probes
+        .iter()
+        .flat_map(|it| it.ooms.iter())
+        .any(|it| it.reported.step.is_some() && it.reported.step == under.step)
+    {
         pieces.push(("✕ out of memory".to_owned(), Role::Bad));
     }
     for it in alerts(process, on, context) {
@@ -272,7 +280,7 @@ fn events_words(
             pieces.push((format!("◆ {}{slope}", verdict::what(it)), verdict::role(it.severity)));
         }
     }
-    let capture = process.answer(on.ordinal, |it| it.at_us <= under.at.0);
+    let capture = probes.iter().rev().find_map(|it| it.answer(on.ordinal, |capture| capture.at_us <= under.at.0));
     if let Some(it) = capture.as_ref().and_then(|(_, it)| it.culprits.first()) {
         pieces.push((format!("◎ {}", it.leading().place()), Role::Title));
     }
@@ -301,14 +309,16 @@ fn events_list(
         let words = format!(" ◆ {}{slope}", verdict::what(it));
         let role = if it.is_active() { verdict::role(it.severity) } else { Role::Dim };
         lines.push(Line::styled(cells::elide(&words, width), context.style(role)));
-        let words = format!("   {}", time_of(it, process));
+        let words = format!("   {}", time_of(it, it.process(context.session).unwrap_or(process)));
         lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Dim)));
         if let Some(culprit) = &it.culprit {
             let words = format!(" ◎ {}", culprit.sentence);
             lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Text)));
         }
     }
-    for it in process.marks.iter().rev() {
+    let mut marks: Vec<_> = probes(process, context).flat_map(|it| it.marks.iter()).collect();
+    marks.sort_by_key(|it| it.at_us);
+    for it in marks.into_iter().rev() {
         let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
         let at = place(on, Stamp(it.at_us), span.axis).map_or_else(String::new, |it| place_name(span, it));
         let name = cells::left(&format!(" ◇ {}{value}", cells::raw(&it.name)), width.saturating_sub(12));
@@ -333,14 +343,20 @@ fn time_of(it: &Finding, process: &Process) -> String {
     }
 }
 
+/// Returns a process as each of its probes saw it: the run is one through all of them.
+fn probes<'a>(process: &'a Process, context: &RenderContext<'a>) -> impl Iterator<Item = &'a Process> + use<'a> {
+    context.session.processes.iter().filter(|it| it.probe == process.probe || it.is_of_the_same(process))
+}
+
 /// Returns the findings of a process on a device, or of its host memory.
 fn alerts<'a>(
-    process: &Process,
+    process: &'a Process,
     on: &OnDevice,
     context: &RenderContext<'a>,
 ) -> impl Iterator<Item = &'a Finding> + use<'a> {
-    let (probe, ordinal) = (Some(process.probe), on.ordinal);
-    context.findings.all.iter().filter(move |it| it.probe == probe && it.ordinal.is_none_or(|on| on == ordinal))
+    let (probes, ordinal): (Vec<_>, _) = (probes(process, context).map(|it| it.probe).collect(), on.ordinal);
+    let is_own = move |it: &&Finding| it.probe.is_some_and(|probe| probes.contains(&probe));
+    context.findings.all.iter().filter(is_own).filter(move |it| it.ordinal.is_none_or(|on| on == ordinal))
 }
 
 /// Returns where a finding began.

@@ -5,7 +5,7 @@ use gpuwatch::{
     facts::{
         event::{
             Fact, Line, ProbeId, ProcessInfo,
-            wire::{Bye, Counters, Device, Hello, Live, Oom, OomMessage, PROTOCOL},
+            wire::{Bye, Counters, Device, Hello, Live, Mark, Oom, OomMessage, PROTOCOL},
         },
         units::{Bytes, Stamp},
     },
@@ -119,6 +119,8 @@ fn the_run_of_a_process_continues_through_its_probes() {
     let mut story = Story::default();
     attaches(&mut story, 0, 1);
     leaking(&mut story, 0, 1..60);
+    let mark = Mark { at_us: story.now - 9 * SECOND, name: "epoch".to_owned(), ..Mark::default() };
+    story.line(0, Line::Mark(mark));
     ends(&mut story, 0, "detach");
     let (left, back) = (story.now, story.now + 40 * SECOND);
     story.wait(40 * SECOND);
@@ -135,6 +137,8 @@ fn the_run_of_a_process_continues_through_its_probes() {
     assert!(columns.iter().all(|it| it.at.0 < left || it.at.0 >= back));
     let shown = drawn(&session, &Ui { screen: Screen::Timeline, ..all() });
     assert!(shown.contains("steps 1 – 130 · the whole run"), "{shown}");
+    // So do its marks and alerts.
+    assert!(shown.contains("◇ epoch") && shown.matches('◆').count() >= 2, "{shown}");
     // A count of steps that begins again is a run of its own.
     ends(&mut story, 1, "detach");
     attaches(&mut story, 2, 1);
