@@ -162,7 +162,7 @@ fn life(process: &Process, on: &OnDevice, context: &RenderContext) -> String {
             let what = processes::end(process, on, context);
             format!("{what} {} ago: {}", ago(*at), cells::elide(&cells::foreign(reason), 20))
         }
-        ProbeState::Gone { at, .. } => format!("lost {} ago", ago(*at)),
+        ProbeState::Gone { at, .. } => format!("{} {} ago", processes::lost(process, on, context), ago(*at)),
     }
 }
 

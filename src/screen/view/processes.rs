@@ -228,6 +228,13 @@ pub(super) fn end(process: &Process, on: &OnDevice, context: &RenderContext) -> 
     if process.has_left() && may_continue { PROBE_ENDED } else { "ended" }
 }
 
+/// Returns what is to be thought of a process whose connection ended without a word: one that the driver lists no
+/// longer was killed, by whomever.
+pub(super) fn lost(process: &Process, on: &OnDevice, context: &RenderContext) -> &'static str {
+    let has_ended = is_list_known(process, on, context) && !context.session.is_listed(process);
+    if has_ended { "killed?" } else { "lost" }
+}
+
 /// Whether the driver lists the processes of a device by pids of this namespace.
 fn is_list_known(process: &Process, on: &OnDevice, context: &RenderContext) -> bool {
     let is_known = context.session.device(&on.device).is_some_and(|it| it.process_list().is_some());
@@ -245,7 +252,7 @@ fn state(process: &Process, on: &OnDevice, context: &RenderContext) -> (String, 
         ProbeState::Live if silent > SILENT_US => (format!("silent {}", units::duration(silent)), Role::Warning),
         ProbeState::Live => (String::new(), Role::Dim),
         ProbeState::Ended { .. } => (end(process, on, context).to_owned(), Role::Dim),
-        ProbeState::Gone { .. } => ("lost".to_owned(), Role::Warning),
+        ProbeState::Gone { .. } => (lost(process, on, context).to_owned(), Role::Warning),
     }
 }
 

@@ -408,6 +408,19 @@ fn a_process_that_holds_memory_is_listed_however_long_ago_its_connection_broke()
     ui.update(Command::Host(HostCommand::Clear), &story.session());
     assert_eq!(ui.status.take().as_deref(), Some("nothing that has ended is listed"));
     assert!(drawn(&story.session(), &ui).contains("lost: python train.py"));
+    // The driver lists it no longer: it is the process that has ended, and said nothing.
+    let mut story = Story::default();
+    begins(&mut story, 0, 42, 7 * SECOND);
+    leaking(&mut story, 0, 1..9);
+    story.add(Fact::ProbeGone { probe: ProbeId(0), why: "the process ended without a word: was it killed?".into() });
+    story.device(0, 2 * GIB, &[(7, GIB)]);
+    assert!(
+        drawn(&story.session(), &all()).contains("killed?: python train.py"),
+        "{}",
+        drawn(&story.session(), &all())
+    );
+    let process = drawn(&story.session(), &Ui { screen: Screen::Process, ..all() });
+    assert!(process.contains("killed? "), "{process}");
 }
 
 #[test]
