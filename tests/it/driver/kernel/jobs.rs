@@ -362,5 +362,5 @@ fn viewers_show_a_job_on_intels_device() {
     let terminal = job.machine.live();
     terminal.shows("driver xe");
     terminal.shows("of 8.00 GiB");
-    assert!(until(PATIENCE, || terminal.text().contains("0.39 GiB")), "{}", terminal.text());
+    assert!(until(PATIENCE, || terminal.text().contains("400.0 MiB")), "{}", terminal.text());
 }
