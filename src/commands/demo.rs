@@ -1,7 +1,7 @@
 //! `gpuwatch demo`: seeded simulated jobs with the real probe and its real socket, so that the demo shows the product.
 //!
-//! Four ranks are four processes. Only the driver's figures, which are derived from the probes', and the times of the
-//! steps before the view began are simulated.
+//! Four ranks are four processes. Only the driver's and the host's figures, which are derived from the probes', and the
+//! times of the steps before the view began are simulated.
 
 mod driver;
 pub mod job;
@@ -133,7 +133,8 @@ impl Demo {
                 // The demo has its own driver.
                 driver.read_every(*read_every.borrow());
                 let derived = driver.after(&event);
-                let kept = !matches!(event.fact, Fact::Driver(DriverState::Off));
+                // Nor is this machine that of its ranks.
+                let kept = !matches!(event.fact, Fact::Driver(DriverState::Off) | Fact::HostMemory(_));
                 for event in kept.then_some(event).into_iter().chain(derived) {
                     if sender.send(event).await.is_err() {
                         return;

@@ -1,4 +1,4 @@
-//! The simulated driver of the demo's devices; it derives all figures from the probes' figures.
+//! The simulated driver of the demo's devices, and the memory of their host; all figures are derived from the probes'.
 
 use crate::facts::{
     event::{
@@ -6,6 +6,7 @@ use crate::facts::{
         wire::Hello,
     },
     figures::Figure,
+    host_memory::{HostMemory, JobMemory, MachineMemory, Pages, Room, TreeMemory},
     maker::Maker,
     metrics::{Metric, Throttle},
     text::Foreign,
@@ -24,6 +25,16 @@ const MIB: u64 = 1 << 20;
 const CONTEXT: u64 = 560 * MIB;
 /// Host memory of the processes that a rank has started.
 const LOADER: u64 = 4 * 1024 * MIB;
+/// How many these are, and what of their memory is batches on the way to the rank.
+const WORKERS: u64 = 4;
+const BATCHES: u64 = 512 * MIB;
+/// Memory of a rank that files back: its libraries.
+const LIBRARIES: u64 = 900 * MIB;
+/// The host's memory, what the kernel holds of it, what other programs do, and the files that it has cached.
+const HOST_TOTAL: u64 = 512 * 1024 * MIB;
+const HOST_KERNEL: u64 = 6 * 1024 * MIB;
+const HOST_OTHERS: u64 = 9 * 1024 * MIB;
+const HOST_CACHE: u64 = 140 * 1024 * MIB;
 /// The driver's own reserve.
 const RESERVE: u64 = 627 * MIB;
 /// Another tenant, on one device: a pid that no process can have.
@@ -116,7 +127,7 @@ impl Driver {
         if !self.started {
             self.started = true;
             facts.push(Fact::Driver(DriverState::Up { version: Some("demo".into()) }));
-            facts.push(Fact::Notice("demo: the jobs and the driver's figures are simulated".into()));
+            facts.push(Fact::Notice("demo: the jobs and all figures are simulated".into()));
         }
         match &event.fact {
             Fact::ProbeFound { probe, pid: Some(pid), .. } => {
@@ -184,7 +195,42 @@ impl Driver {
         }
     }
 
+    /// Returns the host's memory, which is what its ranks hold and what is around them.
+    fn host(&self) -> HostMemory {
+        let pages = |resident: u64, files: u64, shared: u64| Pages {
+            resident: Bytes(resident),
+            private: Bytes(resident - files - shared),
+            anonymous: Bytes(resident - files - shared),
+            shared: Bytes(shared),
+            swap: Bytes(0),
+        };
+        let job = |(pid, resident): (&u32, &u64)| {
+            let own = pages(*resident, LIBRARIES.min(*resident), 0);
+            let of_workers = pages(LOADER, 0, BATCHES);
+            let tree = TreeMemory { own, workers: WORKERS, of_workers, each: Vec::new() };
+            JobMemory { pid: *pid, anonymous: Some(own.anonymous), tree: Some(tree), ..JobMemory::default() }
+        };
+        let ranks = self.resident.len() as u64;
+        let held = self.resident.values().map(|it| it + LOADER).sum::<u64>();
+        let free = HOST_TOTAL - (held + HOST_KERNEL + HOST_OTHERS + HOST_CACHE).min(HOST_TOTAL);
+        let shared = Bytes(ranks * BATCHES);
+        HostMemory {
+            machine: MachineMemory {
+                total: Bytes(HOST_TOTAL),
+                free: Bytes(free),
+                available: Bytes(free + HOST_CACHE),
+                shared,
+                kernel: Bytes(HOST_KERNEL),
+                ..MachineMemory::default()
+            },
+            shm: Some(Room { size: Bytes(HOST_TOTAL / 2), used: shared }),
+            groups: Vec::new(),
+            processes: self.resident.iter().map(job).collect(),
+        }
+    }
+
     fn second(&self, at: Stamp, facts: &mut Vec<Fact>) {
+        facts.push(Fact::HostMemory(Box::new(self.host())));
         for (place, (id, processes)) in self.devices.iter().enumerate() {
             let busy = !processes.is_empty() || place == TENANT_DEVICE;
             // Another value each second: a function of the moment alone.

@@ -172,11 +172,18 @@ mod tests {
     #[test]
     fn figures_of_the_same_thing_are_the_same() {
         let session = still(1);
+        let memory = &session.host.memory.as_ref().unwrap().value;
         for rank in &session.processes {
             let listed = session.figures.get(&rank.any_pid().unwrap()).and_then(|it| it.host.get(Figure::Rss));
             let sampled = rank.devices[0].counters.rss.unwrap();
             assert!(sampled > 5 << 30 && listed.is_some_and(|it| it.abs_diff(sampled) < 64 << 20), "{listed:?}");
+            let resident = session.host.trees.get(&rank.any_pid().unwrap()).map(|it| it.own.resident.0);
+            assert!(resident.is_some_and(|it| it.abs_diff(sampled) < 64 << 20), "{resident:?}");
         }
+        // The machine holds at least what its ranks do.
+        let machine = memory.machine;
+        let held = session.processes.len() as u64 * (5 << 30);
+        assert!(machine.total.0 - machine.available.0 > held && machine.available > machine.free);
     }
 
     #[test]
