@@ -263,7 +263,10 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
     add("peak reserved", Unit::Bytes, a.peak(|it| it.reserved), b.peak(|it| it.reserved), true);
     add("steady allocated", Unit::Bytes, a.steady(), b.steady(), true);
     add("growth", Unit::BytesPerStep, a.growth(), b.growth(), true);
-    add("stuck", Unit::Share, a.stuck(), b.stuck(), true);
+    // A larger share of much less memory is no loss.
+    let stuck_bytes = |run: &Run| Some(run.stuck()? * run.peak(|it| it.reserved)?);
+    let is_more = is_worse(Unit::Bytes, stuck_bytes(&a), stuck_bytes(&b), tolerance);
+    add("stuck", Unit::Share, a.stuck(), b.stuck(), is_more);
     add("retries", Unit::Count, count(a.retries), count(b.retries), true);
     add("out of memory", Unit::Count, count(a.ooms), count(b.ooms), true);
     for place in PLACES.into_iter().filter(|_| common.is_some()) {

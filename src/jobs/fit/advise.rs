@@ -13,6 +13,7 @@ use super::{
     Answer, Question, Trouble, answered,
     job_report::{InjectedTechnique, JobReport},
     judge::{busiest, doubt, need, on, why},
+    phases,
     trial::{Bench, Injected, Outcome, Setup, Trial},
 };
 use crate::{
@@ -415,7 +416,12 @@ fn words(it: &Measurement) -> String {
 /// Why a run with a technique proves nothing.
 fn failure(trial: &Trial, baseline: &Trial) -> Option<String> {
     let steps = |trial: &Trial| trial.accounts.iter().map(|it| it.steps).max().unwrap_or(0);
+    // What follows training failed only here: its peak is not among those that were seen.
+    let later = |trial: &Trial| trial.accounts.iter().find_map(|it| it.error.clone());
     match &trial.outcome {
+        Outcome::Finished if later(baseline).is_none() && later(trial).is_some_and(|it| !it.is_out_of_memory()) => {
+            later(trial).map(|it| format!("with it, {}", phases::failed(&it)))
+        }
         Outcome::Finished if steps(trial) == 0 && steps(baseline) > 0 => {
             Some("no optimizer step ran with it".to_owned())
         }

@@ -146,7 +146,8 @@ fn ended_early(it: &JobReport) -> Option<String> {
     Some(format!("what follows training {why}, and was left{at}: its peak may be incomplete; {remedy}"))
 }
 
-fn failed(it: &Failure) -> String {
+/// Returns which phase failed, where, and with which error.
+pub(super) fn failed(it: &Failure) -> String {
     let phase = it.phase.as_ref().map_or("what follows training", |it| it.0.as_str());
     let at = it.line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
     let text = it.text.lines().next().unwrap_or_default();

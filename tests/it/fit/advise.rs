@@ -49,6 +49,22 @@ fn refused(answer: &Value, name: &str) -> bool {
     row(answer, name)["refused"].is_string()
 }
 
+/// Where a technique breaks the evaluation after training, the evaluation's peak is missing, and nothing is saved.
+#[test]
+fn a_technique_with_which_a_later_phase_fails_is_refused() {
+    test_tiers::change!("some four starts of PyTorch");
+    let script = "import torch\nnet = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()).cuda()\n\
+                  optimizer = torch.optim.Adam(net.parameters())\nfor step in range(60):\n    \
+                  net(torch.randn(64, 512, device='cuda')).square().mean().backward()\n    optimizer.step()\n    \
+                  optimizer.zero_grad()\nnet.eval()\nwith torch.no_grad():\n    \
+                  kept = [net(torch.randn(65536, 512, device='cuda')) for _ in range(4)]\n    torch.cat(kept) @ \
+                  torch.eye(512, device='cuda')\n";
+    let (answer, _) = advise(script, &torch::python(), "weights-bf16,foreach", &["--gpu", "RTX 4090"], &[]);
+    let why = row(&answer, "weights-bf16")["refused"].as_str().unwrap_or_else(|| panic!("{answer:#}"));
+    assert!(why.contains("with it, ") && why.contains("failed"), "{why}");
+    assert!(!refused(&answer, "foreach"), "{answer:#}");
+}
+
 #[test]
 fn a_technique_has_the_peak_of_the_same_change_by_hand() {
     test_tiers::change!("some ten starts of PyTorch");

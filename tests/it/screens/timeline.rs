@@ -4,6 +4,7 @@ use super::theme;
 use crate::helpers::story::{GIB, MIB, Story, counters, device, picture, text, usual};
 use gpuwatch::{
     facts::{
+        event::wire::Counters,
         event::{
             Fact, Line, ProcessUse,
             wire::{Edge, Sample},
@@ -56,6 +57,29 @@ fn the_cursor_shows_every_rung_of_its_step() {
         assert!(line.contains(&format!(" {} ", size(bytes))), "{name} {}: {line}\n{picture}", size(bytes));
     }
     assert!(picture.contains(&format!("step {step} · ")), "{picture}");
+}
+
+/// Whatever rungs the edge of used memory runs through, memory that only grows is never drawn as if it fell.
+#[test]
+fn a_chart_of_growing_memory_has_no_holes() {
+    let mut story = Story::default();
+    story.device(0, 100 * GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..=400 {
+        let held = step * 200 * MIB;
+        let own =
+            Counters { allocated: Some(held / 3), active: Some(held / 3), reserved: Some(held), ..Counters::default() };
+        story.wait(100_000).sample(0, step, Counters { inactive_split: Some(held / 3), ..own });
+    }
+    let shown = shown(&story.session(), &timeline());
+    let rows: Vec<Vec<char>> = shown
+        .lines()
+        .skip(4)
+        .take_while(|it| !it.contains("step time"))
+        .map(|it| it.chars().skip(12).take(60).collect())
+        .collect();
+    let filled = |column: usize| rows.iter().filter(|it| !matches!(it.get(column), Some(' ' | '·'))).count();
+    let all: Vec<usize> = (0..60).map(filled).collect();
+    assert!(all[0] < 3 && all[59] > 10 && all.windows(2).all(|it| it[0] <= it[1]), "{all:?}\n{shown}");
 }
 
 #[test]

@@ -257,28 +257,34 @@ impl Chart {
         out
     }
 
-    /// Returns what most of a cell shows, its row counted from the bottom. With colours, the edge of solid rungs is
-    /// drawn in eighths, so that small changes are visible.
+    /// Returns what most of a cell shows, its row counted from the bottom. With colours, the edge of used memory and
+    /// that of solid rungs are drawn in eighths, so that small changes are visible.
     fn cell(&self, row: u16, stack: &[(Gap, u64, u64)], context: &RenderContext) -> (char, Style) {
         let (low, high) = (self.height(u64::from(row) * EIGHTHS), self.height((u64::from(row) + 1) * EIGHTHS));
         let within = |it: &(Gap, u64, u64)| it.2.min(high).saturating_sub(it.1.max(low));
         let top = stack.last().map_or(0, |it| it.2);
-        let free = (Gap::Free, top, u64::MAX);
-        let all = || stack.iter().chain([&free]);
+        let most = stack.iter().max_by_key(|it| within(it)).map_or(Gap::Free, |it| it.0);
+        let eighths = |edge: u64| {
+            let eighths = (u128::from(edge - low) * u128::from(EIGHTHS)).div_ceil(u128::from((high - low).max(1)));
+            let place = usize::try_from(eighths).map_or(0, |it| it.saturating_sub(1));
+            context.eighths().get(place).copied().unwrap_or('█')
+        };
+        if context.theme.coloured && low < top && top < high {
+            return (eighths(top), context.style(Role::Gap(most)));
+        }
         if context.theme.coloured
-            && let Some(solid) = all().find(|it| it.1 <= low && it.2 > low && it.2 < high && is_solid(it.0))
+            && let Some(solid) = stack.iter().find(|it| it.1 <= low && it.2 > low && it.2 < high && is_solid(it.0))
         {
-            let eighths = (u128::from(solid.2 - low) * u128::from(EIGHTHS)).div_ceil(u128::from((high - low).max(1)));
-            let symbol =
-                usize::try_from(eighths).ok().and_then(|it| context.eighths().get(it.saturating_sub(1)).copied());
-            let above = all().find(|it| it.2 >= high).filter(|it| it.0 != Gap::Free);
+            let above = stack.iter().find(|it| it.2 >= high);
             let mut style = context.style(Role::Gap(solid.0));
             style.bg = above
                 .and_then(|it| shade(glyph(it.0, context), context.style(Role::Gap(it.0)).fg?, context))
                 .or(style.bg);
-            return (symbol.unwrap_or('█'), style);
+            return (eighths(solid.2), style);
         }
-        let most = all().max_by_key(|it| within(it)).map_or(Gap::Free, |it| it.0);
+        // Several rungs that fill most of a cell together are not free memory, however small each is.
+        let is_free = top.min(high).saturating_sub(low) < (high - low).div_ceil(2).max(1);
+        let most = if is_free { Gap::Free } else { most };
         (glyph(most, context), context.style(Role::Gap(most)))
     }
 
