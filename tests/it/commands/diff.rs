@@ -78,6 +78,34 @@ fn a_run_that_needs_more_fails_and_one_that_needs_as_much_passes() {
     assert_eq!(grows.status.code(), Some(1));
 }
 
+/// A share says nothing across sizes: 30 % of a little may be less than 5 % of much.
+#[test]
+fn a_larger_share_is_stuck_for_worse_only_if_it_is_more_memory() {
+    let home = tempfile::tempdir().unwrap();
+    let stuck = |name: &str, times: u64, share: u64| {
+        let path = home.path().join(name);
+        let lines = lines_of(HEALTHY, |line| {
+            if let Line::Sample(it) = line {
+                let reserved = it.counters.reserved.unwrap_or(0) * times;
+                it.counters.reserved = Some(reserved);
+                (it.counters.allocated, it.counters.active) = (Some(reserved / 2), Some(reserved / 2));
+                it.counters.requested = None;
+                it.counters.inactive_split = Some(reserved * share / 100);
+            }
+        });
+        write(&path, &lines);
+        path
+    };
+    let (large, small, worst) =
+        (stuck("a.jsonl.zst", 40, 5), stuck("b.jsonl.zst", 1, 30), stuck("c.jsonl.zst", 40, 30));
+    let of = |a: &Path, b: &Path| worse(&diff(&["--json"], a, b)).contains(&"stuck".to_owned());
+    assert!(
+        !of(&large, &small) && of(&large, &worst) && !of(&worst, &large),
+        "{:?}",
+        figures(&diff(&["--json"], &large, &worst))
+    );
+}
+
 #[test]
 fn runs_that_cannot_be_compared_do_not_pass() {
     let home = tempfile::tempdir().unwrap();
