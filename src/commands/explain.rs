@@ -4,7 +4,7 @@ mod topics;
 
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
-    facts::text::{Foreign, nearest_three},
+    facts::text::{Foreign, similar_names},
     model::{
         alerts::Name,
         analysis::cause::{Cause, Entry, entries},
@@ -51,10 +51,7 @@ impl TypedValueParser for TopicName {
     fn parse_ref(&self, command: &Command, _: Option<&Arg>, value: &OsStr) -> Result<String, Error> {
         let text = value.to_string_lossy();
         names().take(&*text).ok_or_else(|| {
-            let similar = match nearest_three(&text, names()) {
-                none if none.is_empty() => String::new(),
-                some => format!("similar names are {}; ", some.join(", ")),
-            };
+            let similar = similar_names(&text, names());
             let text = Foreign::new(text);
             let why = format!("nothing is called '{text}'; {similar}`gpuwatch explain` lists all");
             command.clone().error(ErrorKind::InvalidValue, why)

@@ -13,7 +13,7 @@ use crate::{
     },
     config,
     facts::{
-        event::{PeakMoment, ProbeId, WindowDetail},
+        event::{PeakMoment, ProbeId, WindowDetail, anatomy::LINES_MAX},
         text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
@@ -180,11 +180,12 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
     }
     let of_lines = it.lines.iter().map(|it| it.bytes).sum();
     if let Some(rest) = it.allocated.checked_sub(of_lines).filter(|rest| *rest > 0 && !it.lines.is_empty()) {
-        out.push_str(&anatomy_text::row(
-            rest,
-            it.allocated,
-            "of no known line: from before the trace, or of a thread without Python",
-        ));
+        let words = if it.lines.len() < LINES_MAX {
+            "of no known line: from before the trace, or of a thread without Python"
+        } else {
+            "of other lines, or of none that is known"
+        };
+        out.push_str(&anatomy_text::row(rest, it.allocated, words));
     }
     let ms = |us: u64| us as f64 / 1e3;
     let (all, longest) = (ms(cost.paused_us), ms(cost.longest_pause_us));

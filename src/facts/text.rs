@@ -140,8 +140,15 @@ pub fn nearest<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) ->
     nearest_three(text, names).into_iter().next()
 }
 
+/// Returns `similar names are growth, oom; ` for the names that are like a text; nothing if none is.
+pub fn similar_names<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> String {
+    let similar = nearest_three(text, names);
+    let listed: Vec<&str> = similar.iter().map(AsRef::as_ref).collect();
+    if listed.is_empty() { String::new() } else { format!("similar names are {}; ", listed.join(", ")) }
+}
+
 /// Returns at most three names that are like a text, the one that is most like it first.
-pub fn nearest_three<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Vec<N> {
+fn nearest_three<N: AsRef<str>>(text: &str, names: impl IntoIterator<Item = N>) -> Vec<N> {
     let text = text.chars().take(COMPARED).collect::<String>().to_lowercase();
     let mut all: Vec<(usize, N)> =
         names.into_iter().filter_map(|it| Some((distance(&text, it.as_ref())?, it))).collect();

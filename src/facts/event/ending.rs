@@ -20,9 +20,10 @@ pub fn failure(code: Option<i32>, signal: Option<i32>) -> Option<String> {
 /// Describes the signal that ended a command, or a command of the shell that it is: `killed by SIGKILL`. `None` if none
 /// did, and for SIGINT, with which a user ends a command.
 pub fn killed_by(code: Option<i32>, signal: Option<i32>) -> Option<String> {
+    // A shell ends with 128 and the signal.
     let of_shell = code.and_then(|it| it.checked_sub(128)).filter(|it| *it > 0);
     let is_known = |signal: &i32| usize::try_from(*signal).is_ok_and(|place| place < SIGNALS.len());
-    let signal = signal.or(of_shell).filter(|it| *it != 2 && is_known(it))?;
+    let signal = signal.or(of_shell).filter(|it| *it != libc::SIGINT && is_known(it))?;
     Some(format!("killed by {}", name(signal)))
 }
 

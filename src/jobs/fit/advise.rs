@@ -416,15 +416,16 @@ fn words(it: &Measurement) -> String {
 /// Why a run with a technique proves nothing.
 fn failure(trial: &Trial, baseline: &Trial) -> Option<String> {
     let steps = |trial: &Trial| trial.accounts.iter().map(|it| it.steps).max().unwrap_or(0);
-    // What follows training failed only here: its peak is not among those that were seen.
-    let later = |trial: &Trial| trial.accounts.iter().find_map(|it| it.error.clone());
+    // Where what follows training fails, its peak is not among those that were seen.
+    let later = |trial: &Trial| {
+        let errors = trial.accounts.iter().filter_map(|it| it.error.as_ref());
+        errors.filter(|it| !it.is_out_of_memory()).map(phases::failed).next()
+    };
     match &trial.outcome {
-        Outcome::Finished if later(baseline).is_none() && later(trial).is_some_and(|it| !it.is_out_of_memory()) => {
-            later(trial).map(|it| format!("with it, {}", phases::failed(&it)))
-        }
         Outcome::Finished if steps(trial) == 0 && steps(baseline) > 0 => {
             Some("no optimizer step ran with it".to_owned())
         }
+        Outcome::Finished if later(baseline).is_none() => later(trial).map(|it| format!("with it, {it}")),
         Outcome::Failed(why) => Some(format!("with it, {}", why.lines().next().unwrap_or_default())),
         other => why(other).map(|it| format!("with it, {it}")),
     }

@@ -2,7 +2,7 @@
 
 use super::Link;
 use crate::facts::{
-    text::nearest_three,
+    text::similar_names,
     units::{Bytes, parse_bytes, whole},
 };
 use std::fmt::Write as _;
@@ -266,10 +266,7 @@ impl Device {
     fn sized(text: &str) -> Result<Self, String> {
         let bytes = parse_bytes(text).ok();
         let unknown = || {
-            let alike = match nearest_three(text, CARDS.iter().map(|it| it.0)) {
-                none if none.is_empty() => String::new(),
-                some => format!("similar names are {}; ", some.join(", ")),
-            };
+            let alike = similar_names(text, CARDS.iter().map(|it| it.0));
             format!(
                 "neither a size such as 24GB nor a known GPU; {alike}for a card that is not known, name its size, as in \
                  --gpu 8GB"

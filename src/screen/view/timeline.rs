@@ -239,7 +239,7 @@ fn draw_events(
         }
     }
     let raised = alerts(process, on, context).map(|it| (it.first_alert_at, '◆', verdict::role(it.severity)));
-    let probes: Vec<&Process> = probes(process, context).collect();
+    let probes: Vec<&Process> = probes(process, on, context).collect();
     let marks = probes.iter().flat_map(|it| it.marks.iter()).map(|it| (Stamp(it.at_us), '◇', Role::Text));
     let ooms = probes.iter().flat_map(|it| it.ooms.iter()).map(|it| (Stamp(it.reported.at_us), '✕', Role::Bad));
     let captures = probes.iter().flat_map(|it| it.sites.iter()).filter(|it| it.steps > 0);
@@ -260,17 +260,14 @@ fn events_words(
     context: &RenderContext,
 ) -> Line<'static> {
     let mut pieces = Vec::new();
-    let probes: Vec<&Process> = probes(process, context).collect();
+    let probes: Vec<&Process> = probes(process, on, context).collect();
     let marks = probes.iter().flat_map(|it| it.marks.iter()).filter(|it| it.at_us <= under.at.0);
     if let Some(it) = marks.max_by_key(|it| it.at_us) {
         let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
         pieces.push((format!("◇ {}{value}", cells::elide(&cells::raw(&it.name), 24)), Role::Text));
     }
-    if probes
-        .iter()
-        .flat_map(|it| it.ooms.iter())
-        .any(|it| it.reported.step.is_some() && it.reported.step == under.step)
-    {
+    let mut ooms = probes.iter().flat_map(|it| it.ooms.iter()).map(|it| &it.reported);
+    if ooms.any(|it| it.step.is_some() && it.step == under.step) {
         pieces.push(("✕ out of memory".to_owned(), Role::Bad));
     }
     for it in alerts(process, on, context) {
@@ -316,7 +313,7 @@ fn events_list(
             lines.push(Line::styled(cells::elide(&words, width), context.style(Role::Text)));
         }
     }
-    let mut marks: Vec<_> = probes(process, context).flat_map(|it| it.marks.iter()).collect();
+    let mut marks: Vec<_> = probes(process, on, context).flat_map(|it| it.marks.iter()).collect();
     marks.sort_by_key(|it| it.at_us);
     for it in marks.into_iter().rev() {
         let value = it.value.map_or_else(String::new, |it| format!(" {it}"));
@@ -343,9 +340,16 @@ fn time_of(it: &Finding, process: &Process) -> String {
     }
 }
 
-/// Returns a process as each of its probes saw it: the run is one through all of them.
-fn probes<'a>(process: &'a Process, context: &RenderContext<'a>) -> impl Iterator<Item = &'a Process> + use<'a> {
-    context.session.processes.iter().filter(|it| it.probe == process.probe || it.is_of_the_same(process))
+/// Returns a process as each probe of this run saw it: the run is one through all of them, unless the count of steps
+/// began again.
+fn probes<'a>(
+    process: &'a Process,
+    on: &OnDevice,
+    context: &RenderContext<'a>,
+) -> impl Iterator<Item = &'a Process> + use<'a> {
+    let begun = on.timeline.places().next().map_or(0, |it| it.0.0.saturating_sub(on.timeline.stride_us()));
+    let is_earlier = move |it: &Process| it.is_of_the_same(process) && it.ended_at().is_none_or(|end| end.0 >= begun);
+    context.session.processes.iter().filter(move |it| it.probe == process.probe || is_earlier(it))
 }
 
 /// Returns the findings of a process on a device, or of its host memory.
@@ -354,7 +358,7 @@ fn alerts<'a>(
     on: &OnDevice,
     context: &RenderContext<'a>,
 ) -> impl Iterator<Item = &'a Finding> + use<'a> {
-    let (probes, ordinal): (Vec<_>, _) = (probes(process, context).map(|it| it.probe).collect(), on.ordinal);
+    let (probes, ordinal): (Vec<_>, _) = (probes(process, on, context).map(|it| it.probe).collect(), on.ordinal);
     let is_own = move |it: &&Finding| it.probe.is_some_and(|probe| probes.contains(&probe));
     context.findings.all.iter().filter(is_own).filter(move |it| it.ordinal.is_none_or(|on| on == ordinal))
 }

@@ -26,7 +26,7 @@ fn an_unknown_cause_is_answered_with_the_nearest_name() {
     let wrong = explain(&["graph-retaned"]);
     let text = String::from_utf8(wrong.stderr).unwrap();
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(text.contains("'graph-retaned'") && text.contains("similar names are graph-retained"), "{text}");
+    assert!(text.contains("'graph-retaned'") && text.contains("similar names are graph-retained; "), "{text}");
     assert!(wrong.stdout.is_empty());
 }
 
@@ -48,7 +48,8 @@ fn kinds_and_what_grows_are_explained_with_their_causes() {
     }
     for (wrong, near) in [("growht", "growth"), ("hots", "host"), ("growth:hots", "growth:host")] {
         let text = String::from_utf8(explain(&[wrong]).stderr).unwrap();
-        assert!(text.contains(&format!("similar names are {near}")), "{text}");
+        let is_first = [", ", "; "].iter().any(|after| text.contains(&format!("similar names are {near}{after}")));
+        assert!(is_first, "{text}");
     }
     for unlike in ["nonsense", "last"] {
         let text = String::from_utf8(explain(&[unlike]).stderr).unwrap();

@@ -145,6 +145,8 @@ fn the_run_of_a_process_continues_through_its_probes() {
     leaking(&mut story, 2, 1..20);
     assert_eq!(run(&story.session())[0].step, Some(1));
     assert_eq!(run(&story.session()).len(), 19);
+    let shown = drawn(&story.session(), &Ui { screen: Screen::Timeline, ..all() });
+    assert!(!shown.contains("◇ epoch"), "a mark of the run before: {shown}");
 }
 
 /// A viewer may see the new probe first, and learn of the old one's end when its socket closes.
@@ -330,9 +332,11 @@ fn an_ended_process_is_cleared_by_a_key_and_by_itself() {
     assert_eq!(is_listed(&shown(&story, &ui)), (true, true), "it has just ended");
     ui.update(Command::Host(HostCommand::Clear), &story.session());
     assert_eq!(ui.status.take().as_deref(), Some("1 process cleared that had ended"));
-    // The screen of a device has a list too, in which one may be selected.
-    let mut device = Ui { screen: Screen::Device, ..all() };
-    device.update(Command::Move(Motion::Down), &story.session());
+    // The screen of a device has a list too, where the one that was selected before is cleared as well.
+    let mut device = Ui { focus: Focus::Processes, ..all() };
+    device.update(Command::Move(Motion::First), &story.session());
+    assert!(device.held.is_some());
+    device.screen = Screen::Device;
     device.update(Command::Host(HostCommand::Clear), &story.session());
     assert_eq!(device.status.take().as_deref(), Some("1 process cleared that had ended"));
     let cleared = shown(&story, &ui);

@@ -4,10 +4,9 @@ use super::theme;
 use crate::helpers::story::{GIB, MIB, Story, counters, device, picture, text, usual};
 use gpuwatch::{
     facts::{
-        event::wire::Counters,
         event::{
             Fact, Line, ProcessUse,
-            wire::{Edge, Sample},
+            wire::{Counters, Edge, Sample},
         },
         units::Bytes,
     },
