@@ -26,7 +26,7 @@ fn an_unknown_cause_is_answered_with_the_nearest_name() {
     let wrong = explain(&["graph-retaned"]);
     let text = String::from_utf8(wrong.stderr).unwrap();
     assert_eq!(wrong.status.code(), Some(2));
-    assert!(text.contains("'graph-retaned'") && text.contains("similar names are graph-retained; "), "{text}");
+    assert!(text.contains("'graph-retaned'") && text.contains("similar names are graph-retained, "), "{text}");
     assert!(wrong.stdout.is_empty());
 }
 
