@@ -116,7 +116,8 @@ impl Subcommand for FitArgs {
                     |progress| advise::advise(&self.clone().question(), chosen, progress),
                     |found| {
                         let json = || with_next(&found.json(), &self.after_advice());
-                        print(&if self.json { json() } else { found.text() }, found.fits())
+                        let code = print(&if self.json { json() } else { found.text() }, found.fits())?;
+                        Ok(found.interrupted_by().map_or(code, job::die_by))
                     },
                 ),
                 None => fit(&self.clone().question(), self),

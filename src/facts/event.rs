@@ -19,7 +19,7 @@ use crate::facts::{
     units::{Bytes, Stamp},
 };
 pub use anatomy::PeakMoment;
-pub use ending::{ending, failure, killed_by};
+pub use ending::{ending, failure, killed_by, unsuccessful};
 pub use gap::{Gap, Steps};
 use gpuwatch_probe::wire::limits;
 pub use gpuwatch_probe::wire::{self, Line};

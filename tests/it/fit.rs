@@ -76,12 +76,17 @@ impl Asked {
 
     /// The same with a launcher, such as torchrun, between Python and the script.
     fn launched(&self, python: &Path, launcher: &[&str], flags: &[&str], arguments: &[&str]) -> Output {
+        self.command(python, launcher, flags, arguments).output().unwrap()
+    }
+
+    fn command(&self, python: &Path, launcher: &[&str], flags: &[&str], arguments: &[&str]) -> std::process::Command {
         let mut program = std::process::Command::new(PROGRAM);
         program.arg("fit").args(flags).arg("--").arg(python).args(launcher).arg(&self.script).args(arguments);
         // Uses no network, and leaves its files here.
         program.env("HF_HUB_OFFLINE", "1").env("HF_HOME", self.home.0.path()).current_dir(self.home.0.path());
         program.env("OMP_NUM_THREADS", "1").env("TOKENIZERS_PARALLELISM", "false");
-        program.envs(self.home.variables()).output().unwrap()
+        program.envs(self.home.variables());
+        program
     }
 
     /// The same as JSON, and the exit code.

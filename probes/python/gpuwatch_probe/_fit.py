@@ -27,6 +27,7 @@ from ._fit_loop_exit import LoopExit
 from ._fit_makers import Makers
 from ._fit_not_run import Positions, not_run
 from ._fit_phases import Phases, is_compiled
+from ._fit_source import failed_at
 from ._fit_unknowns import Unknowns
 from ._fit_varied import Varied
 from ._loops import Places
@@ -78,8 +79,8 @@ class Fit:
         self._advise = attach_advise(torch, self._unknowns)
         # The step after which the peak of training is known, and the one from which on the job is led.
         self._steady = self._led = None
-        # Where the job was when it was led on.
-        self._positions = None
+        # Where the job was when it was led on, and where an error ended it.
+        self._positions = self._failed = None
         self._begun = time.monotonic()
         self._kept = Kept(torch, self._makers)
         self._backward = []
@@ -270,6 +271,7 @@ class Fit:
         self._number = number
         self._phases.step(number, self._led is not None)
         self._unknowns.values.step()
+        self._unknowns.step()
         self._draws.step(number, self._led is not None)
         if len(self._ends) < _STEPS:
             self._ends.append(time.time_ns() // 1000)
@@ -417,16 +419,14 @@ class Fit:
 
         def excepthook(kind, error, trace):
             try:
-                frames = []
-                at = trace
-                while at is not None:
-                    frames.append((at.tb_frame.f_code.co_filename, at.tb_lineno))
-                    at = at.tb_next
-                frames.reverse()
-                own = next((it for it in frames if self._unknowns.is_own(it[0])), frames[0] if frames else None)
-                line = own and "%s:%d" % (os.path.basename(own[0]), own[1])
-                phase = self._phases.now() if self._phases is not None else None
+                inner = own = failed_at(trace)
+                while own is not None and not self._unknowns.is_own(own.f_code.co_filename):
+                    own = own.f_back
+                own = own or inner
+                line = own and "%s:%d" % (os.path.basename(own.f_code.co_filename), own.f_lineno)
+                phase = self._phases.now(error, inner) if self._phases is not None else None
                 self._error = {"kind": kind.__name__, "text": str(error)[:2000], "line": line, "phase": phase}
+                self._failed = Positions(self._unknowns, self._trees, inner)
             except Exception:
                 pass
             hook(kind, error, trace)
@@ -462,8 +462,10 @@ class Fit:
     def _not_run(self, is_end=False):
         """Returns what the job's own lines would still do, or would have done."""
         try:
-            positions = self._positions
-            if not is_end:
+            positions = self._failed or self._positions
+            if self._failed is not None:
+                is_end = False
+            elif not is_end:
                 frame = sys._current_frames().get(threading.main_thread().ident)
                 positions = Positions(self._unknowns, self._trees, frame)
             # A job that was not led on decided by itself.
@@ -521,6 +523,7 @@ class Fit:
             "unseen": self._unseen(),
             "looked": self._batches.looked,
             "round": self._round(),
+            "launches": self._unknowns.launches(),
             "levels": self._growth.levels,
             "asked": self._growth.asked,
             "passes": self._loop_exit.passes or 0,

@@ -17,22 +17,19 @@ import os
 import sys
 import threading
 
+from ._fit_peaks import PeakCounters
+
 # The most phases that are listed by name and line; further ones are listed by name only.
 _MOST = 100
 # The most steps that a phase remembers, and the most lines that began a phase.
 _STEPS, _LINES = 50, 1000
+# The most errors that led to one another.
+_CAUSES = 10
 # Steps after which new optimizers are no longer looked for.
 _EARLY = 100
 
-START, TRAINING, EVALUATION, GENERATION, LOADING, SAVING, END = (
-    "start",
-    "training",
-    "evaluation",
-    "generation",
-    "loading",
-    "saving",
-    "end",
-)
+START, TRAINING, END = "start", "training", "end"
+EVALUATION, GENERATION, LOADING, SAVING = "evaluation", "generation", "loading", "saving"
 
 
 def _harmless(method):
@@ -57,7 +54,7 @@ class Phases:
         self._optimizers = optimizers
         # Parameters by optimizer, whose functions may end before the job does.
         self._trained = {}
-        self._counters = _Counters(torch, self._flush)
+        self._counters = PeakCounters(torch, self._flush)
         self._thread = threading.get_ident()
         self._found = {}
         # Steps that have ended, and the one from which on the job is led on (`_fit_loop_exit.py`).
@@ -71,8 +68,8 @@ class Phases:
         self._evaluates = None
         self._hook = None
         self._is_in_mode = False
-        # Phase and line in which an error passed.
-        self.failed = None
+        # The latest error that passed a phase, by identity, with the phase and its line.
+        self._failed = None
         # Lines of the job from which phases began.
         self.lines = set()
 
@@ -134,17 +131,24 @@ class Phases:
         self._flush()
         return self._counters.highest.get(device, (0, 0))
 
-    def now(self):
-        """Returns the name and the line of the phase that runs, or in which an error passed."""
-        if self.failed is not None:
-            return self.failed
+    def now(self, error, frame):
+        """Returns name and line of the phase that an error passed, or in which it was raised at a frame; `None` between
+        those after training."""
+        for _ in range(_CAUSES):
+            if self._failed is not None and self._failed[0] == id(error):
+                return self._failed[1:]
+            error = getattr(error, "__context__", None)
         top = self._open[-1]
-        if top.name is not None:
+        if top.name is not None and not (top.is_tail and not _is_within(frame, top.code)):
             return top.name, top.line
+        if self._evaluates is not None and (not top.is_tail or top.code is None):
+            return EVALUATION, self._evaluates
+        if self._led is not None:
+            return None
         return (TRAINING if self._is_started else START), None
 
     def others(self):
-        """Returns how often anything but training has been so far."""
+        """Returns how often anything but training was."""
         return sum(it.count for (name, _), it in self._found.items() if name != TRAINING)
 
     def list(self):
@@ -200,13 +204,13 @@ class Phases:
         else:
             self._record(it.name, it)
 
-    def _conclude(self):
+    def _conclude(self, frame):
         """Ends an evaluation. What follows belongs to it until a module is called with gradients, or another phase
         begins: its results are put together."""
         it = self._open[-1]
         self._close()
         tail = _Phase(it.name, it.line)
-        tail.is_tail = True
+        tail.is_tail, tail.code = True, frame.f_code
         self._open.append(tail)
         self._arm()
 
@@ -302,11 +306,11 @@ class Phases:
 
     def _evaluation(self, frame):
         """Returns name and line of an evaluation that this call begins."""
-        line, at = self._unknowns.line(frame), frame
-        while at is not None:
-            if at.f_code.co_name == "generate" and "self" in at.f_code.co_varnames:
+        line = self._unknowns.line(frame)
+        while frame is not None:
+            if frame.f_code.co_name == "generate" and "self" in frame.f_code.co_varnames:
                 return GENERATION, line
-            at = at.f_back
+            frame = frame.f_back
         return EVALUATION, line
 
     def _wrap_context(self, cls):
@@ -322,7 +326,7 @@ class Phases:
         @functools.wraps(leave)
         def left(context, kind, error, trace):
             if self._is_here():
-                self._left(kind)
+                self._left(error)
             return leave(context, kind, error, trace)
 
         cls.__enter__, cls.__exit__ = entered, left
@@ -341,21 +345,22 @@ class Phases:
             if self._number and self._is_free():
                 # If a module is called, what comes before that is a part of it.
                 self._flush()
-                self._open.append(_Phase(None, None))
+                is_own = self._led is not None and self._unknowns.is_own(frame.f_code.co_filename)
+                self._open.append(_Phase(None, self._unknowns.line(frame) if is_own else None))
                 self._open[-1].is_without_gradients = True
         elif self._number and self._is_free() and self._unknowns.is_own(frame.f_code.co_filename):
             self._begin_without_gradients(frame)
 
     @_harmless
-    def _left(self, kind):
+    def _left(self, error):
         self._depth = max(self._depth - 1, 0)
         if self._depth:
             return
         top = self._open[-1]
         if top.is_without_gradients:
-            self._note_failure(kind)
+            self._note_failure(error)
             if top.name is not None:
-                self._conclude()
+                self._conclude(sys._getframe(3))
                 return
             self._close()
             top = self._open[-1]
@@ -388,15 +393,15 @@ class Phases:
         if not self._number or not self._is_trained(module):
             return
         if not is_training:
-            # The caller of `eval`, or of `train(False)`.
-            self._evaluates = self._line(4)
+            # The caller of `eval`, or of `train(False)`. Results of an earlier evaluation are put together by now.
+            self._evaluates, self._open[-1].code = self._line(4), None
             if not self._depth:
                 self._arm()
             return
         self._evaluates = None
         top = self._open[-1]
         if top.name in (EVALUATION, GENERATION) and not top.is_without_gradients and not top.is_tail:
-            self._conclude()
+            self._conclude(sys._getframe(4))
         elif self._is_started and not self._depth and not top.is_tail:
             self._disarm()
 
@@ -415,14 +420,15 @@ class Phases:
             if not self._is_here() or self._open[-1].name in (LOADING, SAVING):
                 return function(*arguments, **named)
             self._open_file(name)
-            kind = None
+            failed = None
             try:
                 return function(*arguments, **named)
             except BaseException as error:
-                kind = type(error)
+                failed = error
                 raise
             finally:
-                self._close_file(name, kind)
+                self._close_file(name, failed)
+                failed = None
 
         return within
 
@@ -436,8 +442,8 @@ class Phases:
             self._begin(name, self._line(4))
 
     @_harmless
-    def _close_file(self, name, kind):
-        self._note_failure(kind)
+    def _close_file(self, name, error):
+        self._note_failure(error)
         if self._open[-1].name == name:
             self._close()
 
@@ -458,9 +464,15 @@ class Phases:
             it.is_state = True
             self._open.append(it)
 
-    def _note_failure(self, kind):
-        if self._open[-1].name is not None and kind is not None and self.failed is None and issubclass(kind, Exception):
-            self.failed = self._open[-1].name, self._open[-1].line
+    def _note_failure(self, error):
+        # The innermost phase that an error passes is the one that failed.
+        if not isinstance(error, Exception) or self._failed is not None and self._failed[0] == id(error):
+            return
+        top = self._open[-1]
+        # What fails without gradients before it calls a module.
+        name = EVALUATION if top.name is None and top.is_without_gradients and top.line else top.name
+        if name is not None:
+            self._failed = id(error), name, top.line
 
 
 class _Phase:
@@ -474,12 +486,14 @@ class _Phase:
         "is_without_gradients",
         "is_state",
         "is_tail",
+        "code",
     )
 
     def __init__(self, name, line, other=None, order=0):
         self.name, self.line, self.order = name, line, order
         self.peaks, self.count, self.step, self.steps = {}, 0, None, set()
         self.is_without_gradients = self.is_state = self.is_tail = False
+        self.code = None
         if other is not None:
             self.order = other.order
             self.join(other)
@@ -516,67 +530,11 @@ class _Phase:
         }
 
 
-class _Counters:
-    """The allocator's peaks, reset at each reading without the job noticing."""
-
-    def __init__(self, torch, before_reset):
-        self._c = torch._C
-        self._count = torch.cuda.device_count
-        self._stats, self._reset = torch._C._cuda_memoryStats, torch._C._cuda_resetPeakMemoryStats
-        # Peaks since the job's own reset: {device: {(group, pool): bytes}}.
-        self._kept = {}
-        self._before_reset = before_reset
-        # {device: (allocated, reserved)} of the whole run.
-        self.highest = {}
-        # PyTorch has two sets of functions for the same figures.
-        for stats, reset in (
-            ("_cuda_memoryStats", "_cuda_resetPeakMemoryStats"),
-            ("_accelerator_getDeviceStats", "_accelerator_resetPeakStats"),
-        ):
-            if hasattr(torch._C, stats) and hasattr(torch._C, reset):
-                setattr(torch._C, stats, self._shown)
-                setattr(torch._C, reset, self._asked)
-
-    def take(self, phase):
-        """Gives the peaks since the last reading to a phase."""
-        for device in range(self._count()):
-            if not self._c._cuda_hasPrimaryContext(device):
-                continue
-            stats = self._stats(device)
-            kept = self._kept.setdefault(device, {})
-            for key, figures in _peaks(stats):
-                kept[key] = max(kept.get(key, 0), figures["peak"])
-            self._reset(device)
-            allocated, reserved = (stats[key]["all"]["peak"] for key in ("allocated_bytes", "reserved_bytes"))
-            before = self.highest.get(device, (0, 0))
-            self.highest[device] = max(before[0], allocated), max(before[1], reserved)
-            if reserved:
-                phase.note(device, allocated, reserved if reserved > before[1] else 0)
-
-    def _shown(self, device):
-        stats = self._stats(device)
-        kept = self._kept.get(device, {})
-        for key, figures in _peaks(stats):
-            figures["peak"] = max(figures["peak"], kept.get(key, 0))
-        return stats
-
-    def _asked(self, device):
-        self._before_reset()
-        self._kept.pop(device, None)
-        return self._reset(device)
-
-
-def _peaks(stats):
-    """Yields what has a peak in the allocator's nested figures."""
-    for group, pools in stats.items():
-        if not isinstance(pools, dict):
-            continue
-        if "peak" in pools:
-            yield (group, None), pools
-            continue
-        for pool, figures in pools.items():
-            if isinstance(figures, dict) and "peak" in figures:
-                yield (group, pool), figures
+def _is_within(frame, code):
+    """Whether a frame is in a function, or in one that it calls."""
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None and code.co_name != "<module>"
 
 
 def is_compiled(which="total"):

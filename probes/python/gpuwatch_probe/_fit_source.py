@@ -7,6 +7,7 @@ import linecache
 import os
 import re
 import sys
+from types import SimpleNamespace
 
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 SCOPES = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.Module)
@@ -61,6 +62,15 @@ class Trees:
         beside = os.path.join(os.path.dirname(self._script), "")
         nearest = sorted(self._own, key=lambda it: (it != self._script, not it.startswith(beside), it))
         return [(it, self.of(it)) for it in nearest[:_OWN_FILES]]
+
+
+def failed_at(trace):
+    """Returns where an error was raised, as a frame: a frame that has ended may have another line by now."""
+    frame = None
+    while trace is not None:
+        frame = SimpleNamespace(f_code=trace.tb_frame.f_code, f_lineno=trace.tb_lineno, f_back=frame)
+        trace = trace.tb_next
+    return frame
 
 
 def scope_around(node):

@@ -13,8 +13,8 @@ from ._stacks import LIBRARY, OWN, Stacks
 _READ, _REFUSED, _CONVOLUTION, _MODULE, _ASSUMED = 1, 2, 3, 4, 5
 # Bytes of a read that gets an answer; longer ones get what is stored.
 _FEW = 16
-# Most entries of a list.
-_LINES = 200
+# Most entries of a list, and steps whose kernels are counted.
+_LINES, _STEPS = 200, 50
 # Calls whose results have a shape that depends on values, without a bound that the device knows.
 _SHAPES = re.compile(r"\b(bincount|repeat_interleave)\b")
 # Those that have one, where the device was not asked for it.
@@ -33,11 +33,23 @@ class Unknowns:
         self._reads = {}
         self._refused = {}
         self._modules = {}
-        self._watcher = None
+        self._watcher = self._launches = None
+        # Kernels that were launched until each step ended.
+        self._counts = []
         # From then on, only cuDNN's use counts.
         self.is_over = False
         # Whether cuDNN is used, and the bytes of the tensors of its largest operation.
         self.facts = {"convolutions": False, "convolution": 0}
+
+    def step(self):
+        """Counts the kernels that were launched until a step ended."""
+        if len(self._counts) < _STEPS and self._launches is not None:
+            self._counts.append(self._launches())
+
+    def launches(self):
+        """Returns the kernels that a step launches; `None` before the second one."""
+        each = sorted(b - a for a, b in zip(self._counts, self._counts[1:]))
+        return each[len(each) // 2] if each else None
 
     def lists(self):
         """Returns what the report lists."""
@@ -64,7 +76,9 @@ class Unknowns:
 
     def watch(self):
         """Makes the simulated device report events whose results it cannot compute."""
-        watch = ctypes.CDLL("libsimgpu.so").simgpu_watch
+        device = ctypes.CDLL("libsimgpu.so")
+        self._launches, self._launches.restype = device.simgpu_launches, ctypes.c_uint64
+        watch = device.simgpu_watch
         watch.argtypes = (ctypes.c_void_p,)
         watch.restype = None
         kind = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int32, ctypes.c_char_p)

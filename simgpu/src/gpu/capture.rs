@@ -6,6 +6,7 @@ use super::{
     capture_state::{Capture, Graph, Node, Place, Work},
     process::{Process, current, process},
     queues::{is_legacy, key},
+    watch,
 };
 use std::{cell::Cell, collections::BTreeSet, mem, thread};
 
@@ -33,6 +34,9 @@ pub(super) fn exchange_mode(mode: i32) -> Result<i32, Fault> {
 
 /// Submits work to a stream: it runs now or, while the stream captures, whenever its graph is launched.
 pub(super) fn submit(stream: usize, work: Work) -> Answer {
+    if matches!(work, Work::Kernel) {
+        watch::launched();
+    }
     let device = current();
     let mut process = process();
     process.context(device)?;

@@ -12,6 +12,7 @@ use super::{
     copies,
     process::{current, process},
     spans::Origin,
+    watch,
 };
 use std::{
     collections::HashMap,
@@ -220,6 +221,7 @@ fn compare(order: i32, one: i64, other: i64) -> Option<u8> {
 /// Has one of these kernels done; none if it is another one.
 pub(super) fn launch(address: usize, arguments: usize, stream: usize) -> Option<Answer> {
     let kernel = *known().read().unwrap_or_else(PoisonError::into_inner).get(&address)?;
+    watch::launched();
     let arguments = In::from_address(arguments);
     let device = current();
     if let Kernel::Fill(width) = kernel {

@@ -6,7 +6,7 @@
 use std::{
     ffi::{CString, c_char},
     mem,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering},
 };
 
 /// The kind of event that the function receives.
@@ -41,7 +41,20 @@ pub(super) fn report(what: Seen, name: impl FnOnce() -> String) -> i64 {
     CString::new(name()).map_or(0, |name| watcher(what as i32, name.as_ptr()))
 }
 
+/// Kernels that were launched, those of libraries among them.
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+
+/// Counts a kernel.
+pub(super) fn launched() {
+    LAUNCHES.fetch_add(1, Ordering::Relaxed);
+}
+
 entry_points! {
+    // Kernels that the process has launched; each call of a library for matrices or convolutions is one.
+    fn simgpu_launches() -> u64 {
+        LAUNCHES.load(Ordering::Relaxed)
+    }
+
     // 0 ends it.
     fn simgpu_watch(watcher: usize) -> () {
         WATCHER.store(watcher, Ordering::Release);

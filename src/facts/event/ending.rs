@@ -27,6 +27,13 @@ pub fn killed_by(code: Option<i32>, signal: Option<i32>) -> Option<String> {
     Some(format!("killed by {}", name(signal)))
 }
 
+/// Describes an end that is no success: `killed by SIGKILL`, `exit code 1`; `None` if it is unknown, and where the user
+/// ended the command.
+pub fn unsuccessful(code: Option<i32>, signal: Option<i32>) -> Option<String> {
+    const BY_USER: i32 = 128 + libc::SIGINT;
+    killed_by(code, signal).or_else(|| ending(code.filter(|it| ![0, BY_USER].contains(it)), None))
+}
+
 /// Returns a signal's name, or its number where it has none of its own.
 fn name(signal: i32) -> String {
     let known = usize::try_from(signal).ok().and_then(|it| SIGNALS.get(it)).filter(|it| !it.is_empty());
@@ -59,7 +66,10 @@ mod tests {
             (None, None),
         ] {
             assert_eq!(killed_by(code, signal), None, "{code:?} {signal:?}");
+            let failed = code.filter(|it| [1, 128, 255].contains(it)).map(|it| format!("exit code {it}"));
+            assert_eq!(unsuccessful(code, signal), failed, "{code:?} {signal:?}");
         }
+        assert_eq!(unsuccessful(Some(137), None), Some(killed(9)));
         assert_eq!(failure(None, Some(libc::SIGBUS)).unwrap(), "the command was killed by SIGBUS");
     }
 }

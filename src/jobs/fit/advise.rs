@@ -17,7 +17,7 @@ use super::{
     trial::{Bench, Injected, Outcome, Setup, Trial},
 };
 use crate::{
-    facts::units::Bytes,
+    facts::units::{Bytes, counted, duration},
     model::fit::{
         Device, Fits, Need,
         technique::{Price, TECHNIQUES, Technique},
@@ -84,6 +84,23 @@ pub struct Advice {
     combinations: Vec<Measurement>,
     /// Why nothing was tried.
     why: Option<String>,
+    interruption: Option<Interruption>,
+}
+
+/// A request to end that came before all techniques were tried.
+#[derive(Clone, Copy, Debug)]
+struct Interruption {
+    signal: i32,
+    tried: usize,
+    of: usize,
+}
+
+/// The first part of the peak that is no reason to change a job: savings below 0.5 %.
+const LEAST: u64 = 200;
+
+/// Whether a change from a peak to another one saves enough to be named.
+fn saves(before: u64, now: u64) -> bool {
+    now + before / LEAST < before
 }
 
 /// One technique or several, tried together.
@@ -101,6 +118,8 @@ struct Measurement {
     price: Option<Price>,
     recomputed_blocks: u64,
     host_bytes: u64,
+    /// Kernels that a step launches beyond those of the job as it is.
+    kernel_launches: Option<i64>,
     edit: Vec<String>,
     /// The largest varied value that fits with it, where one was searched.
     largest: Option<String>,
@@ -134,6 +153,17 @@ impl Advice {
         advice_json::advice(self)
     }
 
+    /// Returns why not everything was tried, in words.
+    fn interruption(&self) -> Option<String> {
+        let it = self.interruption?;
+        Some(format!("interrupted after {} of {}", it.tried, counted(it.of as u64, "measurement")))
+    }
+
+    /// Returns the signal that ended it before everything was tried.
+    pub fn interrupted_by(&self) -> Option<i32> {
+        self.interruption.map(|it| it.signal)
+    }
+
     /// Returns whether the job fits as it is.
     pub fn fits(&self) -> Fits {
         self.baseline.fits()
@@ -159,6 +189,7 @@ pub fn advise(question: &Question, chosen: &Chosen, mut progress: impl FnMut(&st
         device,
         rows: Vec::new(),
         combinations: Vec::new(),
+        interruption: None,
     };
     if advice.why.is_some() || trials.is_empty() {
         return Ok(advice);
@@ -231,14 +262,31 @@ impl Tries<'_> {
         let notes = notes(&observed);
         let (apply, refused): (Vec<_>, Vec<_>) = observed.into_iter().partition(|it| it.refused.is_none());
         let apply: Vec<_> = apply.into_iter().map(|it| it.techniques).collect();
-        let mut rows = self.each(&apply, &notes, progress)?;
+        let workers = self.workers();
+        let seconds = apply.len() as u64 * self.baseline.seconds.max(1) / workers as u64;
+        let (count, time) = (counted(apply.len() as u64, "technique"), duration(seconds * 1_000_000));
+        progress(&format!("trying {count}, {workers} at a time: about {time}, and then combinations"));
+        let (mut rows, signal) = self.each(&apply, &notes, progress)?;
         rows.sort_by_key(|it| (it.refused.is_some(), it.device()));
-        let saving: Vec<_> = rows.iter().filter(|it| it.device() < advice.need.as_ref().map(Need::usual)).collect();
-        let saving: Vec<_> = saving.into_iter().filter(|it| it.refused.is_none()).collect();
-        advice.combinations = self.each(&combinations(&saving), &notes, progress)?;
+        if let Some(signal) = signal {
+            advice.interruption = Some(Interruption { signal, tried: rows.len(), of: apply.len() });
+            advice.rows = rows;
+            advice.rows.extend(refused);
+            return Ok(());
+        }
+        let peak = advice.need.as_ref().map_or(0, Need::usual);
+        let is_saving = |it: &&Measurement| it.refused.is_none() && it.device().is_some_and(|now| saves(peak, now));
+        let together = combinations(&rows.iter().filter(is_saving).collect::<Vec<_>>());
+        let (found, signal) = self.each(&together, &notes, progress)?;
+        advice.combinations = found;
         advice.combinations.sort_by_key(|it| (it.refused.is_some(), it.device()));
-        for best in [rows.first_mut(), advice.combinations.first_mut()].into_iter().flatten() {
-            self.largest(best, &notes, progress)?;
+        if let Some(signal) = signal {
+            let (tried, of) = (rows.len() + advice.combinations.len(), apply.len() + together.len());
+            advice.interruption = Some(Interruption { signal, tried, of });
+        } else {
+            for best in [rows.first_mut(), advice.combinations.first_mut()].into_iter().flatten() {
+                self.largest(best, &notes, progress)?;
+            }
         }
         advice.rows = rows;
         advice.rows.extend(refused);
@@ -285,13 +333,14 @@ impl Tries<'_> {
         Ok(Ok(meant.map(row).collect()))
     }
 
-    /// Tries techniques, several at once.
+    /// Tries techniques, several at once. Returns those that were tried, and the signal that ended it before the others
+    /// were.
     fn each(
         &self,
         all: &[Vec<&'static Technique>],
         notes: &str,
         progress: &mut impl FnMut(&str),
-    ) -> Result<Vec<Measurement>, Trouble> {
+    ) -> Result<(Vec<Measurement>, Option<i32>), Trouble> {
         let next = AtomicUsize::new(0);
         let done = Mutex::new(Vec::new());
         let (sender, receiver) = mpsc::channel::<String>();
@@ -318,7 +367,17 @@ impl Tries<'_> {
                 progress(&format!("{} of {}: {text}", at + 1, all.len()));
             }
         });
-        done.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect()
+        let (mut rows, mut signal) = (Vec::new(), None);
+        for tried in done.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            match tried {
+                Err(Trouble::Interrupted(by)) => signal = Some(by),
+                tried => rows.push(tried?),
+            }
+        }
+        match signal.filter(|_| rows.is_empty()) {
+            Some(signal) => Err(Trouble::Interrupted(signal)),
+            None => Ok((rows, signal)),
+        }
     }
 
     /// How many ranks the job has: of a plan, also those that are absent.
@@ -365,6 +424,8 @@ impl Tries<'_> {
             out.price = out.price.max(Some(price));
         }
         out.applied = Some(applied.join(", "));
+        out.kernel_launches =
+            launches(&trial).zip(launches(self.baseline)).and_then(|(now, before)| now.checked_sub(before));
         self.judge(&bench, &trial, &mut out)?;
         Ok(out)
     }
@@ -429,6 +490,12 @@ fn failure(trial: &Trial, baseline: &Trial) -> Option<String> {
         Outcome::Failed(why) => Some(format!("with it, {}", why.lines().next().unwrap_or_default())),
         other => why(other).map(|it| format!("with it, {it}")),
     }
+}
+
+/// The kernels that a step of the process that takes the most launches.
+fn launches(trial: &Trial) -> Option<i64> {
+    let uuid = busiest(trial);
+    on(trial, &uuid).find_map(|it| it.0.launches)?.try_into().ok()
 }
 
 /// What a technique did in the process that takes the most.

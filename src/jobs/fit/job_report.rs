@@ -35,6 +35,8 @@ pub(super) struct JobReport {
     pub(super) ended: Option<String>,
     /// In the order in which they began.
     pub(super) phases: Vec<Phase>,
+    /// Kernels that a step launches.
+    pub(super) launches: Option<u64>,
     /// Tests that a later step would enter, and that were entered for that: line and source.
     pub(super) entered: Vec<(String, String)>,
     /// Loaders that ended while memory still rose: line, bytes of a batch, batches, batches of the whole loader.

@@ -146,16 +146,29 @@ fn ended_early(it: &JobReport) -> Option<String> {
     Some(format!("what follows training {why}, and was left{at}: its peak may be incomplete; {remedy}"))
 }
 
+/// Returns which phase failed, and where, as text.
+fn place(it: &Failure) -> (&str, String) {
+    let at = it.line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
+    (it.phase.as_ref().map_or("what follows training", |it| it.0.as_str()), at)
+}
+
 /// Returns which phase failed, where, and with which error.
 pub(super) fn failed(it: &Failure) -> String {
-    let phase = it.phase.as_ref().map_or("what follows training", |it| it.0.as_str());
-    let at = it.line.as_ref().map_or_else(String::new, |it| format!(" at {it}"));
+    let (phase, at) = place(it);
     let text = it.text.lines().next().unwrap_or_default();
     format!("{phase} failed here{at}, and what comes after it did not run: {} {text}", it.kind)
 }
 
 /// Returns why a phase may need more than was seen, as text.
 pub(super) fn unfinished(trial: &Trial) -> Option<String> {
+    // What fails after all phases that are known leaves nothing out.
+    let is_within =
+        |it: &&JobReport| it.error.as_ref().is_some_and(|error| error.phase.is_some()) || !it.not_run.is_empty();
+    let steady = trial.accounts.iter().filter(|it| it.steady > 0).filter(is_within);
+    if let Some(it) = steady.filter_map(|it| it.error.as_ref()).find(|it| !it.is_out_of_memory()) {
+        let (phase, at) = place(it);
+        return Some(format!("fits as far as it ran, but {phase} failed{at}"));
+    }
     let loader = trial.accounts.iter().flat_map(|it| &it.unfinished).max_by_key(|it| it.1);
     if let Some((line, bytes, ran, of)) = loader {
         let bytes = Bytes(*bytes);

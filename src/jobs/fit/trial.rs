@@ -129,6 +129,8 @@ pub(super) enum Outcome {
 pub(super) struct Trial {
     pub(super) accounts: Vec<JobReport>,
     pub(super) outcome: Outcome,
+    /// Whole seconds that it took.
+    pub(super) seconds: u64,
 }
 
 impl Bench {
@@ -214,8 +216,9 @@ impl Bench {
         command.envs(self.set.clone());
         self.injected.set(&mut command);
         let job = command.stdin(Stdio::null()).stdout(out.try_clone()?).stderr(out).spawn()?;
-        let (mut steps, mut is_late) = (None, false);
+        let (mut steps, mut is_late, mut seconds) = (None, false, 0);
         let status = stop::watch(job, |second| {
+            seconds = second;
             let now = JobReport::steps_so_far(&accounts);
             let words = match now {
                 Some(now) if now > 0 && Some(now) != steps => Some(format!("step {now} after {second} s")),
@@ -241,7 +244,7 @@ impl Bench {
         }
         let accounts = JobReport::all(&accounts);
         let outcome = late(&accounts, is_late, self.seconds, steps).unwrap_or_else(|| outcome(status, &accounts, &log));
-        Ok(Trial { accounts, outcome })
+        Ok(Trial { accounts, outcome, seconds })
     }
 
     /// Runs the job, and again with other ranks as long as it shows that those that ran depend on them.

@@ -67,7 +67,7 @@ pub(super) fn answer(it: &Answer) -> String {
         // What lies outside the allocator differs between cards.
         let whose = it.devices.first().filter(|_| it.devices.len() > 1).map(|it| it.device.name.as_str());
         peak(&mut out, found, it.phases.highest(), whose);
-        phases(&mut out, &it.phases);
+        phases(&mut out, &it.phases, found.wanted > found.need.reserved);
     }
     if let Some(plan) = &it.plan {
         out += &ranks::text(plan);
@@ -183,11 +183,12 @@ fn peak(out: &mut String, it: &Peak, phase: Option<&PhaseRow>, whose: Option<&st
     }
 }
 
-fn phases(out: &mut String, it: &Phases) {
+/// Writes a row for each phase. `is_short` is whether the allocator wants more than it reserves on the device.
+fn phases(out: &mut String, it: &Phases, is_short: bool) {
     if it.rows.is_empty() {
         return;
     }
-    let _ = writeln!(out, "\n{:34}{:>12}{:>12}", "phases:", "allocated", "reserved");
+    let _ = writeln!(out, "\n{:34}{:>12}{:>12}", "phases:", "allocated", if is_short { "wanted" } else { "reserved" });
     for row in &it.rows {
         let when = match row.when() {
             _ if row.name == TRAINING => Some(counted(it.steps, "step")),

@@ -1,7 +1,10 @@
 //! The line that `gpuwatch run` prints when its job is over: the first finding, and how to see all of them.
 
 use crate::{
-    facts::{event::killed_by, text},
+    facts::{
+        event::{killed_by, unsuccessful},
+        text,
+    },
     model::{
         alerts,
         analysis::{episode::Axis, severity::Severity},
@@ -42,8 +45,10 @@ pub(super) fn lines(session: &Session, found: &Findings, replay: Option<&str>, c
         (None, true) => "no process was probed".to_owned(),
     };
     let is_said = open.iter().flatten().any(|it| it.kind == Kind::OomKilled);
-    let killed = session.job.and_then(|it| killed_by(it.code, it.signal)).filter(|_| !is_said);
-    let what = killed.map_or_else(|| what.clone(), |it| format!("{it}; {what}"));
+    // An exit code says nothing new beside what was found.
+    let how = if open.is_empty() { unsuccessful } else { killed_by };
+    let ended = session.job.and_then(|it| how(it.code, it.signal)).filter(|_| !is_said);
+    let what = ended.map_or_else(|| what.clone(), |it| format!("{it}; {what}"));
     let fits = found.all.iter().find_map(Finding::would_have_fit);
     let said = [Some(what), fits].into_iter().flatten().collect::<Vec<_>>().join(" · ");
     let Some(replay) = replay else { return vec![said] };
@@ -112,6 +117,8 @@ mod tests {
             assert_eq!(lines(&session, &found, replay, Some(columns)), [said, "gpuwatch replay 3"], "{columns}");
         }
         assert_eq!(lines(&session, &found, None, Some(10)), [said]);
+        session.job = Some(JobEnd { at: Stamp(0), code: Some(1), signal: None });
+        assert_eq!(lines(&session, &found, None, None), ["exit code 1; no process was probed"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The answer as text.
 
-use super::{Answer, AsRecorded, Device, Row, settings};
+use super::{Answer, AsRecorded, Device, Row, candidate::SAVES_PERCENT, settings};
 use crate::{
     facts::{
         event::replayed,
@@ -42,8 +42,10 @@ fn write(out: &mut String, answer: &Answer, it: &Device) {
     let _ = write!(out, "{process}device {}: {events}", it.ordinal);
     if it.as_recorded.is_some() || !it.candidates.is_empty() {
         let whole = if it.complete { ", from the start of the run" } else { "" };
-        let size = it.size.map_or_else(|| "of unknown size: no limit".to_owned(), |it| format!("of {}", Bytes(it)));
-        let _ = write!(out, "{whole}; on a device {size}");
+        let size = it.size.map(|it| format!("on a device of {}", Bytes(it)));
+        let size =
+            size.unwrap_or_else(|| "without a limit, as the run never came close to one; --gpu sets one".to_owned());
+        let _ = write!(out, "{whole}; {size}");
     }
     out.push('\n');
     if let Some(recorded) = &it.as_recorded {
@@ -207,6 +209,8 @@ fn advice(out: &mut String, answer: &Answer, it: &Device) {
             let _ = writeln!(out, "\n{}", replayed::Window::without_advice(it.window.map(|it| it.steps)));
         }
         None if own.fails_at.is_some() => out.push_str("\nunder none of these settings does the run fit\n"),
-        None => out.push_str("\nnone of these settings is better than the recorded one\n"),
+        None => {
+            let _ = writeln!(out, "\nnone of these settings reserves {SAVES_PERCENT} % less than the recorded one");
+        }
     }
 }

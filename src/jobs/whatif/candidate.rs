@@ -125,7 +125,7 @@ impl Search {
 }
 
 /// How much settings must save in the replay of a whole run to be better, in percent.
-const SAVES_PERCENT: u64 = 1;
+pub(super) const SAVES_PERCENT: u64 = 1;
 
 impl Device {
     /// Returns the result under the recorded settings, if they were replayed.

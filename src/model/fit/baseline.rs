@@ -76,6 +76,8 @@ pub struct SavedPrice {
     pub recomputed_blocks: u64,
     /// Bytes that go to the host and back in each step.
     pub host_bytes: u64,
+    /// Kernels that a step launches beyond those of the job as it is; fewer are negative.
+    pub kernel_launches: Option<i64>,
 }
 
 impl Advised {

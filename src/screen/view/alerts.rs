@@ -77,10 +77,7 @@ fn row(it: &Finding, width: usize, context: &RenderContext) -> Row {
     let what = match &it.sentence {
         _ if it.follows.is_some() => list.what(it),
         Some(sentence) => format!("{who}: {sentence}"),
-        None => {
-            let figures = it.comparison().map_or_else(String::new, |it| format!(", {it}"));
-            format!("{}{figures}{line}", list.what(it))
-        }
+        None => format!("{}{line}", list.what(it)),
     };
     // The time is more useful than the number of steps.
     let left = verdict::left(it, context);
@@ -326,7 +323,8 @@ impl List<'_> {
             return format!("{}: {what}, {following}{}", whose(it, self.context), it.aside());
         }
         let cause = it.because().map_or_else(String::new, |id| format!(", {id}"));
-        format!("{}: {what}{cause}{}", whose(it, self.context), it.aside())
+        let figures = it.comparison().map_or_else(String::new, |it| format!(", {it}"));
+        format!("{}: {what}{cause}{}{figures}", whose(it, self.context), it.aside())
     }
 
     fn below(&self, lines: &mut Vec<Line<'static>>, words: &str, role: Role) {

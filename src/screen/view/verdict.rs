@@ -59,10 +59,13 @@ pub(super) fn left(it: &Finding, context: &RenderContext) -> Option<String> {
     it.left().filter(|_| it.process(context.session).is_none_or(|process| continues(process, context)))
 }
 
-/// Returns `growth of allocated`, `oom`.
+/// Returns `growth of allocated`, `oom`, `imbalance: wants 89.17 GiB, the others 67.20 GiB`.
 pub(super) fn what(it: &Finding) -> String {
-    it.resource
-        .map_or_else(|| it.kind.name().to_owned(), |resource| format!("{} of {}", it.kind.name(), resource.name()))
+    match (it.resource, it.comparison()) {
+        (Some(resource), _) => format!("{} of {}", it.kind.name(), resource.name()),
+        (None, Some(figures)) => format!("{}: {figures}", it.kind.name()),
+        (None, None) => it.kind.name().to_owned(),
+    }
 }
 
 /// Returns `rank 1 on GPU 1`.

@@ -7,12 +7,16 @@
 use super::{Asked, bytes, packages::PACKAGES};
 use crate::{helpers::torch, house::schemas, probe::frameworks::FRAMEWORKS};
 use gpuwatch::model::fit::technique::TECHNIQUES;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
     fs,
+    io::{BufRead, BufReader},
+    os::unix::process::ExitStatusExt,
     path::Path,
+    process::Stdio,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
@@ -82,6 +86,9 @@ fn a_technique_has_the_peak_of_the_same_change_by_hand() {
         (&checkpoint["applied"], &checkpoint["price"]["recomputed_blocks"]),
         (&"4 of 4 blocks".into(), &4.into())
     );
+    // What runs twice launches its kernels twice; what is fused launches fewer.
+    let launches = |name| row(&answer, name)["price"]["kernel_launches"].as_i64().unwrap();
+    assert!(launches("checkpoint") > 0 && launches("sdpa") < 0, "{answer:#}");
     let edit = row(&answer, "sdpa")["edit"].to_string();
     assert!(edit.contains("F.scaled_dot_product_attention(q, k, v,") && edit.contains("is_causal=True"), "{edit}");
     assert_eq!(row(&answer, "sgd")["price"]["class"], "other training");
@@ -105,7 +112,9 @@ fn the_text_names_peaks_verdicts_prices_and_lines() {
     for part in [
         "technique   ",
         "checkpoint  ",
-        "same result; 4 blocks forward twice",
+        "\nsame result:\ncheckpoint  ",
+        "  4 blocks forward twice; ",
+        " kernels more a step\n",
         "  checkpoint (4 of 4 blocks)",
         "train.py:",
         "checkpoint(block, …, use_reentrant=False)",
@@ -113,6 +122,26 @@ fn the_text_names_peaks_verdicts_prices_and_lines() {
     ] {
         assert!(text.contains(part), "{part}: {text}");
     }
+}
+
+/// What was measured until then is not lost.
+#[test]
+fn an_interrupted_search_shows_what_it_measured() {
+    test_tiers::change!("several starts of PyTorch");
+    let asked = Asked::new(JOB);
+    let flags = ["--advise=checkpoint,bf16,foreach,fused,sgd", "--gpu", "RTX 4090"];
+    let mut command = asked.command(&torch::python(), &[], &flags, &["gpt"]);
+    let mut search = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(search.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let is_said = |it: &String| it.starts_with("trying ") && it.contains(" techniques, ") && it.contains(": about ");
+    assert!(lines.by_ref().any(|it| is_said(&it)));
+    assert!(lines.by_ref().any(|it| it.starts_with("1 of ")));
+    kill_process(Pid::from_child(&search), Signal::TERM).unwrap();
+    drop(lines);
+    let output = search.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(Signal::TERM.as_raw()), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("\ninterrupted after ") && text.contains("\ntechnique "), "{text}");
 }
 
 /// No line of a job calls a block of an `nn.Sequential`. With the lines that are printed, written where they say, the

@@ -228,13 +228,74 @@ fn an_optimizer_resumes_with_its_state_on_the_device() {
 }
 
 #[test]
-fn a_failure_after_training_leaves_its_answer() {
+fn a_failure_after_all_that_is_known_leaves_the_answer() {
     let (answer, code) = fit("fails", "good");
     assert_eq!((answer["fits"].as_str(), code), (Some("yes"), 0), "{answer:#}");
     let unknown = answer["unknown"].to_string();
     let phrase =
         format!("failed here at {}, and what comes after it did not run: ValueError no place", marked(JOB, "fails"));
     assert!(unknown.contains(&phrase), "{phrase}: {unknown}");
+}
+
+/// Evaluates, and fails before or after it has called a module, with and without anything after it.
+const FAILING: &str = "import sys, torch
+case = sys.argv[1]
+net = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+def look(wrong):
+    if case == 'mode':
+        net.eval()
+        raise KeyError(wrong)  # mode
+    with torch.no_grad():
+        if case == 'early':
+            raise KeyError(wrong)  # early
+        out = net(torch.randn(8, 256, device='cuda'))
+    if case == 'late':
+        raise KeyError(wrong)  # late
+    return out
+for epoch in range(3):
+    for _ in range(5):
+        net(torch.randn(8, 256, device='cuda')).sum().backward()
+        optimizer.step()
+    if case == 'between':
+        print([1, 2][epoch + 7])  # between
+    try:
+        with torch.no_grad():
+            net(torch.randn(8, 256, device='cuda'))
+            raise OSError('is caught')
+    except OSError:
+        pass
+    if case != 'end':
+        look('no such column')
+if case == 'exits':
+    sys.exit('the target was not reached')
+if case == 'end':
+    print({}['nothing is left'])  # end
+";
+
+/// What a phase takes that failed, and what those after it take, is unknown; what fails after all of them is named.
+#[test]
+fn a_phase_that_fails_is_no_plain_yes() {
+    for (case, place) in [
+        ("mode", Some("evaluation failed at ")),
+        ("early", Some("evaluation failed at ")),
+        ("late", Some("evaluation failed at ")),
+        ("between", Some("failed at ")),
+        ("end", None),
+        ("exits", None),
+        ("healthy", None),
+    ] {
+        let (answer, code) = Asked::new(FAILING).json(&["--gpu", "600MiB"], &[case]);
+        let (fits, expected) = if place.is_some() { ("unknown", 2) } else { ("yes", 0) };
+        assert_eq!((answer["fits"].as_str(), code), (Some(fits), expected), "{case}: {answer:#}");
+        let text = answer.to_string();
+        if let Some(place) = place {
+            let phrase = format!("fits as far as it ran, but {}", if case == "between" { "" } else { place });
+            let at = format!("failed at {}", marked(FAILING, case));
+            assert!(text.contains(&phrase) && text.contains(&at), "{phrase}, {at}: {answer:#}");
+        }
+        assert_eq!(text.contains(" failed here"), place.is_some() || case == "end", "{case}: {answer:#}");
+    }
 }
 
 /// A phase that does not fit is named beside what training takes, and lines that did not run are listed.

@@ -15,7 +15,7 @@ pub(super) fn advice(it: &Advice) -> String {
         "baseline": answer_value(&it.baseline),
         "rows": rows,
         "combinations": combinations,
-        "why": it.why,
+        "why": it.why.clone().or_else(|| it.interruption()),
     });
     format!("{out}\n")
 }
@@ -52,6 +52,7 @@ fn measured(it: &Measurement) -> Value {
             "class": class.name(),
             "recomputed_blocks": it.recomputed_blocks,
             "host_bytes": it.host_bytes,
+            "kernel_launches": it.kernel_launches,
         })),
         "edit": it.edit,
     });

@@ -1,6 +1,6 @@
 //! The table in words.
 
-use super::{super::comparison_text::wrapped, Advice, Measurement};
+use super::{super::comparison_text::wrapped, Advice, Measurement, saves};
 use crate::{
     facts::{
         text::Foreign,
@@ -12,9 +12,6 @@ use std::fmt::Write as _;
 
 /// Most columns of names beside figures; a longer name has a line of its own.
 const NAME: usize = 32;
-
-/// Savings below this part of the peak are no reason to change a job.
-const LEAST: u64 = 200;
 
 // Writing into a String cannot fail.
 pub(super) fn advice(it: &Advice) -> String {
@@ -28,16 +25,26 @@ pub(super) fn advice(it: &Advice) -> String {
     let peak = need.usual();
     let measured: Vec<_> = it.combinations.iter().chain(&it.rows).filter(|it| it.need.is_some()).collect();
     let (mut saving, rest): (Vec<_>, Vec<_>) =
-        measured.into_iter().partition(|it| it.device().is_some_and(|now| now + peak / LEAST < peak));
+        measured.into_iter().partition(|it| it.device().is_some_and(|now| saves(peak, now)));
     saving.sort_by_key(|it| it.device());
+    if let Some(why) = it.interruption() {
+        let _ = writeln!(out, "\n{why}");
+    }
     if saving.is_empty() {
         out.push_str("\nno technique that could be tried saves memory\n");
     } else {
         let width = saving.iter().map(|it| it.name().len()).max().unwrap_or(0).clamp(9, NAME);
         let _ = writeln!(out, "\n{:width$}  {:>10} {:>11}  {}", "technique", "peak", "saving", verdict_title(it));
         let _ = writeln!(out, "{:width$}  {:>10} {:>11}", "none", Bytes(peak).to_string(), "");
-        for row in &saving {
-            measured_row(&mut out, row, need, width, it);
+        // What changes nothing comes first, the best of it at its top.
+        for price in [Some(Price::SameResult), Some(Price::OtherNumerics), Some(Price::OtherTraining), None] {
+            let rows: Vec<_> = saving.iter().filter(|it| it.price == price).collect();
+            if let Some(title) = price.filter(|_| !rows.is_empty()).map(Price::name) {
+                let _ = writeln!(out, "{title}:");
+            }
+            for row in rows {
+                measured_row(&mut out, row, need, width, it);
+            }
         }
     }
     if !rest.is_empty() {
@@ -78,12 +85,16 @@ fn measured_row(out: &mut String, row: &Measurement, before: &Need, width: usize
         let name = varied.map_or("value", |it| it.name.as_str());
         format!(", largest {} {}", Foreign::new(name), Foreign::new(value.as_str()))
     });
-    let mut price = vec![row.price.map_or("", Price::name).to_owned()];
+    let mut price = Vec::new();
     if row.recomputed_blocks > 0 {
         price.push(format!("{} forward twice", counted(row.recomputed_blocks, "block")));
     }
     if row.host_bytes > 0 {
         price.push(format!("{} to the host and back", Bytes(row.host_bytes)));
+    }
+    if let Some(count) = row.kernel_launches.filter(|it| *it != 0) {
+        let more = if count > 0 { "more" } else { "fewer" };
+        price.push(format!("{} {more} a step", counted(count.unsigned_abs(), "kernel")));
     }
     let saving = format!("−{}", Bytes(saving));
     let mut name = row.name();
@@ -93,7 +104,9 @@ fn measured_row(out: &mut String, row: &Measurement, before: &Need, width: usize
     }
     let (now, price) = (Bytes(now).to_string(), price.join("; "));
     let _ = writeln!(out, "{name:width$}  {now:>10} {saving:>11}  {fits}{largest}");
-    let _ = writeln!(out, "{:width$}  {price}", "");
+    if !price.is_empty() {
+        let _ = writeln!(out, "{:width$}  {price}", "");
+    }
 }
 
 /// The lines to write, for each technique that saves.
