@@ -1,10 +1,9 @@
 """Attention by PyTorch's fused kernels instead of a written-out softmax, where it is recognised."""
 
 import functools
-import inspect
 import sys
 
-from ._advise_attention_source import CALL, Rewriter
+from ._advise_attention_source import CALL, Rewriter, functions_of
 from ._advise_technique import Refused, Technique, of_all
 
 
@@ -119,7 +118,7 @@ class FusedAttention(Technique):
         if not rewriter.rewrite(line):
             return
         code = rewriter.code(file, line, name)
-        for function in _functions(file):
+        for function in functions_of(file):
             old = function.__code__
             if (old.co_firstlineno, old.co_name) == (line, name) and code.co_freevars == old.co_freevars:
                 function.__globals__[CALL] = self._attention
@@ -146,15 +145,3 @@ class FusedAttention(Technique):
             raise Refused("the attention was not called")
         count = len(self._found)
         return of_all(len(self._done & self._found) if self.is_active else count, count, self._kind)
-
-
-def _functions(file):
-    """Yields the functions that a file defined, and the methods of its classes."""
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) != file:
-            continue
-        for it in list(vars(module).values()):
-            if inspect.isfunction(it):
-                yield it
-            elif inspect.isclass(it):
-                yield from (inspect.unwrap(one) for one in vars(it).values() if inspect.isfunction(one))

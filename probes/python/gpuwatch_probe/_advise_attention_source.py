@@ -7,6 +7,9 @@ scores or the weights elsewhere is left as it is.
 
 import ast
 import copy
+import inspect
+import os
+import sys
 
 # The name under which the function finds the call.
 CALL = "_gpuwatch_attention"
@@ -357,3 +360,16 @@ def _find(code, line, name):
             if found is not None:
                 return found
     return None
+
+
+def functions_of(file):
+    """Yields the functions that a file defined, and the methods of its classes, without their decorators."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) != file:
+            continue
+        for it in list(vars(module).values()):
+            found = vars(it).values() if inspect.isclass(it) else [it]
+            for one in (inspect.unwrap(it) for it in found if inspect.isfunction(it)):
+                # A name may be another file's function.
+                if os.path.basename(one.__code__.co_filename) == os.path.basename(file):
+                    yield one

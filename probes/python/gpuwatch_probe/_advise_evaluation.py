@@ -1,8 +1,20 @@
-"""What an evaluation gathers: to the host after each batch, by the switch of transformers' Trainer."""
+"""What an evaluation gathers: to the host after each batch, by the switch of transformers' Trainer, or in the job's own
+functions that append it to lists."""
 
+import ast
+import linecache
+import os
 import sys
 
+from ._advise_attention_source import Rewriter, functions_of
 from ._advise_technique import Refused, Technique
+
+# The name under which the job's functions find what moves an output.
+CALL = "_gpuwatch_to_host"
+# Results of these are on the host already.
+_ON_HOST = "item", "tolist", "cpu", "numpy", "float", "int", "len", "str"
+# The most functions that are changed.
+_MOST = 100
 
 
 class EvalAccumulation(Technique):
@@ -16,11 +28,14 @@ class EvalAccumulation(Technique):
         # The class of the arguments; and how often outputs were moved before the end of an evaluation.
         self._arguments = self._why = None
         self._moved = 0
+        # Statements of the job's functions that append: {(file, line): text}; and those that appended outputs.
+        self._appends, self._lines = {}, set()
 
     def install(self):
         switches = self.advise.switches
         switches.on_made("transformers.trainer", "Trainer", self._trainer)
         switches.on_made("transformers.trainer_pt_utils", "EvalLoopContainer", self._move, "to_cpu_and_numpy")
+        self.advise.calls.on_first(self._begin)
 
     def _trainer(self, values):
         arguments = values.get("args")
@@ -42,13 +57,85 @@ class EvalAccumulation(Technique):
         if container.tensors is not None and sys._getframe(2).f_code.co_name != "get_arrays":
             self._moved += 1
 
+    # Functions of the job
+
+    def _begin(self, root):
+        if self._appends or self._arguments or self._why:
+            return
+        unknowns, changed = self.advise.unknowns, 0
+        for file, nodes in unknowns.trees.own(unknowns):
+            for function in functions_of(file):
+                old = function.__code__
+                if changed >= _MOST or not any(_appends(it, old) for it in nodes):
+                    continue
+                rewriter = Rewriter("".join(linecache.getlines(file)))
+                changed += 1
+                found = self._rewrite(file, rewriter.function(old.co_firstlineno))
+                if not self.is_active or not found:
+                    continue
+                code = rewriter.code(file, old.co_firstlineno, old.co_name)
+                if code is not None and code.co_freevars == old.co_freevars:
+                    function.__globals__[CALL] = self._to_host
+                    function.__code__ = code
+
+    def _rewrite(self, file, function):
+        """Has what a function appends moved to the host; returns how many statements of it do."""
+        count = 0
+        for it in ast.walk(function) if function is not None else ():
+            if not _is_append(it):
+                continue
+            call = it.value
+            value, place = call.args[0], (file, it.lineno)
+            own = ast.unparse(value)
+            is_simple = isinstance(value, (ast.Name, ast.Attribute, ast.Call, ast.Subscript))
+            self._appends[place] = "%s(%s.cpu())" % (ast.unparse(call.func), own if is_simple else "(%s)" % own)
+            call.args[0] = ast.Call(ast.Name(CALL, ast.Load()), [value, ast.Constant(place)], [])
+            count += 1
+        return count
+
+    def _to_host(self, value, place):
+        torch = self.torch
+        if isinstance(value, torch.Tensor) and value.is_cuda and not torch.is_grad_enabled():
+            self._moved += 1
+            self._lines.add(place)
+            return value.cpu()
+        return value
+
     def applied(self):
-        self.edit = [(None, "%s(…, eval_accumulation_steps=1)" % (self._arguments or "TrainingArguments"))]
         if self._why is not None:
             raise Refused(self._why)
-        if self._arguments is None:
-            raise Refused("the job evaluates without transformers' Trainer: move gathered outputs with .cpu()")
+        if self._arguments is None and not self._appends:
+            raise Refused("no function of the job appends outputs of an evaluation: move what is gathered with .cpu()")
         # A run that only observes ends before an evaluation.
         if self.is_active and not self._moved:
             raise Refused("no evaluation gathered outputs")
-        return "every batch of an evaluation"
+        if self._arguments is not None:
+            self.edit = [(None, "%s(…, eval_accumulation_steps=1)" % self._arguments)]
+            return "every batch of an evaluation"
+        places = sorted(self._lines)
+        self.edit = [("%s:%d" % (os.path.basename(it[0]), it[1]), self._appends[it]) for it in places]
+        return "what %s" % ("1 line appends" if len(places) == 1 else "%d lines append" % len(places))
+
+
+def _is_append(it):
+    """Whether a statement appends one value to a list that may be a tensor on the device."""
+    call = it.value if isinstance(it, ast.Expr) else None
+    if not isinstance(call, ast.Call) or getattr(call.func, "attr", None) != "append":
+        return False
+    if len(call.args) != 1 or call.keywords or isinstance(call.args[0], (ast.Constant, ast.Starred, ast.Tuple)):
+        return False
+    function = getattr(call.args[0], "func", None)
+    return getattr(function, "attr", getattr(function, "id", None)) not in _ON_HOST
+
+
+def _appends(it, code):
+    """Whether a node is a statement of a function's code that appends."""
+    if not _is_append(it):
+        return False
+    above = it
+    while above is not None:
+        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            first = min([above.lineno] + [one.lineno for one in above.decorator_list])
+            return (first, above.name) == (code.co_firstlineno, code.co_name)
+        above = getattr(above, "above", None)
+    return False

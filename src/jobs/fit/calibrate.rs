@@ -30,8 +30,8 @@ pub fn calibrate(command: &[OsString]) -> Result<String, Trouble> {
         let text = String::from_utf8_lossy(bytes).into_owned();
         text.lines().rfind(|it| !it.trim().is_empty()).map(str::to_owned)
     };
-    if stop::is_asked() {
-        return Err(Trouble::Interrupted(libc::SIGTERM));
+    if let Some(signal) = stop::asked() {
+        return Err(Trouble::Interrupted(signal));
     }
     if !done.status.success() {
         return Err(Trouble::Unmeasured(last(&done.stderr).unwrap_or_else(|| done.status.to_string())));

@@ -122,6 +122,10 @@ pub(super) fn unknown(trial: &Trial) -> Vec<String> {
     for it in accounts().filter_map(|it| it.error.as_ref()).filter(|it| !it.is_out_of_memory()) {
         all.push(failed(it));
     }
+    let is_own = |it: &JobReport| it.ended.as_deref() == Some("exit") && it.error.is_none();
+    if let Some(how) = trial.failed.as_ref().filter(|_| accounts().next().is_some() && accounts().all(is_own)) {
+        all.push(format!("the job ended itself after training, with {how}: what would come after that did not run"));
+    }
     for (line, passes, _) in accounts().flat_map(|it| &it.unseen).filter(|it| it.2 == 0) {
         all.push(format!("the sizes of the loop at {line} after its pass {passes}: only running it tells them"));
     }

@@ -1,4 +1,5 @@
-//! A request to end (SIGTERM) reaches the job that is tried, so that none is left behind, and then ends gpuwatch.
+//! A request to end (SIGTERM, SIGHUP, or Ctrl-C) reaches the job that is tried, so that none is left behind, and then
+//! ends gpuwatch.
 
 use crate::{jobs::launch::job::die_by, sources::proc::children_of_first_thread};
 use rustix::{
@@ -6,14 +7,17 @@ use rustix::{
     fd::OwnedFd,
     process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal},
 };
-use signal_hook::{consts::SIGTERM, iterator::Signals};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+};
 use std::{
     collections::BTreeMap,
     io,
     process::{Child, ExitStatus},
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicI32, Ordering},
     },
     thread,
 };
@@ -21,8 +25,8 @@ use std::{
 /// Seconds that a child has to end by itself.
 const GRACE: u64 = 10;
 
-/// Whether a request came: a job may end by it as if it had not been asked.
-static IS_ASKED: AtomicBool = AtomicBool::new(false);
+/// The signal of the first request, or 0: a job may end by it as if it had not been asked.
+static ASKED: AtomicI32 = AtomicI32::new(0);
 
 /// The processes that run now, by their ids.
 static RUNNING: Mutex<BTreeMap<u32, OwnedFd>> = Mutex::new(BTreeMap::new());
@@ -32,11 +36,11 @@ static RUNNING: Mutex<BTreeMap<u32, OwnedFd>> = Mutex::new(BTreeMap::new());
 /// # Errors
 /// Fails if no thread can be started.
 pub fn pass_on() -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {
             // The second request does not wait for the job.
-            if IS_ASKED.swap(true, Ordering::AcqRel) {
+            if ASKED.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire).is_err() {
                 die_by(signal);
             }
             let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -52,9 +56,9 @@ pub fn pass_on() -> io::Result<()> {
     Ok(())
 }
 
-/// Whether gpuwatch has to end.
-pub(super) fn is_asked() -> bool {
-    IS_ASKED.load(Ordering::Acquire)
+/// Returns the signal that asked gpuwatch to end; `None` if none did.
+pub(super) fn asked() -> Option<i32> {
+    Some(ASKED.load(Ordering::Acquire)).filter(|it| *it != 0)
 }
 
 /// Waits for a child as [`wait`] does, and calls `second` with the seconds that it has run, each second. Ends the child

@@ -7,7 +7,7 @@ use super::{
     stop,
 };
 use crate::{
-    facts::units::Bytes,
+    facts::{event::unsuccessful, units::Bytes},
     jobs::simulated::{self, Scratch},
     model::fit::{Device, Need, Technique},
 };
@@ -131,6 +131,8 @@ pub(super) struct Trial {
     pub(super) outcome: Outcome,
     /// Whole seconds that it took.
     pub(super) seconds: u64,
+    /// How the command ended, unless it succeeded: `exit code 3`.
+    pub(super) failed: Option<String>,
 }
 
 impl Bench {
@@ -235,8 +237,8 @@ impl Bench {
             is_late = second >= self.seconds + PATIENCE;
             is_late
         })?;
-        if stop::is_asked() {
-            return Err(Trouble::Interrupted(libc::SIGTERM));
+        if let Some(signal) = stop::asked() {
+            return Err(Trouble::Interrupted(signal));
         }
         let signal = status.signal().filter(|it| [libc::SIGINT, libc::SIGTERM, libc::SIGHUP].contains(it));
         if let Some(signal) = signal.filter(|_| !is_late) {
@@ -244,7 +246,7 @@ impl Bench {
         }
         let accounts = JobReport::all(&accounts);
         let outcome = late(&accounts, is_late, self.seconds, steps).unwrap_or_else(|| outcome(status, &accounts, &log));
-        Ok(Trial { accounts, outcome, seconds })
+        Ok(Trial { accounts, outcome, seconds, failed: unsuccessful(status.code(), status.signal()) })
     }
 
     /// Runs the job, and again with other ranks as long as it shows that those that ran depend on them.

@@ -128,20 +128,24 @@ fn the_text_names_peaks_verdicts_prices_and_lines() {
 #[test]
 fn an_interrupted_search_shows_what_it_measured() {
     test_tiers::change!("several starts of PyTorch");
-    let asked = Asked::new(JOB);
-    let flags = ["--advise=checkpoint,bf16,foreach,fused,sgd", "--gpu", "RTX 4090"];
-    let mut command = asked.command(&torch::python(), &[], &flags, &["gpt"]);
-    let mut search = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(search.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let is_said = |it: &String| it.starts_with("trying ") && it.contains(" techniques, ") && it.contains(": about ");
-    assert!(lines.by_ref().any(|it| is_said(&it)));
-    assert!(lines.by_ref().any(|it| it.starts_with("1 of ")));
-    kill_process(Pid::from_child(&search), Signal::TERM).unwrap();
-    drop(lines);
-    let output = search.wait_with_output().unwrap();
-    assert_eq!(output.status.signal(), Some(Signal::TERM.as_raw()), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("\ninterrupted after ") && text.contains("\ntechnique "), "{text}");
+    // The second is Ctrl-C's.
+    for signal in [Signal::TERM, Signal::INT] {
+        let asked = Asked::new(JOB);
+        let flags = ["--advise=checkpoint,bf16,foreach,fused,sgd", "--gpu", "RTX 4090"];
+        let mut command = asked.command(&torch::python(), &[], &flags, &["gpt"]);
+        let mut search = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(search.stderr.take().unwrap()).lines().map(Result::unwrap);
+        let is_said =
+            |it: &String| it.starts_with("trying ") && it.contains(" techniques, ") && it.contains(": about ");
+        assert!(lines.by_ref().any(|it| is_said(&it)));
+        assert!(lines.by_ref().any(|it| it.starts_with("1 of ")));
+        kill_process(Pid::from_child(&search), signal).unwrap();
+        drop(lines);
+        let output = search.wait_with_output().unwrap();
+        assert_eq!(output.status.signal(), Some(signal.as_raw()), "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("\ninterrupted after ") && text.contains("\ntechnique "), "{text}");
+    }
 }
 
 /// No line of a job calls a block of an `nn.Sequential`. With the lines that are printed, written where they say, the
@@ -296,6 +300,89 @@ fn the_switch_for_evaluations_equals_the_edit_by_hand() {
     let (answer, _) = advise(WITH_FRAMEWORKS, &python, &names, &["--gpu", "RTX 4090"], &["trainer", "fp32"]);
     for (name, why) in [(name, "losses only"), ("optimizer-on-host", "the loop is that of transformers")] {
         assert!(row(&answer, name)["refused"].as_str().is_some_and(|it| it.contains(why)), "{answer:#}");
+    }
+}
+
+/// Evaluations of the job's own that gather outputs, also where a method of a class does.
+const GATHERING: &str = "import sys, torch
+case, is_drained = sys.argv[1], sys.argv[2] == 'drained'
+net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.Linear(256, 20000)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+keep = (lambda it: it.cpu()) if is_drained else (lambda it: it)
+def batch():
+    return torch.randn(512, 256, device='cuda')
+@torch.no_grad()
+def decorated():
+    outputs, losses = [], []
+    for _ in range(6):
+        found = net(batch())
+        losses.append(found.mean().item())
+        outputs.append(keep(found))
+    return torch.cat(outputs).argmax(-1)
+def within():
+    outputs = []
+    with torch.inference_mode():
+        for _ in range(6):
+            outputs.append(keep(net(batch())))  # here
+        return torch.stack(outputs).mean()
+class Evaluator:
+    def __init__(self):
+        self.outputs = []
+    def look(self):
+        self.outputs.append(keep(net(batch())))
+    def run(self):
+        with torch.no_grad():
+            for _ in range(6):
+                self.look()
+        return torch.cat(self.outputs)
+def compared():
+    outputs, labels = [], torch.zeros(3072, dtype=torch.long, device='cuda')
+    with torch.no_grad():
+        for _ in range(6):
+            outputs.append(net(batch()))
+    return (torch.cat(outputs).argmax(-1) == labels).sum()
+EVALUATIONS = {'decorated': decorated, 'within': within, 'method': lambda: Evaluator().run(), 'compared': compared}
+history = []
+def train():
+    for step in range(40):
+        loss = net(batch()).square().mean()
+        loss.backward()
+        optimizer.step()
+        history.append(loss.detach())
+        optimizer.zero_grad()
+train()
+if case in EVALUATIONS:
+    EVALUATIONS[case]()
+";
+
+/// Outputs that functions of the job append in an evaluation leave the device, with the peaks of the edit by hand;
+/// where what follows needs them there, that is refused.
+#[test]
+fn outputs_that_the_job_itself_gathers_leave_the_device() {
+    test_tiers::change!("some ten starts of PyTorch");
+    let python = torch::python();
+    let name = "eval-accumulation";
+    let asked = |case| advise(GATHERING, &python, name, &["--gpu", "RTX 4090"], &[case, "kept"]).0;
+    for (case, edit) in [
+        ("decorated", "outputs.append(keep(found).cpu())"),
+        ("within", "outputs.append(keep(net(batch())).cpu())"),
+        ("method", "self.outputs.append(keep(net(batch())).cpu())"),
+    ] {
+        let answer = asked(case);
+        let it = row(&answer, name);
+        let now = (bytes(it, "allocated"), bytes(it, "reserved"));
+        assert_eq!(now, by_hand(GATHERING, &python, &[case, "drained"]), "{case}: {it:#}");
+        assert!(now.0 + (100 << 20) < bytes(&answer["baseline"]["peak"], "allocated"), "{case}: {answer:#}");
+        let lines: Vec<&str> = it["edit"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+        assert!(
+            matches!(&lines[..], [line] if line.ends_with(edit) && line.starts_with("train.py:")),
+            "{case}: {it:#}"
+        );
+        assert_eq!(it["applied"], "what 1 line appends", "{case}: {it:#}");
+    }
+    for (case, why) in [("compared", "at least two devices"), ("nothing", "no evaluation gathered outputs")] {
+        let answer = asked(case);
+        assert!(row(&answer, name)["refused"].as_str().is_some_and(|it| it.contains(why)), "{case}: {answer:#}");
     }
 }
 

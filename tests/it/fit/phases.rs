@@ -294,6 +294,8 @@ fn a_phase_that_fails_is_no_plain_yes() {
             let at = format!("failed at {}", marked(FAILING, case));
             assert!(text.contains(&phrase) && text.contains(&at), "{phrase}, {at}: {answer:#}");
         }
+        let ended = "the job ended itself after training, with exit code 1: ";
+        assert_eq!(text.contains(ended), case == "exits", "{case}: {answer:#}");
         assert_eq!(text.contains(" failed here"), place.is_some() || case == "end", "{case}: {answer:#}");
     }
 }
