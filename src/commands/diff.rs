@@ -221,10 +221,11 @@ impl Run {
         statistics::median(later).map(|it| it as f64)
     }
 
-    /// Returns the fastest lasting growth of a process's own memory; 0 without growth.
-    fn growth(&self) -> Option<f64> {
+    /// Returns the fastest lasting growth of a process's own memory, on the host or on devices; 0 without growth.
+    fn growth(&self, is_host: bool) -> Option<f64> {
         self.verdict.run.steps()?;
-        let found = self.verdict.findings.iter().filter(|it| it.is_own_growth() && it.is_active());
+        let own = self.verdict.findings.iter().filter(|it| it.is_own_growth() && it.is_active());
+        let found = own.filter(|it| it.is_on_host() == is_host);
         Some(found.filter_map(|it| it.bytes_per_step).fold(0.0, f64::max))
     }
 
@@ -262,7 +263,8 @@ pub fn diff(a: &RecordingSet, b: &RecordingSet, tolerance: f64) -> Diff {
     add("peak allocated", Unit::Bytes, a.peak(|it| it.allocated), b.peak(|it| it.allocated), true);
     add("peak reserved", Unit::Bytes, a.peak(|it| it.reserved), b.peak(|it| it.reserved), true);
     add("steady allocated", Unit::Bytes, a.steady(), b.steady(), true);
-    add("growth", Unit::BytesPerStep, a.growth(), b.growth(), true);
+    add("growth", Unit::BytesPerStep, a.growth(false), b.growth(false), true);
+    add("growth of host memory", Unit::BytesPerStep, a.growth(true), b.growth(true), true);
     // A larger share of much less memory is no loss.
     let stuck_bytes = |run: &Run| Some(run.stuck()? * run.peak(|it| it.reserved)?);
     let is_more = is_worse(Unit::Bytes, stuck_bytes(&a), stuck_bytes(&b), tolerance);

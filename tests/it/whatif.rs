@@ -12,6 +12,7 @@ use crate::{
         torch::{self, Gpu},
     },
     house::schemas,
+    probe::launch::Home,
 };
 use serde_json::{Value, json};
 use std::{
@@ -395,8 +396,13 @@ fn an_unanswerable_question_is_refused_in_one_sentence() {
                   return pid\nos.fork = ended\n";
     let reported = ask(&with_site(dir.path(), killed), &[]);
     assert!(reported.contains("the replay was interrupted (signal 9); run it again"), "{reported}");
-    let whatif = |source: &str| refused(Command::new(PROGRAM).args(["whatif", source]).current_dir(dir.path()));
+    // Without the recordings of whoever runs this.
+    let home = Home::new();
+    let whatif = |source: &str| {
+        let mut program = Command::new(PROGRAM);
+        refused(program.args(["whatif", source]).current_dir(dir.path()).envs(home.variables()))
+    };
     fs::write(dir.path().join("night.jsonl.zst"), "").unwrap();
     assert!(whatif("night.jsonl.zst").contains("the recording holds no allocations: record the next run with"));
-    assert!(whatif("none.pickle").contains("there is neither a file nor a recording none.pickle"));
+    assert!(whatif("none.pickle").contains("there is no file none.pickle, and no recording yet"));
 }

@@ -195,6 +195,23 @@ pub struct Hello {
     pub unix_us: u64,
 }
 
+impl Hello {
+    /// What [`Self::sites`] is if the job can capture them.
+    const READY: &str = "ready";
+
+    /// Whether the job can capture sites.
+    #[must_use]
+    pub fn can_capture(&self) -> bool {
+        self.sites.as_deref() == Some(Self::READY)
+    }
+
+    /// Why the job cannot capture sites; `None` if it can, or if its probe does not say.
+    #[must_use]
+    pub fn no_capture(&self) -> Option<&str> {
+        self.sites.as_deref().filter(|it| *it != Self::READY)
+    }
+}
+
 /// A scheduler's job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(Serialize, Deserialize))]

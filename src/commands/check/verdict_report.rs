@@ -127,7 +127,8 @@ fn finding(out: &mut String, group: &[&Finding]) -> std::fmt::Result {
     writeln!(out, "\n{}: {}", it.weight(), subject(group))?;
     let (since, noticed) = (it.since(), it.place(it.first_alert_step));
     let end = it.resolved_step.map_or_else(|| "to the end".to_owned(), |step| format!("over at {}", it.place(step)));
-    let forecast = it.forecast_of_ended().map(|it| format!("; the device would be {it}")).unwrap_or_default();
+    let whose = if it.is_on_host() { "the host's memory" } else { "the device" };
+    let forecast = it.forecast_of_ended().map(|it| format!("; {whose} would be {it}")).unwrap_or_default();
     writeln!(out, "  since {since}, noticed at {noticed}, {end}{forecast}")?;
     if let Some(following) = it.following() {
         // The remedy is listed with the finding that causes this one.

@@ -124,6 +124,6 @@ fn store(file: &Path, recording: &Path, pid: u32) -> std::io::Result<()> {
 
 /// Whether gpuwatch may ask this process by itself: as for captures of call stacks.
 pub(super) fn can_be_asked(process: &Process) -> bool {
-    let is_ready = process.hello.as_ref().is_some_and(|it| it.sites.as_deref() == Some("ready"));
+    let is_ready = process.hello.as_ref().is_some_and(|it| it.can_capture());
     is_ready && process.is_alive()
 }

@@ -82,7 +82,7 @@ impl Captures {
 
 fn can_be_asked<'a>(it: &Finding, session: &'a Session) -> Option<(&'a Process, &'a OnDevice)> {
     let process = it.process(session)?;
-    let is_ready = process.hello.as_ref().is_some_and(|it| it.sites.as_deref() == Some("ready"));
+    let is_ready = process.hello.as_ref().is_some_and(|it| it.can_capture());
     let on = process.devices.iter().find(|on| Some(on.ordinal) == it.ordinal)?;
     (is_ready && process.life == crate::model::session::process::ProbeState::Live).then_some((process, on))
 }

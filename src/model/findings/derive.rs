@@ -7,6 +7,7 @@ use super::{
 use crate::{
     facts::{
         event::{DeviceId, wire::Sites},
+        text::Foreign,
         units::{Bytes, Stamp},
     },
     model::{
@@ -195,7 +196,10 @@ impl ProcessOnDevice<'_> {
             (Axis::Steps, Some(step)) => it.since_step < step && it.resolved_step.is_none_or(|end| step <= end),
             _ => it.first_alert_at.0 <= sites.at_us && it.resolved_at.is_none_or(|end| sites.at_us <= end.0),
         };
-        let Some((_, Breakdown { culprits, notes })) = self.process.answer(self.on.ordinal, within) else { return it };
+        let Some((_, Breakdown { culprits, notes })) = self.process.answer(self.on.ordinal, within) else {
+            let account = self.why_not_looked().filter(|_| it.resource == Some(Resource::Allocated));
+            return Finding { account: account.into_iter().collect(), ..it };
+        };
         if it.resource == Some(Resource::Host) {
             return with_nodes_of(culprits, it);
         }
@@ -205,6 +209,12 @@ impl ProcessOnDevice<'_> {
         let account = others.chain(notes).collect();
         let cause = first.as_ref().filter(|culprit| explains(culprit, &it)).map_or(it.cause, |culprit| culprit.cause);
         Finding { cause, advice: cause.advice(), culprit: first, account, ..it }
+    }
+
+    /// Returns why the job cannot be asked which line grows, as a sentence.
+    fn why_not_looked(&self) -> Option<String> {
+        let why = self.process.hello.as_ref()?.no_capture()?;
+        Some(format!("the line cannot be found: {}", Foreign::new(why)))
     }
 
     /// Bytes by which a resource can grow before the device, or the host, is full: free memory, and for live memory

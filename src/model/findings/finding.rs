@@ -293,6 +293,12 @@ impl Finding {
         self.kind == Kind::Growth && self.resource != Some(Resource::Device)
     }
 
+    /// Whether it is about the host's memory, and not a device's.
+    pub fn is_on_host(&self) -> bool {
+        matches!(self.resource, Some(Resource::Host | Resource::Pinned))
+            || matches!(self.kind, Kind::HostFull | Kind::WorkerGrowth | Kind::ShmFull)
+    }
+
     /// Returns the remedy in one line: its own; the culprit's, if it has the same cause or keeps the graph; otherwise
     /// its cause's.
     pub fn remedy(&self) -> &str {

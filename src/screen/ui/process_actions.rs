@@ -200,9 +200,6 @@ impl Ui {
     }
 }
 
-/// A hello has this if the job accepts requests.
-const READY: &str = "ready";
-
 impl Ui {
     /// Sends a request to the visibly selected job, or shows why it cannot.
     pub(super) fn ask_sites(&mut self, session: &Session) {
@@ -237,7 +234,7 @@ fn can_be_asked(process: &Process) -> Result<u32, String> {
         return Err(end(process).to_owned());
     }
     match process.hello.as_deref() {
-        Some(Hello { sites: Some(it), pid, .. }) if it == READY => Ok(*pid),
+        Some(hello) if hello.can_capture() => Ok(hello.pid),
         Some(Hello { sites: Some(why), .. }) => Err(crate::facts::text::Foreign::new(why.as_str()).to_string()),
         _ => Err("this probe does not know which lines allocate".to_owned()),
     }

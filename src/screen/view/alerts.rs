@@ -77,7 +77,10 @@ fn row(it: &Finding, width: usize, context: &RenderContext) -> Row {
     let what = match &it.sentence {
         _ if it.follows.is_some() => list.what(it),
         Some(sentence) => format!("{who}: {sentence}"),
-        None => format!("{}{line}", list.what(it)),
+        None => {
+            let figures = it.comparison().map_or_else(String::new, |it| format!(", {it}"));
+            format!("{}{figures}{line}", list.what(it))
+        }
     };
     // The time is more useful than the number of steps.
     let left = verdict::left(it, context);
@@ -323,8 +326,7 @@ impl List<'_> {
             return format!("{}: {what}, {following}{}", whose(it, self.context), it.aside());
         }
         let cause = it.because().map_or_else(String::new, |id| format!(", {id}"));
-        let figures = it.comparison().map_or_else(String::new, |it| format!(", {it}"));
-        format!("{}: {what}{cause}{}{figures}", whose(it, self.context), it.aside())
+        format!("{}: {what}{cause}{}", whose(it, self.context), it.aside())
     }
 
     fn below(&self, lines: &mut Vec<Line<'static>>, words: &str, role: Role) {

@@ -19,9 +19,6 @@ use crate::{
 };
 use ratatui::text::{Line, Span};
 
-/// A hello has this if the probe accepts requests.
-const READY: &str = "ready";
-
 /// Columns of a label before its lines.
 const WORD: usize = 11;
 
@@ -132,14 +129,14 @@ fn excerpt(
 
 /// Returns why there is no answer, and how to get one; empty if nothing relevant grows.
 pub(super) fn hint(process: &Process, on: &OnDevice, context: &RenderContext) -> Option<String> {
-    let asked = process.hello.as_ref()?.sites.as_deref()?;
+    let hello = process.hello.as_ref().filter(|it| it.sites.is_some())?;
     let matters = |it: &Severity| *it >= Severity::Warning;
     let growing = context.findings.growing(process.probe, on.ordinal)?;
     if growing.resource != Some(Resource::Allocated) || !matters(&growing.severity) || !process.is_alive() {
         return None;
     }
-    if asked != READY {
-        return Some(format!("the line cannot be found: {}", cells::raw(asked)));
+    if let Some(why) = hello.no_capture() {
+        return Some(format!("the line cannot be found: {}", cells::raw(why)));
     }
     if let Some(why) = &process.refused {
         return Some(format!("the line was not found: {}", cells::foreign(why)));

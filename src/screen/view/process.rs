@@ -287,6 +287,10 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
         (None, Some(_)) if resource == Resource::Reserved && verdict::rises(on) => {
             (verdict::level(on).to_owned(), Role::Text)
         }
+        // Memory outside the allocator is judged later than what is allocated.
+        (None, Some(_)) if resource != Resource::Allocated && curve.is_some_and(Curve::rises) => {
+            ("rises".to_owned(), Role::Text)
+        }
         (None, Some(_)) if on.growth.watched() >= on.growth.enough() => ("flat".to_owned(), Role::Good),
         _ => (cells::UNKNOWN.to_owned(), Role::Dim),
     };

@@ -245,7 +245,8 @@ fn draw_events(
     let captures = probes.iter().flat_map(|it| it.sites.iter()).filter(|it| it.steps > 0);
     let captures = captures.map(|it| (Stamp(it.at_us), '◎', Role::Title));
     for (at, symbol, role) in marks.chain(raised).chain(captures).chain(ooms) {
-        if let Some(column) = place(on, at, axis).and_then(|it| chart.column(it)) {
+        // A step that failed is after the last one that was seen.
+        if let Some(column) = place(on, at, axis).and_then(|it| chart.column(it.min(chart.end()))) {
             sign(column, symbol, role);
         }
     }
@@ -377,7 +378,8 @@ fn began(it: &Finding, on: &OnDevice, axis: XAxis) -> u64 {
 
 fn place(on: &OnDevice, at: Stamp, axis: XAxis) -> Option<u64> {
     match axis {
-        XAxis::Steps => step_at(on, at),
+        // What came after the last step that was seen belongs to its end.
+        XAxis::Steps => step_at(on, at).or_else(|| on.timeline.places().last().filter(|last| last.0 < at)?.1),
         XAxis::Time => Some(at.0),
     }
 }

@@ -123,9 +123,14 @@ fn without_growth_the_neighbour_that_took_the_room_is_to_blame() {
 
 /// A job that can be asked, in which 1 MiB more stays after each step, and the peak rises so many times as fast.
 fn with_a_peak(times: u64) -> Story {
+    with_a_peak_and(times, Some("ready"))
+}
+
+/// The same with another answer of the job to whether it can be asked.
+fn with_a_peak_and(times: u64, sites: Option<&str>) -> Story {
     let mut story = Story::default();
     story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
-    let hello = Hello { protocol: PROTOCOL, pid: 4242, sites: Some("ready".into()), ..Hello::default() };
+    let hello = Hello { protocol: PROTOCOL, pid: 4242, sites: sites.map(str::to_owned), ..Hello::default() };
     story.line(0, Line::Hello(hello));
     for step in 1..=200 {
         let peak = Some(21 * GIB + times * step * MIB);
@@ -144,6 +149,19 @@ fn a_curriculum_of_lengths_is_larger_inputs_and_starts_no_capture() {
         assert_eq!(growth.cause.id(), cause, "{growth:#?}");
         assert_eq!(Captures::default().at(&session, &found).len(), asked, "{cause}");
     }
+}
+
+/// Where no line can be named, a finding says why, if the job does.
+#[test]
+fn a_growth_whose_line_cannot_be_found_says_why() {
+    let found = |sites| {
+        let session = with_a_peak_and(2, sites).session();
+        findings(&session).all.iter().find(|it| it.kind == Kind::Growth).unwrap().account.clone()
+    };
+    let why = "its allocations are traced";
+    assert_eq!(found(Some(why)), [format!("the line cannot be found: {why}")]);
+    assert!(found(Some("ready")).is_empty() && found(None).is_empty());
+    assert_eq!(found(Some("no\u{1b}[2J")), ["the line cannot be found: no\\u{1b}[2J"]);
 }
 
 /// A job whose parts are counted every 25 steps, each a function of the step in MiB.

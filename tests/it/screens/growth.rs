@@ -168,6 +168,24 @@ fn the_growing_figure_is_plotted() {
     }
 }
 
+/// What lies outside the allocator is judged later; until then, what rises is not called flat.
+#[test]
+fn host_memory_that_rises_is_not_called_flat() {
+    let row = |more: u64| {
+        let mut story = Story::default();
+        story.device(0, 40 * GIB, &[]).probe(0, 4242, 0, None);
+        for step in 1..=60 {
+            let rss = Some(2 * GIB + step * more);
+            story.wait(100_000).sample(0, step, Counters { rss, ..counters(20 * GIB, GIB) });
+        }
+        let ui = Ui { screen: Screen::Process, ..Ui::default() };
+        let shown = text(&picture(&story.session(), &ui, &dusk(), 120, 40));
+        shown.lines().find(|it| it.starts_with(" host  ")).expect(&shown).to_owned()
+    };
+    let (rising, level) = (row(64 * MIB), row(0));
+    assert!(rising.contains(" rises ") && level.contains(" flat "), "{rising}\n{level}");
+}
+
 /// A server counts no steps: its curve is over the seconds.
 #[test]
 fn a_job_without_steps_has_a_curve_too() {

@@ -6,7 +6,7 @@ use gpuwatch::{
     facts::{
         event::{
             Fact, Line, ProcessUse,
-            wire::{Counters, Edge, Sample},
+            wire::{Counters, Edge, Oom, Sample},
         },
         units::Bytes,
     },
@@ -148,6 +148,45 @@ fn few_steps_fill_all_columns_of_the_chart() {
         let shown = shown(&session, &ui);
         let row = shown.lines().find(|it| it.starts_with("      0 GiB ")).unwrap();
         assert!(row.chars().skip(12).take(60).all(|it| it == '█'), "{shown}");
+    }
+}
+
+/// A job goes on while it has no probe: nothing is drawn of these steps, at any zoom.
+#[test]
+fn steps_without_a_probe_are_blank() {
+    let mut story = Story::default();
+    story.device(0, 30 * GIB, &[]).probe(0, 4242, 0, None);
+    for step in 1..=100 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 10 * MIB, GIB));
+    }
+    // Either nobody looks for a while, or another probe is started.
+    story.wait(30_000_000);
+    for step in 400..=500 {
+        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 10 * MIB, GIB));
+    }
+    let session = story.session();
+    let shown = shown(&session, &timeline());
+    let row = shown.lines().find(|it| it.starts_with("      0 GiB ")).unwrap();
+    let drawn: Vec<bool> = row.chars().skip(12).take(69).map(|it| it == '█').collect();
+    let blank = drawn.iter().filter(|it| !**it).count();
+    assert!(drawn[5] && drawn[65] && !drawn[20] && !drawn[40] && (35..45).contains(&blank), "{shown}");
+}
+
+/// The step that failed is the one after the last that was seen.
+#[test]
+fn an_error_in_the_last_step_is_drawn() {
+    let mut story = usual();
+    let oom = Oom { at_us: story.now + 50_000, step: Some(701), tried: Some(GIB), ..Oom::default() };
+    story.wait(60_000).line(0, Line::Oom(oom));
+    for axis in [XAxis::Steps, XAxis::Time] {
+        for zoom in [0, 2, 5] {
+            let mut ui = timeline();
+            (ui.timeline.axis, ui.timeline.zoom) = (axis, zoom);
+            let picture = shown(&story.session(), &ui);
+            let is_row = |it: &&str| it.starts_with("            ") && it.contains('✕');
+            let row = picture.lines().find(is_row).unwrap_or_else(|| panic!("{axis:?} {zoom}: {picture}"));
+            assert!(row.chars().take(90).any(|it| it == '✕'), "{axis:?} {zoom}: {picture}");
+        }
     }
 }
 

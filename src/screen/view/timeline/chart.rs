@@ -7,7 +7,7 @@ use crate::{
         analysis::{ladder::Gap, pace::Stretch},
         session::{
             process::OnDevice,
-            timeline::{Level, Levels},
+            timeline::{Column, Level, Levels},
         },
     },
     screen::{
@@ -63,6 +63,11 @@ impl Chart {
         let plot = Rect { x: area.x + scale, width: area.width - scale, ..area };
         let (bottom, top) = range(span, on, context);
         Self { area: plot, span: *span, bottom, top, scale }
+    }
+
+    /// Returns the last position of the run.
+    pub(super) fn end(&self) -> u64 {
+        self.span.whole.1
     }
 
     /// Returns the cell column of a position on the axis, if it is visible.
@@ -239,11 +244,16 @@ impl Chart {
     fn levels(&self, on: &OnDevice) -> Vec<Option<Levels>> {
         let mut out: Vec<Option<Levels>> = vec![None; usize::from(self.area.width)];
         let silence = SILENCE_US.max(on.timeline.stride_us().saturating_mul(STRETCHES));
-        let mut before: Option<u64> = None;
+        let (mut before, mut seen): (Option<u64>, Option<Column>) = (None, None);
         for it in on.timeline.columns() {
             let place = self.span.axis.place(&it);
             let from = before.map_or(place, |it| it.saturating_add(1).min(place));
-            let silent = self.span.axis == XAxis::Time && place - from > silence;
+            // Nothing is known of several steps, or of a time, in which no sample came, as without a probe.
+            let is_blank =
+                |column: &Column| column.high.get(Level::Reserved).or(column.high.get(Level::Used)).is_none();
+            let is_long = seen.is_some_and(|before| it.at.since(before.at) > silence || is_blank(&before));
+            let silent = is_long && (self.span.axis == XAxis::Time || place > from);
+            seen = Some(it);
             let from = if silent { place } else { from.max(self.span.from) };
             // Where steps are fewer than cells, a step takes all cells since the one before.
             let next = before.filter(|_| !silent).and_then(|it| Some(self.column(it)? + 1));
