@@ -1,7 +1,10 @@
 //! A request to end (SIGTERM, SIGHUP, or Ctrl-C) reaches the job that is tried, so that none is left behind, and then
 //! ends gpuwatch.
 
-use crate::{jobs::launch::job::die_by, sources::proc::children_of_first_thread};
+use crate::{
+    jobs::launch::{job::die_by, sys::is_ignored},
+    sources::proc::children_of_first_thread,
+};
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
     fd::OwnedFd,
@@ -31,12 +34,13 @@ static ASKED: AtomicI32 = AtomicI32::new(0);
 /// The processes that run now, by their ids.
 static RUNNING: Mutex<BTreeMap<u32, OwnedFd>> = Mutex::new(BTreeMap::new());
 
-/// Passes requests to end on from now on. Without a process, they end this one.
+/// Passes requests to end on from now on. Without a process, they end this one. A signal that was ignored when gpuwatch
+/// was started, as by nohup, stays ignored.
 ///
 /// # Errors
 /// Fails if no thread can be started.
 pub fn pass_on() -> io::Result<()> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP].into_iter().filter(|it| !is_ignored(*it)))?;
     thread::Builder::new().name("signals".into()).spawn(move || {
         for signal in &mut signals {
             // The second request does not wait for the job.

@@ -16,7 +16,7 @@ use std::{
     io::{BufRead, BufReader},
     os::unix::process::ExitStatusExt,
     path::Path,
-    process::Stdio,
+    process::{Command, Stdio},
     sync::atomic::{AtomicUsize, Ordering},
     thread,
 };
@@ -146,6 +146,27 @@ fn an_interrupted_search_shows_what_it_measured() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("\ninterrupted after ") && text.contains("\ntechnique "), "{text}");
     }
+}
+
+/// As by nohup, or in the background of a script.
+#[test]
+fn a_signal_that_was_ignored_before_ends_nothing() {
+    let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
+                  for _ in range(9):\n    net(torch.randn(8, 64, device='cuda')).sum().backward()\n    o.step()\n";
+    let asked = Asked::new(script);
+    let fit = asked.command(&torch::python(), &[], &["--gpu", "T4"], &[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' INT HUP; exec \"$@\"", "sh"]).arg(fit.get_program()).args(fit.get_args());
+    shell.envs(fit.get_envs().filter_map(|(name, value)| Some((name, value?)))).current_dir(asked.home.0.path());
+    let mut job = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(job.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.by_ref().any(|it| it.starts_with("running on a simulated Tesla T4")));
+    for signal in [Signal::INT, Signal::HUP] {
+        kill_process(Pid::from_child(&job), signal).unwrap();
+    }
+    lines.for_each(drop);
+    let output = job.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stdout.starts_with(b"T4: "), "{output:?}");
 }
 
 /// No line of a job calls a block of an `nn.Sequential`. With the lines that are printed, written where they say, the
