@@ -207,7 +207,7 @@ impl Hello {
 
     /// Why the job cannot capture sites; `None` if it can, or if its probe does not say.
     #[must_use]
-    pub fn no_capture(&self) -> Option<&str> {
+    pub fn capture_refusal(&self) -> Option<&str> {
         self.sites.as_deref().filter(|it| *it != Self::READY)
     }
 }

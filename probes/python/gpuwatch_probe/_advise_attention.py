@@ -3,8 +3,9 @@
 import functools
 import sys
 
-from ._advise_attention_source import CALL, Rewriter, functions_of
+from ._advise_attention_source import CALL, Rewriter
 from ._advise_technique import Refused, Technique, of_all
+from ._fit_source import functions_of
 
 
 class FusedAttention(Technique):
@@ -117,13 +118,11 @@ class FusedAttention(Technique):
             rewriter = Rewriter(source.read())
         if not rewriter.rewrite(line):
             return
-        code = rewriter.code(file, line, name)
         for function in functions_of(file):
-            old = function.__code__
-            if (old.co_firstlineno, old.co_name) == (line, name) and code.co_freevars == old.co_freevars:
-                function.__globals__[CALL] = self._attention
-                function.__code__ = code
-                self._done.add((file, line, name))
+            code = function.__code__
+            if (code.co_firstlineno, code.co_name) == (line, name):
+                if rewriter.replace(function, CALL, self._attention):
+                    self._done.add((file, line, name))
 
     def _attention(self, *arguments, **named):
         self._calls += 1

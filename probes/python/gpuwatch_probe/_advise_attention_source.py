@@ -7,9 +7,8 @@ scores or the weights elsewhere is left as it is.
 
 import ast
 import copy
-import inspect
-import os
-import sys
+
+from ._fit_source import EditedSource
 
 # The name under which the function finds the call.
 CALL = "_gpuwatch_attention"
@@ -33,30 +32,17 @@ class _Attention:
         return copy.copy(self)
 
 
-class Rewriter:
+class Rewriter(EditedSource):
     """Looks for attention in one function's statements."""
 
     def __init__(self, source):
-        self._tree = ast.parse(source)
-        self._is_triangular = _triangular(self._tree)
-
-    def function(self, line):
-        """Returns the function whose definition (or first decorator) is at a line."""
-        for node in ast.walk(self._tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                if min([node.lineno] + [it.lineno for it in node.decorator_list]) == line:
-                    return node
-        return None
+        super().__init__(source)
+        self._is_triangular = _triangular(self.tree)
 
     def rewrite(self, line):
         """Rewrites a function; returns (line, statement) of each attention in it."""
         function = self.function(line)
         return self._block(function, function.body) if function is not None else []
-
-    def code(self, file, line, name):
-        """Returns the compiled function."""
-        ast.fix_missing_locations(self._tree)
-        return _find(compile(self._tree, file, "exec"), line, name)
 
     def _block(self, function, body):
         found, known, used = [], {}, {}
@@ -349,27 +335,3 @@ def _triangular(tree):
                 names.add(node.args[0].value)
     names.discard(None)
     return names
-
-
-def _find(code, line, name):
-    for it in code.co_consts:
-        if hasattr(it, "co_code"):
-            if it.co_firstlineno == line and it.co_name == name:
-                return it
-            found = _find(it, line, name)
-            if found is not None:
-                return found
-    return None
-
-
-def functions_of(file):
-    """Yields the functions that a file defined, and the methods of its classes, without their decorators."""
-    for module in list(sys.modules.values()):
-        if getattr(module, "__file__", None) != file:
-            continue
-        for it in list(vars(module).values()):
-            found = vars(it).values() if inspect.isclass(it) else [it]
-            for one in (inspect.unwrap(it) for it in found if inspect.isfunction(it)):
-                # A name may be another file's function.
-                if os.path.basename(one.__code__.co_filename) == os.path.basename(file):
-                    yield one

@@ -6,15 +6,13 @@ import linecache
 import os
 import sys
 
-from ._advise_attention_source import Rewriter, functions_of
 from ._advise_technique import Refused, Technique
+from ._fit_source import EditedSource, functions_of
 
 # The name under which the job's functions find what moves an output.
 CALL = "_gpuwatch_to_host"
 # Results of these are on the host already.
-_ON_HOST = "item", "tolist", "cpu", "numpy", "float", "int", "len", "str"
-# The most functions that are changed.
-_MOST = 100
+_ON_HOST = CALL, "item", "tolist", "cpu", "numpy", "float", "int", "len", "str"
 
 
 class EvalAccumulation(Technique):
@@ -62,21 +60,15 @@ class EvalAccumulation(Technique):
     def _begin(self, root):
         if self._appends or self._arguments or self._why:
             return
-        unknowns, changed = self.advise.unknowns, 0
+        unknowns = self.advise.unknowns
         for file, nodes in unknowns.trees.own(unknowns):
-            for function in functions_of(file):
-                old = function.__code__
-                if changed >= _MOST or not any(_appends(it, old) for it in nodes):
-                    continue
-                rewriter = Rewriter("".join(linecache.getlines(file)))
-                changed += 1
-                found = self._rewrite(file, rewriter.function(old.co_firstlineno))
-                if not self.is_active or not found:
-                    continue
-                code = rewriter.code(file, old.co_firstlineno, old.co_name)
-                if code is not None and code.co_freevars == old.co_freevars:
-                    function.__globals__[CALL] = self._to_host
-                    function.__code__ = code
+            if not any(map(_is_append, nodes)):
+                continue
+            source = EditedSource("".join(linecache.getlines(file)))
+            functions = list(functions_of(file))
+            changed = [it for it in functions if self._rewrite(file, source.function(it.__code__.co_firstlineno))]
+            for it in changed if self.is_active else ():
+                source.replace(it, CALL, self._to_host)
 
     def _rewrite(self, file, function):
         """Has what a function appends moved to the host; returns how many statements of it do."""
@@ -126,16 +118,3 @@ def _is_append(it):
         return False
     function = getattr(call.args[0], "func", None)
     return getattr(function, "attr", getattr(function, "id", None)) not in _ON_HOST
-
-
-def _appends(it, code):
-    """Whether a node is a statement of a function's code that appends."""
-    if not _is_append(it):
-        return False
-    above = it
-    while above is not None:
-        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            first = min([above.lineno] + [one.lineno for one in above.decorator_list])
-            return (first, above.name) == (code.co_firstlineno, code.co_name)
-        above = getattr(above, "above", None)
-    return False

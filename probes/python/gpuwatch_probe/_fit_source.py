@@ -2,6 +2,7 @@
 
 import ast
 import dis
+import inspect
 import itertools
 import linecache
 import os
@@ -62,6 +63,56 @@ class Trees:
         beside = os.path.join(os.path.dirname(self._script), "")
         nearest = sorted(self._own, key=lambda it: (it != self._script, not it.startswith(beside), it))
         return [(it, self.of(it)) for it in nearest[:_OWN_FILES]]
+
+
+class EditedSource:
+    """The statements of a file, to be changed and compiled again; those of `Trees` stay as the file is."""
+
+    def __init__(self, text):
+        self.tree = ast.parse(text)
+        self._code = None
+
+    def function(self, line):
+        """Returns the function whose definition (or first decorator) is at a line."""
+        functions = (it for it in ast.walk(self.tree) if isinstance(it, FUNCTIONS))
+        return next((it for it in functions if place_of(it) == line), None)
+
+    def replace(self, function, name, value):
+        """Gives a function its changed statements, and a name that they use; returns whether it could. All changes come
+        before."""
+        old = function.__code__
+        if self._code is None:
+            self._code = compile(ast.fix_missing_locations(self.tree), old.co_filename, "exec")
+        code = _code_of(self._code, old.co_firstlineno, old.co_name)
+        if code is None or code.co_freevars != old.co_freevars:
+            return False
+        function.__globals__[name] = value
+        function.__code__ = code
+        return True
+
+
+def functions_of(file):
+    """Yields the functions that a file defined, and the methods of its classes, without their decorators."""
+    for module in list(sys.modules.values()):
+        if getattr(module, "__file__", None) != file:
+            continue
+        for it in list(vars(module).values()):
+            found = vars(it).values() if inspect.isclass(it) else [it]
+            for one in (inspect.unwrap(it) for it in found if inspect.isfunction(it)):
+                # A name may be another file's function.
+                if os.path.basename(one.__code__.co_filename) == os.path.basename(file):
+                    yield one
+
+
+def _code_of(code, line, name):
+    for it in code.co_consts:
+        if hasattr(it, "co_code"):
+            if (it.co_firstlineno, it.co_name) == (line, name):
+                return it
+            found = _code_of(it, line, name)
+            if found is not None:
+                return found
+    return None
 
 
 def failed_at(trace):

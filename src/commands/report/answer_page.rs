@@ -6,14 +6,11 @@ use super::{
     plain_page,
 };
 use crate::{
-    facts::{
-        event::anatomy::AnatomyPart,
-        text::Foreign,
-        units::{Bytes, counted},
-    },
+    facts::{event::anatomy::AnatomyPart, text::Foreign, units::Bytes},
     model::fit::{
         Baseline,
         baseline::{Advised, PeakLine, SavedPeak},
+        technique::costs,
     },
 };
 use std::{cmp::Reverse, fmt::Write as _};
@@ -158,22 +155,10 @@ fn list(out: &mut String, items: impl Iterator<Item = String>) {
     out.push_str("</ul>\n");
 }
 
-/// Returns `96 kernels more a step`; `None` if there are none more or fewer.
-fn launches(count: i64) -> Option<String> {
-    let kernels = counted(count.unsigned_abs(), "kernel");
-    (count != 0).then(|| format!("{kernels} {} a step", if count > 0 { "more" } else { "fewer" }))
-}
-
 fn price(it: &Advised) -> String {
     let Some(price) = &it.price else { return String::new() };
     let mut words = vec![price.class.clone()];
-    if price.recomputed_blocks > 0 {
-        words.push(format!("{} blocks forward twice", price.recomputed_blocks));
-    }
-    if price.host_bytes > 0 {
-        words.push(format!("{} to the host and back", Bytes(price.host_bytes)));
-    }
-    words.extend(price.kernel_launches.and_then(launches));
+    words.extend(costs(price.recomputed_blocks, price.host_bytes, price.kernel_launches));
     words.join("; ")
 }
 

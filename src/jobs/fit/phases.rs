@@ -123,7 +123,7 @@ pub(super) fn unknown(trial: &Trial) -> Vec<String> {
         all.push(failed(it));
     }
     let is_own = |it: &JobReport| it.ended.as_deref() == Some("exit") && it.error.is_none();
-    if let Some(how) = trial.failed.as_ref().filter(|_| accounts().next().is_some() && accounts().all(is_own)) {
+    if let Some(how) = trial.ending.as_ref().filter(|_| accounts().next().is_some() && accounts().all(is_own)) {
         all.push(format!("the job ended itself after training, with {how}: what would come after that did not run"));
     }
     for (line, passes, _) in accounts().flat_map(|it| &it.unseen).filter(|it| it.2 == 0) {

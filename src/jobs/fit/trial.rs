@@ -132,7 +132,7 @@ pub(super) struct Trial {
     /// Whole seconds that it took.
     pub(super) seconds: u64,
     /// How the command ended, unless it succeeded: `exit code 3`.
-    pub(super) failed: Option<String>,
+    pub(super) ending: Option<String>,
 }
 
 impl Bench {
@@ -246,7 +246,7 @@ impl Bench {
         }
         let accounts = JobReport::all(&accounts);
         let outcome = late(&accounts, is_late, self.seconds, steps).unwrap_or_else(|| outcome(status, &accounts, &log));
-        Ok(Trial { accounts, outcome, seconds, failed: unsuccessful(status.code(), status.signal()) })
+        Ok(Trial { accounts, outcome, seconds, ending: unsuccessful(status.code(), status.signal()) })
     }
 
     /// Runs the job, and again with other ranks as long as it shows that those that ran depend on them.

@@ -131,7 +131,7 @@ mod tests {
             reads: kinds.iter().enumerate().map(read).collect(),
             ..JobReport::default()
         };
-        Trial { accounts: vec![account], outcome: Outcome::Finished, seconds: 0, failed: None }
+        Trial { accounts: vec![account], outcome: Outcome::Finished, seconds: 0, ending: None }
     }
 
     #[test]

@@ -213,7 +213,7 @@ impl ProcessOnDevice<'_> {
 
     /// Returns why the job cannot be asked which line grows, as a sentence.
     fn why_not_looked(&self) -> Option<String> {
-        let why = self.process.hello.as_ref()?.no_capture()?;
+        let why = self.process.hello.as_ref()?.capture_refusal()?;
         Some(format!("the line cannot be found: {}", Foreign::new(why)))
     }
 

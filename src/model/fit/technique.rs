@@ -2,6 +2,7 @@
 //!
 //! The job's side of each is in `probes/python/gpuwatch_probe/_advise.py`, by the same name.
 
+use crate::facts::units::{Bytes, counted};
 use std::fmt::Write as _;
 
 /// What a technique changes besides memory.
@@ -23,6 +24,18 @@ impl Price {
     pub fn name(self) -> &'static str {
         self.into()
     }
+}
+
+/// Returns what a technique costs in a step, in words: blocks whose forward runs twice, bytes that go to the host and
+/// back, and kernels beyond those of the job as it is.
+pub fn costs(recomputed_blocks: u64, host_bytes: u64, kernel_launches: Option<i64>) -> Vec<String> {
+    let blocks = (recomputed_blocks > 0).then(|| format!("{} forward twice", counted(recomputed_blocks, "block")));
+    let bytes = (host_bytes > 0).then(|| format!("{} to the host and back", Bytes(host_bytes)));
+    let launches = kernel_launches.filter(|count| *count != 0).map(|count| {
+        let more = if count > 0 { "more" } else { "fewer" };
+        format!("{} {more} a step", counted(count.unsigned_abs(), "kernel"))
+    });
+    [blocks, bytes, launches].into_iter().flatten().collect()
 }
 
 /// Techniques of one kind exclude one another.

@@ -135,7 +135,7 @@ pub(super) fn hint(process: &Process, on: &OnDevice, context: &RenderContext) ->
     if growing.resource != Some(Resource::Allocated) || !matters(&growing.severity) || !process.is_alive() {
         return None;
     }
-    if let Some(why) = hello.no_capture() {
+    if let Some(why) = hello.capture_refusal() {
         return Some(format!("the line cannot be found: {}", cells::raw(why)));
     }
     if let Some(why) = &process.refused {

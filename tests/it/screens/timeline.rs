@@ -6,7 +6,7 @@ use gpuwatch::{
     facts::{
         event::{
             Fact, Line, ProcessUse,
-            wire::{Counters, Edge, Oom, Sample},
+            wire::{Bye, Counters, Device, Edge, Hello, Oom, PROTOCOL, Sample},
         },
         units::Bytes,
     },
@@ -151,25 +151,37 @@ fn few_steps_fill_all_columns_of_the_chart() {
     }
 }
 
-/// A job goes on while it has no probe: nothing is drawn of these steps, at any zoom.
+/// A job goes on while nothing is known of it: these steps are blank, also where another probe follows within seconds.
 #[test]
-fn steps_without_a_probe_are_blank() {
-    let mut story = Story::default();
-    story.device(0, 30 * GIB, &[]).probe(0, 4242, 0, None);
-    for step in 1..=100 {
-        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 10 * MIB, GIB));
+fn steps_that_nobody_saw_are_blank() {
+    for is_attached_again in [false, true] {
+        let mut story = Story::default();
+        // Of the same process, by its number and its start.
+        let hello = || {
+            let devices = vec![Device { uuid: Some(device(0).0), ..Device::default() }];
+            let start_us = Some(1_000_000);
+            Line::Hello(Hello { protocol: PROTOCOL, pid: 4242, start_us, devices, ..Hello::default() })
+        };
+        story.device(0, 30 * GIB, &[(4242, 22 * GIB)]).probe(0, 4242, 0, None).line(0, hello());
+        for step in 1..=100 {
+            story.wait(100_000).sample(0, step, counters(20 * GIB + step * 10 * MIB, GIB));
+        }
+        if is_attached_again {
+            story.line(0, Line::Bye(Bye { at_us: story.now, reason: "detached".to_owned(), ..Bye::default() }));
+            story.wait(2_000_000).probe(1, 4242, 0, None).line(1, hello());
+        } else {
+            story.wait(30_000_000);
+        }
+        for step in 400..=500 {
+            let own = counters(20 * GIB + step * 10 * MIB, GIB);
+            story.wait(100_000).sample(u32::from(is_attached_again), step, own);
+        }
+        let shown = shown(&story.session(), &timeline());
+        let row = shown.lines().find(|it| it.starts_with("      0 GiB ")).unwrap();
+        let drawn: Vec<bool> = row.chars().skip(12).take(69).map(|it| it == '█').collect();
+        let blank = drawn.iter().filter(|it| !**it).count();
+        assert!(drawn[5] && drawn[65] && !drawn[20] && !drawn[40] && (35..45).contains(&blank), "{shown}");
     }
-    // Either nobody looks for a while, or another probe is started.
-    story.wait(30_000_000);
-    for step in 400..=500 {
-        story.wait(100_000).sample(0, step, counters(20 * GIB + step * 10 * MIB, GIB));
-    }
-    let session = story.session();
-    let shown = shown(&session, &timeline());
-    let row = shown.lines().find(|it| it.starts_with("      0 GiB ")).unwrap();
-    let drawn: Vec<bool> = row.chars().skip(12).take(69).map(|it| it == '█').collect();
-    let blank = drawn.iter().filter(|it| !**it).count();
-    assert!(drawn[5] && drawn[65] && !drawn[20] && !drawn[40] && (35..45).contains(&blank), "{shown}");
 }
 
 /// The step that failed is the one after the last that was seen.

@@ -2,11 +2,11 @@
 
 use super::{super::comparison_text::wrapped, Advice, Measurement, saves};
 use crate::{
-    facts::{
-        text::Foreign,
-        units::{Bytes, counted},
+    facts::{text::Foreign, units::Bytes},
+    model::fit::{
+        Fits, Need,
+        technique::{Price, costs},
     },
-    model::fit::{Fits, Need, technique::Price},
 };
 use std::fmt::Write as _;
 
@@ -85,17 +85,7 @@ fn measured_row(out: &mut String, row: &Measurement, before: &Need, width: usize
         let name = varied.map_or("value", |it| it.name.as_str());
         format!(", largest {} {}", Foreign::new(name), Foreign::new(value.as_str()))
     });
-    let mut price = Vec::new();
-    if row.recomputed_blocks > 0 {
-        price.push(format!("{} forward twice", counted(row.recomputed_blocks, "block")));
-    }
-    if row.host_bytes > 0 {
-        price.push(format!("{} to the host and back", Bytes(row.host_bytes)));
-    }
-    if let Some(count) = row.kernel_launches.filter(|it| *it != 0) {
-        let more = if count > 0 { "more" } else { "fewer" };
-        price.push(format!("{} {more} a step", counted(count.unsigned_abs(), "kernel")));
-    }
+    let price = costs(row.recomputed_blocks, row.host_bytes, row.kernel_launches);
     let saving = format!("−{}", Bytes(saving));
     let mut name = row.name();
     if name.len() > width {
