@@ -51,8 +51,9 @@ const PATH_MAX: usize = 4096;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  gpuwatch run -- python train.py; gpuwatch check --max-growth 1MiB/step\n\n\
                             A run whose end is not recorded is judged up to the last recorded step, and the verdict \
-                            says so; with --require-end it does not pass. A run that gpuwatch could not watch in \
-                            full is not judged, nor one whose recorder was killed on this machine.\n\n\
+                            says so; with --require-end it does not pass. How the command ended is only noted, unless \
+                            --require-success is given. A run that gpuwatch could not watch in full is not judged, nor \
+                            one whose recorder was killed on this machine.\n\n\
                             Without a file: the newest recording of `gpuwatch run`. Several files must be of one run; \
                             of a directory, the newest run is taken.")]
 pub(super) struct CheckArgs {
@@ -315,9 +316,17 @@ impl Verdict {
         }
     }
 
-    /// The verdict ignores how the command ended: `run` passes its exit code on.
-    fn note_end(&mut self) {
-        self.notes.extend(self.run.session.job.and_then(|it| failure(it.code, it.signal)));
+    /// How the command ended is only noted, unless the user asks for its success: `run` passes its exit code on.
+    fn judge_end(&mut self, is_success_required: bool) {
+        let ended = self.run.session.job.map(|it| (it.code, it.signal));
+        let failed = ended.and_then(|(code, signal)| failure(code, signal));
+        if !is_success_required {
+            self.notes.extend(failed);
+        } else if let Some(failed) = failed {
+            self.doubts.push(format!("--require-success: {failed}"));
+        } else if ended.is_none_or(|it| it == (None, None)) {
+            self.doubts.push("--require-success: how the command ended is not recorded".to_owned());
+        }
     }
 
     /// A process whose lines are unreadable is not judged. Lost samples only make figures less exact.
@@ -367,7 +376,7 @@ impl Verdict {
         if limits.require_end && !self.run.is_whole {
             self.doubts.push(format!("--require-end: {}", verdict_report::seen(self)));
         }
-        self.note_end();
+        self.judge_end(limits.require_success);
         self.note_unread();
         self.note_undecided();
         self.judge_steps(limits.max_growth.is_some());

@@ -181,7 +181,7 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
     let of_lines = it.lines.iter().map(|it| it.bytes).sum();
     if let Some(rest) = it.allocated.checked_sub(of_lines).filter(|rest| *rest > 0 && !it.lines.is_empty()) {
         let words = if it.lines.len() < LINES_MAX {
-            "of no known line: from before the trace, or of a thread without Python"
+            "of no known line: from before the trace, or of a thread without Python, such as that of backward"
         } else {
             "of other lines, or of none that is known"
         };

@@ -12,7 +12,7 @@ use crate::{
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
-    model::{alerts::Policy, findings::Finding},
+    model::{alerts::Policy, findings::Finding, session::process::Process},
     sources,
     storage::{
         output,
@@ -165,7 +165,7 @@ fn entry(path: &Path, host: &str, policy: &Policy) -> ListedRecording {
             entry.started_unix_us = header.map(|it| it.started_unix_us);
             entry.called = header.and_then(|it| it.name.clone());
             entry.host = header.map(|it| it.host.clone());
-            entry.verdict = check(&found.recordings, &Limits::default(), policy);
+            entry.verdict = check(&found.recordings, &Limits::none(), policy);
             entry.trouble = entry.verdict.damage.first().cloned();
             entry.state = if entry.verdict.run.closed {
                 RecordingState::Closed
@@ -218,6 +218,13 @@ impl ListedRecording {
         writeln!(out, "  {}", self.went().join("; "))
     }
 
+    /// Says whether the processes ended before the recording did; `None` without any.
+    fn last_seen(&self) -> Option<&'static str> {
+        let processes = &self.verdict.run.session.processes;
+        let is_running = processes.iter().any(Process::is_alive);
+        (!processes.is_empty()).then_some(if is_running { "still running at its end" } else { "ended" })
+    }
+
     /// Describes the result.
     fn went(&self) -> Vec<String> {
         let mut out = Vec::new();
@@ -233,7 +240,8 @@ impl ListedRecording {
             _ if self.state == RecordingState::Open && self.trouble.is_none() => {
                 out.push("not closed: its writer was killed".to_owned());
             }
-            _ => {}
+            // A job that was attached to, or started beside its recorder, has no exit code here.
+            _ => out.extend(self.last_seen().map(str::to_owned)),
         }
         out.extend(self.verdict.run.session.losses.missing());
         let finding = |it: &Finding| {

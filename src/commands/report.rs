@@ -13,13 +13,13 @@ pub mod snapshot_page;
 
 use super::{
     Invocation, Subcommand,
-    check::{FailOn, Limits, Verdict, judged},
+    check::{Limits, Verdict, judged},
     snapshot::{self, read_with_progress},
 };
 use crate::{
     cli::{inputs, is_json, write_text},
     facts::text::{Foreign, escape_json, hidden_class},
-    model::{alerts::Policy, analysis::severity::Severity},
+    model::alerts::Policy,
     storage::{
         output, pickle,
         replay::{index::Index, recording_set::RecordingSet, run::Run},
@@ -64,25 +64,32 @@ pub(super) struct ReportArgs {
     /// Or a memory snapshot of PyTorch, or an answer of `gpuwatch fit --save` or `fit --advise --json`.
     #[arg(value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
-    /// The file to make: JSON where it ends in .json, else a page; it must not be there yet (- is standard output).
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    /// The file to make: JSON where it ends in .json, else a page; it must not be there yet (- is standard output, as
+    /// without it for --json).
+    #[arg(short, long, value_name = "FILE", required_unless_present = "json")]
+    output: Option<PathBuf>,
     /// As JSON (schema 1), whatever the file's name.
     #[arg(long)]
     json: bool,
 }
 
+impl ReportArgs {
+    fn output(&self) -> &Path {
+        self.output.as_deref().unwrap_or(Path::new("-"))
+    }
+}
+
 impl Subcommand for ReportArgs {
     fn answers(&self) -> bool {
-        output::is_stdout(&self.output)
+        output::is_stdout(self.output())
     }
 
     fn run(&self, invocation: &Invocation) -> Result<u8> {
-        let is_json = self.json || is_json(&self.output);
+        let is_json = self.json || is_json(self.output());
         if let [file] = &self.files[..]
             && pickle::is_one(file)
         {
-            return write_snapshot(file, &self.output, is_json);
+            return write_snapshot(file, self.output(), is_json);
         }
         if let [file] = &self.files[..]
             && let Some(answer) = inputs::fit_answer(file)
@@ -91,13 +98,13 @@ impl Subcommand for ReportArgs {
                 bail!("{} is JSON already: name a page, as in fit.html", Foreign::new(file.to_string_lossy()));
             }
             let title = Foreign::new(file.file_name().unwrap_or(file.as_os_str()).to_string_lossy());
-            write_text(Some(&self.output), &answer_page::html(&answer, &title))?;
+            write_text(Some(self.output()), &answer_page::html(&answer, &title))?;
             return Ok(0);
         }
         let found = inputs::recordings(&self.files)?;
         found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
         let report = Report::read(&found.recordings, &invocation.policy);
-        write_text(Some(&self.output), &if is_json { report.json() } else { report.html() })?;
+        write_text(Some(self.output()), &if is_json { report.json() } else { report.html() })?;
         Ok(0)
     }
 }
@@ -127,14 +134,12 @@ pub struct Report {
 impl Report {
     /// Reads recordings to the end; findings that the policy allows are marked, and fail nothing.
     pub fn read(recordings: &RecordingSet, policy: &Policy) -> Self {
-        let fail_on = vec![FailOn::Severity(Severity::Warning)];
         let (mut series, mut index) = (DeviceSeries::default(), Index::default());
-        let limits = Limits { fail_on, ..Limits::default() };
         let run = Run::read(recordings, |at, event, session| {
             series.apply(event, session);
             index.note(at, event);
         });
-        let verdict = judged(run, &limits, policy);
+        let verdict = judged(run, &Limits::default(), policy);
         let unix_us = recordings.unix_us(index.from);
         Self { verdict, series, index, unix_us }
     }

@@ -243,7 +243,7 @@ pub fn reaches(binding: &Binding, ui: &Ui) -> bool {
 /// Returns a command's first key as the footer shows it, if it has one on this screen.
 pub fn first(command: Command, ui: &Ui) -> Option<&'static str> {
     if let Command::Device(_) = command {
-        return Some("1-9");
+        return Some("0-9");
     }
     BINDINGS.iter().filter(|it| reaches(it, ui)).find_map(|it| it.first(command))
 }
@@ -268,8 +268,8 @@ pub fn command(key: KeyEvent, ui: &Ui) -> Option<Command> {
         // These keys quit in every place.
         (_, (CONTROL, KeyCode::Char('c'))) => Some(Command::Quit),
         (_, (CONTROL, KeyCode::Char('z'))) => Some(Command::Suspend),
-        (it, (NONE, KeyCode::Char(digit @ '1'..='9'))) if it.has(KeyContext::Anywhere) && !ui.is_of_many() => {
-            Some(Command::Device(digit as u8 - b'1'))
+        (it, (NONE, KeyCode::Char(digit @ '0'..='9'))) if it.has(KeyContext::Anywhere) && !ui.is_of_many() => {
+            Some(Command::Device(digit as u8 - b'0'))
         }
         (KeyContext::Filter, (NONE, KeyCode::Char(letter))) => Some(Command::Edit(Edit::Type(letter))),
         // Any other key means no.

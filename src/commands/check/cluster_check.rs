@@ -93,7 +93,7 @@ impl Verdicts {
     }
 
     fn judge(&mut self, limits: &Limits) {
-        let is_hit = |it: &&JobFinding| limits.fail_on.iter().any(|on| fails(it, *on));
+        let is_hit = |it: &&JobFinding| limits.fail_on().iter().any(|on| fails(it, *on));
         for job in &self.jobs {
             let hits = job.findings.iter().filter(is_hit);
             self.hits.extend(hits.map(|it| format!("{}: {}: {}", job.name, it.severity.name(), it.sentence)));

@@ -44,7 +44,7 @@ pub(super) fn print(files: &[PathBuf], args: &AgainstArgs, json: bool, policy: &
     let read = |files: &[PathBuf]| {
         let found = inputs::recordings(files).map_err(|e| format!("{e:#}"))?;
         found.notes.iter().for_each(|it| output::message(format_args!("{it}")));
-        let verdict = check(&found.recordings, &Limits::default(), policy);
+        let verdict = check(&found.recordings, &Limits::none(), policy);
         // What a run lacks may be its peak.
         match verdict.doubts.first() {
             Some(doubt) => Err(doubt.clone()),

@@ -9,13 +9,14 @@ use crate::{
 };
 use anyhow::{Context, Result, bail};
 
-/// The limits of a run; none by default.
+/// The limits of a run; by default, no finding of severity `warning` or a higher one passes.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Limits {
     /// Fail on findings of this severity or a higher one (info, warning, critical), on kinds of findings (as in
-    /// growth,oom) whatever their severity, or never.
-    #[arg(long, value_name = "SEVERITY|KIND", value_delimiter = ',', default_value = "warning", value_parser = fail_on)]
-    pub fail_on: Vec<FailOn>,
+    /// growth,oom) whatever their severity, or never. Without it: on warnings, except on what --max-growth and
+    /// --max-fragmentation limit.
+    #[arg(long, value_name = "SEVERITY|KIND", value_delimiter = ',', value_parser = fail_on)]
+    pub fail_on: Option<Vec<FailOn>>,
     /// Fail on lasting growth above this rate, as in 1MiB/step.
     #[arg(long, value_name = "BYTES/STEP", value_parser = bytes_per_step)]
     pub max_growth: Option<u64>,
@@ -28,6 +29,9 @@ pub struct Limits {
     /// Pass no run whose end is not recorded (exit code 2): its recording was cut, or is still being written.
     #[arg(long)]
     pub require_end: bool,
+    /// Pass no run whose command failed or whose exit code is not recorded (exit code 2).
+    #[arg(long)]
+    pub require_success: bool,
 }
 
 /// Findings that a run fails on.
@@ -51,13 +55,34 @@ pub enum Peak {
 }
 
 impl Limits {
+    /// Returns limits that every run keeps.
+    pub fn none() -> Self {
+        Self { fail_on: Some(vec![FailOn::Never]), ..Self::default() }
+    }
+
+    /// Returns the findings that a run fails on, apart from what has a limit of its own.
+    pub fn fail_on(&self) -> &[FailOn] {
+        self.fail_on.as_deref().unwrap_or(&[FailOn::Severity(Severity::Warning)])
+    }
+
     /// Returns whether a run with this finding fails.
     pub fn are_hit_by(&self, finding: &Finding) -> bool {
-        self.fail_on.iter().any(|it| match it {
-            FailOn::Never => false,
-            FailOn::Severity(severity) => finding.severity >= *severity,
-            FailOn::Kind(kind) => finding.kind == *kind && !finding.is_companion(),
-        })
+        let is_left = self.fail_on.is_none() && self.judge(finding);
+        !is_left
+            && self.fail_on().iter().any(|it| match it {
+                FailOn::Never => false,
+                FailOn::Severity(severity) => finding.severity >= *severity,
+                FailOn::Kind(kind) => finding.kind == *kind && !finding.is_companion(),
+            })
+    }
+
+    /// Whether a limit other than that on severities judges what the finding is about.
+    fn judge(&self, finding: &Finding) -> bool {
+        match finding.kind {
+            Kind::Growth => self.max_growth.is_some() && finding.is_own_growth() && finding.bytes_per_step.is_some(),
+            Kind::Fragmentation => self.max_fragmentation.is_some(),
+            _ => false,
+        }
     }
 }
 

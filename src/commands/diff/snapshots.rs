@@ -26,13 +26,13 @@ const SCHEMA: u32 = 1;
 const LISTED: usize = 20;
 
 /// The compared figures of a device, and whether more is worse.
-type Figure = (&'static str, fn(&Totals) -> u64, bool);
+type Figure = (&'static str, fn(&Totals) -> Option<u64>, bool);
 const FIGURES: [Figure; 5] = [
-    ("allocated", |it| it.allocated, true),
-    ("reserved", |it| it.reserved, true),
-    ("stuck", |it| it.stuck, false),
-    ("cached", |it| it.cached, false),
-    ("releasable", |it| it.releasable, false),
+    ("allocated", |it| Some(it.allocated), true),
+    ("reserved", |it| Some(it.reserved), true),
+    ("stuck", |it| Some(it.stuck), false),
+    ("cached", Totals::cached_in_expandable, false),
+    ("releasable", |it| Some(it.releasable), false),
 ];
 
 /// Two snapshots, compared.
@@ -110,7 +110,8 @@ impl Device {
         sort(&mut stacks);
         let [a, b] = [a, b].map(|trace| Totals::of(trace, trace.segments_on(ordinal)));
         let worse = FIGURES.iter().map(|(_, of, judged)| {
-            *judged && is_worse(Unit::Bytes, Some(of(&a) as f64), Some(of(&b) as f64), tolerance)
+            let [a, b] = [&a, &b].map(|it| of(it).map(|bytes| bytes as f64));
+            *judged && is_worse(Unit::Bytes, a, b, tolerance)
         });
         Self { ordinal, a, b, worse: worse.collect(), stacks }
     }
@@ -129,11 +130,9 @@ impl Snapshots {
         for device in &self.devices {
             let title = format!("device {}", device.ordinal);
             let _ = writeln!(out, "{title:<26} {:>16} {:>16}  change", "first", "second");
-            for ((name, of, _), worse) in FIGURES.iter().zip(&device.worse) {
-                let (a, b) = (of(&device.a), of(&device.b));
-                let mark = if *worse { "  more than tolerated" } else { "" };
-                let change = change(i128::from(b) - i128::from(a));
-                let _ = writeln!(out, "{name:<26} {:>16} {:>16}  {change}{mark}", Bytes(a), Bytes(b));
+            for ComparisonRow { name, both: [a, b], change, is_worse } in device.figures() {
+                let mark = if is_worse { "  more than tolerated" } else { "" };
+                let _ = writeln!(out, "{name:<26} {a:>16} {b:>16}  {change}{mark}");
             }
             device.write_stacks(&mut out);
         }
@@ -147,7 +146,7 @@ impl Snapshots {
     /// snapshots, in bytes.
     pub fn json(&self) -> String {
         let device = |it: &Device| {
-            let both = |of: &fn(&Totals) -> u64| json!({"a": of(&it.a), "b": of(&it.b)});
+            let both = |of: &fn(&Totals) -> Option<u64>| json!({"a": of(&it.a), "b": of(&it.b)});
             let figures = FIGURES.iter().map(|(name, of, _)| ((*name).to_owned(), both(of)));
             let stack = |stack: &Stack| {
                 let [[a, b], [m, n]] = [stack.bytes, stack.blocks];
@@ -171,13 +170,7 @@ impl Snapshots {
         let mut out = page::beginning(self.code(), names);
         for device in &self.devices {
             let _ = writeln!(out, "<h2>Device {}</h2>", device.ordinal);
-            let figures = FIGURES.iter().zip(&device.worse).map(|((name, of, _), is_worse)| {
-                let (a, b) = (of(&device.a), of(&device.b));
-                let change = change(i128::from(b) - i128::from(a));
-                let both = [a, b].map(|it| Bytes(it).to_string());
-                ComparisonRow { name: (*name).to_owned(), both, change, is_worse: *is_worse }
-            });
-            page::table(&mut out, "figure", &figures.collect::<Vec<_>>());
+            page::table(&mut out, "figure", &device.figures());
             let stacks = device.rows();
             let rows = stacks.iter().take(LISTED).map(|it| {
                 let both =
@@ -200,6 +193,19 @@ impl Snapshots {
 }
 
 impl Device {
+    /// Returns the figures that either snapshot has.
+    fn figures(&self) -> Vec<ComparisonRow> {
+        let row = |((name, of, _), is_worse): (&Figure, &bool)| {
+            let both = [&self.a, &self.b].map(*of);
+            let [a, b] = both.map(|it| i128::from(it.unwrap_or(0)));
+            let words = both.map(|it| it.map_or_else(|| "–".to_owned(), |bytes| Bytes(bytes).to_string()));
+            let row =
+                ComparisonRow { name: (*name).to_owned(), both: words, change: change(b - a), is_worse: *is_worse };
+            both.iter().any(Option::is_some).then_some(row)
+        };
+        FIGURES.iter().zip(&self.worse).filter_map(row).collect()
+    }
+
     /// Returns the stacks, one for each text.
     fn rows(&self) -> Vec<Stack> {
         let mut rows: Vec<Stack> = Vec::new();

@@ -208,7 +208,7 @@ fn totals_json(it: &Totals) -> Map<String, Value> {
         "pending": it.pending,
         "requested": it.requested,
         "stuck": it.stuck,
-        "cached": it.cached,
+        "cached": it.cached_in_expandable(),
         "releasable": it.releasable,
         "graph_pools_free": it.graph_pools_free,
         "mem_pools_free": it.mem_pools_free,

@@ -125,10 +125,14 @@ impl Bench {
         }
         let Some(first) = found.first() else { return Ok((answer, Vec::new())) };
         let is_enough = |it: &Device| need(&first.trial, it, tables).is_some_and(|need| need.must() <= it.capacity());
-        answer.smallest = Device::all()
-            .into_iter()
-            .find(|card| is_enough(card) && !fills(first, card, tables))
-            .filter(|_| answer.why.is_none() && doubt.is_none());
+        // The verdict on a card on which the job ran is better than what another card's figures say of it.
+        let judged = |card: &Device| {
+            let is_it = |it: &&Judged| (it.device.driver_name, it.device.total) == (card.driver_name, card.total);
+            answer.devices.iter().filter(|it| it.device.count == 1).find(is_it).map(|it| it.fits == Fits::Yes)
+        };
+        let enough = |card: &Device| judged(card).unwrap_or_else(|| is_enough(card) && !fills(first, card, tables));
+        let smallest = Device::all().into_iter().find(enough);
+        answer.smallest = smallest.filter(|_| answer.why.is_none() && doubt.is_none());
         // With several devices, the peak is what the job wants; with one, what it takes there.
         answer.peak = match answer.devices.as_slice() {
             _ if answer.why.is_some() => None,

@@ -53,8 +53,11 @@ pub(super) fn answer(it: &Answer) -> String {
     }
     match &it.smallest {
         Some(card) => {
-            let size = Bytes(card.capacity());
-            let _ = writeln!(out, "smallest known card that is enough: {} ({size})", card.name);
+            let size = card.capacity();
+            // A size that the user gave is enough without room to spare, and no card has just that size.
+            let is_tight = |it: &Judged| it.fits == Fits::Yes && it.device.capacity() < size;
+            let enough = if it.devices.iter().any(is_tight) { "has room to spare" } else { "is enough" };
+            let _ = writeln!(out, "smallest known card that {enough}: {} ({})", card.name, Bytes(size));
         }
         None if it.peak.is_some() => out.push_str("no known card is certainly enough\n"),
         None => {}

@@ -211,10 +211,17 @@ impl ProcessOnDevice<'_> {
         Finding { cause, advice: cause.advice(), culprit: first, account, ..it }
     }
 
-    /// Returns why the job cannot be asked which line grows, as a sentence.
+    /// Returns why it is not known which line grows, as a sentence; `None` while it can still be found.
     fn why_not_looked(&self) -> Option<String> {
-        let why = self.process.hello.as_ref()?.capture_refusal()?;
-        Some(format!("the line cannot be found: {}", Foreign::new(why)))
+        let hello = self.process.hello.as_ref()?;
+        if let Some(why) = hello.capture_refusal() {
+            return Some(format!("the line cannot be found: {}", Foreign::new(why)));
+        }
+        if let Some(why) = &self.process.refused {
+            return Some(format!("the line was not found: {why}"));
+        }
+        let is_too_late = hello.can_capture() && !self.process.is_alive();
+        is_too_late.then(|| "the line was not found: the job ended before its steps could be compared".to_owned())
     }
 
     /// Bytes by which a resource can grow before the device, or the host, is full: free memory, and for live memory

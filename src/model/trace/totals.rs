@@ -51,6 +51,11 @@ impl Totals {
         [self.stuck, self.cached, self.releasable].into_iter().fold(pools, u64::saturating_add)
     }
 
+    /// Returns the free bytes in used expandable segments; `None` without any such segment.
+    pub fn cached_in_expandable(&self) -> Option<u64> {
+        (self.expandable > 0).then_some(self.cached)
+    }
+
     fn add(&mut self, trace: &Trace, segment: &Segment) {
         let blocks = trace.blocks_of(segment);
         let sum = |state| blocks.iter().filter(|it| it.state == state).map(|it| it.size).fold(0, u64::saturating_add);

@@ -152,6 +152,56 @@ fn check_fails_only_on_the_requested_kinds_and_severities() {
     assert_eq!(check(&path, &["--max-peak", "a lot"]).status.code(), Some(2));
 }
 
+/// Whoever allows a rate of growth wants slower growth to pass, also where it would be a warning.
+#[test]
+fn a_limit_on_growth_takes_the_place_of_the_default_severity() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = recorded(dir.path(), ACTIVATIONS);
+    let cases: [(&[&str], i32); 6] = [
+        (&[], 1),
+        (&["--max-growth", "8MiB/step"], 0),
+        (&["--max-growth", "64KiB/step"], 1),
+        (&["--max-fragmentation", "99%"], 1),
+        (&["--fail-on", "warning", "--max-growth", "8MiB/step"], 1),
+        (&["--fail-on", "growth", "--max-growth", "8MiB/step"], 1),
+    ];
+    for (arguments, expected) in cases {
+        let (code, json) = judged(&path, arguments);
+        let kinds: Vec<&str> =
+            json["findings"].as_array().unwrap().iter().filter_map(|it| it["kind"].as_str()).collect();
+        assert!(code == expected && kinds.contains(&"growth"), "{arguments:?}: {code} {kinds:?}");
+    }
+}
+
+/// A job that ends early keeps every limit: memory alone says nothing of its success.
+#[test]
+fn a_run_whose_command_failed_passes_only_where_its_success_is_not_required() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("ended.jsonl.zst");
+    let nothing = "--require-success: how the command ended is not recorded";
+    for (end, required, why) in [
+        (Some((Some(0), None)), 0, ""),
+        (Some((Some(1), None)), 2, "--require-success: the command ended with exit code 1"),
+        (Some((None, Some(11))), 2, "--require-success: the command was killed by SIGSEGV"),
+        (Some((None, None)), 2, nothing),
+        (None, 2, nothing),
+    ] {
+        let mut lines = lines_of(HEALTHY, |_| ());
+        let closed = lines.pop().unwrap();
+        let at = Stamp(serde_json::from_str::<Value>(&closed).unwrap()["at_us"].as_u64().unwrap());
+        lines.extend(end.map(|(code, signal)| {
+            let mut text = String::new();
+            encode(&Event { at, fact: Fact::JobEnded { code, signal } }, &mut text);
+            text
+        }));
+        lines.push(closed);
+        write(&path, &lines);
+        assert_eq!(judged(&path, &[]).0, 0, "{end:?}");
+        let (code, json) = judged(&path, &["--require-success"]);
+        assert_eq!((code, json["doubts"][0].as_str().unwrap_or_default()), (required, why), "{end:?}: {json:#}");
+    }
+}
+
 #[test]
 fn a_run_too_short_for_the_growth_limit_does_not_pass() {
     let dir = tempfile::tempdir().unwrap();

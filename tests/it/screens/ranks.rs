@@ -276,7 +276,7 @@ fn a_leak_whose_line_is_known_on_one_rank_so_far_is_one_alert() {
 fn a_check_counts_a_leak_of_two_ranks_once_and_names_them() {
     let run = Run { session: leaking().session(), is_whole: true, ..Run::default() };
     let limits =
-        Limits { fail_on: vec![FailOn::Severity(Severity::Warning)], max_growth: Some(1), ..Limits::default() };
+        Limits { fail_on: Some(vec![FailOn::Severity(Severity::Warning)]), max_growth: Some(1), ..Limits::default() };
     let verdict = check::judged(run, &limits, &Policy::default());
     let found = "growth of allocated, +4.00 MiB/step, ranks 0, 1, pids 4000, 4001";
     assert_eq!(verdict.hits, [format!("warning: {found}"), format!("{found}: more than 1 B/step")]);

@@ -534,7 +534,7 @@ fn several_devices_are_listed_and_each_has_its_own_screens() {
         press(&mut ui, &snapshot, key);
         assert!(shown(&snapshot, &ui, (80, 24)).contains(phrase), "{}", shown(&snapshot, &ui, (80, 24)));
     }
-    press(&mut ui, &snapshot, "1");
+    press(&mut ui, &snapshot, "0");
     assert!(shown(&snapshot, &ui, (80, 24)).contains("trace of device 0"));
 }
 

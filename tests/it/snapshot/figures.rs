@@ -116,7 +116,7 @@ fn every_free_byte_is_of_one_kind_in_the_ladder_and_in_the_sums() {
     ];
     for (sum, rung, free) in kinds {
         assert_eq!((mib(&device[sum]), mib(&device["ladder"][rung])), (free, free), "{sum}: {device:#}");
-        let parts = device["parts"].as_array().unwrap().iter().map(|it| mib(&it[sum])).sum::<i64>();
+        let parts = device["parts"].as_array().unwrap().iter().filter_map(|it| it[sum].as_i64()).sum::<i64>() / MIB;
         assert_eq!(parts, free, "{sum} by stream and pool: {device:#}");
     }
     let rungs = device["ladder"].as_object().unwrap().values().filter_map(Value::as_i64).sum::<i64>();
@@ -131,6 +131,9 @@ fn a_pool_that_the_job_made_is_no_graph_pool() {
     let (_dir, file) = written(vec![segment(1 << 40, (0, 7), false, vec![(8, FREE, none())])], Vec::new());
     let text = outputs_for(&file, &[]).0;
     assert!(text.contains("mem pools      8.00 MiB") && !text.contains("graph"), "{text}");
+    // Only expandable segments have memory that is cached and neither stuck nor releasable.
+    let of_pool = &as_json(&file, &[])["devices"][0];
+    assert!(of_pool["cached"].is_null() && of_pool["stuck"] == 0, "{of_pool:#}");
 }
 
 #[test]

@@ -121,7 +121,7 @@ fn the_summary_can_be_turned_off_and_forced() {
     };
     assert_eq!(run(&[], "auto", ""), "", "nothing was probed, and nobody asked");
     for asked in [run(&["--summary", "always"], "never", ""), run(&[], "always", "[recordings]\nsummary = 'never'\n")] {
-        let number = asked.strip_prefix("gpuwatch: no process was probed · gpuwatch replay ").unwrap();
+        let number = asked.strip_prefix("gpuwatch: exit code 3; no process was probed · gpuwatch replay ").unwrap();
         assert!(number.trim_end().parse::<usize>().is_ok_and(|it| it >= 2), "one line with a short name: {asked}");
     }
     let killed = done(home.gpuwatch(&["run", "--summary", "always", "--", "sh", "-c", "kill -9 $$"]));
