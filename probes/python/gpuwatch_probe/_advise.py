@@ -16,6 +16,7 @@ from ._advise_calls import Calls
 from ._advise_checkpoint import Checkpoint, CheckpointEverySecond
 from ._advise_evaluation import EvalAccumulation
 from ._advise_forward import Autocast, ChannelsLast, HalfWeights, SaveOnCpu
+from ._advise_kernels import Liger
 from ._advise_loss import ChunkedLoss
 from ._advise_optimizers import Adafactor, Adam8bit, Foreach, Fused, GradientsToNone, Sgd
 from ._advise_settings import BlasWorkspace, CudnnBenchmark, ExpandableSegments
@@ -54,6 +55,7 @@ _ALL = (
     Offload,
     Accumulation,
     Autocast,
+    Liger,
     HalfWeights,
     Adam8bit,
     Adafactor,

@@ -306,8 +306,12 @@ impl ProcessOnDevice<'_> {
             }
             _ => false,
         };
-        let found = self.spell(kind, cause, evidence, it);
+        let mut found = self.spell(kind, cause, evidence, it);
         let severity = if matters && found.is_active() { Severity::Warning } else { Severity::Info };
+        if kind == Kind::Pressure {
+            let argv = self.process.hello.as_deref().map_or(&[][..], |it| &it.argv);
+            found.account.extend(findings::advise_words(argv));
+        }
         Finding { severity, ..found }
     }
 

@@ -51,6 +51,8 @@ pub enum Kind {
     Gradients,
     /// What the ranks of a job share.
     Sharding,
+    /// How the loss is computed.
+    Loss,
     /// Anything else, which goes with every other one.
     Other,
 }
@@ -106,7 +108,7 @@ const fn sharded(name: &'static str, summary: &'static str) -> Technique {
 }
 
 /// Every technique, the safest first.
-pub const TECHNIQUES: [Technique; 29] = [
+pub const TECHNIQUES: [Technique; 30] = [
     Technique {
         environment: &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")],
         ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Other)
@@ -124,7 +126,7 @@ pub const TECHNIQUES: [Technique; 29] = [
     measured("sdpa", "attention by fused kernels", Price::SameResult, Kind::Other),
     measured("checkpoint", "every repeated block checkpointed", Price::SameResult, Kind::Blocks),
     measured("checkpoint:2", "every second block checkpointed", Price::SameResult, Kind::Blocks),
-    measured("chunked-loss", "cross-entropy in 8 pieces", Price::SameResult, Kind::Other),
+    measured("chunked-loss", "cross-entropy in 8 pieces", Price::SameResult, Kind::Loss),
     measured("save-on-cpu", "activations in host memory", Price::SameResult, Kind::Other),
     measured("optimizer-on-host", "optimizer state in host memory", Price::SameResult, Kind::Optimizer),
     measured(
@@ -140,6 +142,7 @@ pub const TECHNIQUES: [Technique; 29] = [
     of_ranks("offload", "a rank's share in host memory", Kind::Optimizer),
     measured("accumulate", "half the batch, two backward passes a step", Price::OtherNumerics, Kind::Gradients),
     measured("bf16", "forward and loss under autocast", Price::OtherNumerics, Kind::Precision),
+    measured("liger", "Liger's kernels, and a loss without all logits at once", Price::OtherNumerics, Kind::Loss),
     measured("weights-bf16", "weights and states in bfloat16", Price::OtherTraining, Kind::Precision),
     measured("adam8bit", "Adam with 8-bit states", Price::OtherNumerics, Kind::Optimizer),
     measured("adafactor", "Adafactor instead of Adam", Price::OtherTraining, Kind::Optimizer),

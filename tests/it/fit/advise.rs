@@ -324,6 +324,31 @@ fn the_switch_for_evaluations_equals_the_edit_by_hand() {
     }
 }
 
+/// The Trainer's switch for Liger's kernels, which come with a package of their own.
+#[test]
+fn the_switch_for_kernels_of_a_package_equals_the_edit_by_hand() {
+    test_tiers::full!("several starts of frameworks on PyTorch");
+    let python = test_tiers::needs!(PACKAGES.found());
+    let name = "liger";
+    let asked = |python: &Path, job| advise(WITH_FRAMEWORKS, python, name, &["--gpu", "RTX 4090"], &[job, "fp32"]).0;
+    for (job, saves) in [("large_vocabulary", 2), ("trl_large_vocabulary", 1)] {
+        let answer = asked(&python, job);
+        let it = row(&answer, name);
+        let now = (bytes(it, "allocated"), bytes(it, "reserved"));
+        assert_eq!(now, by_hand(WITH_FRAMEWORKS, &python, &[job, "liger"]), "{job}: {it:#}");
+        assert!(saves * now.0 < bytes(&answer["baseline"]["peak"], "allocated"), "{job}: {answer:#}");
+    }
+    let without = test_tiers::needs!(FRAMEWORKS.found());
+    for (python, job, why) in [
+        (&python, "trainer", "no kernels for models of type gpt2"),
+        (&python, "accelerate", "not that of transformers' Trainer"),
+        (&without, "large_vocabulary", "liger_kernel is not installed"),
+    ] {
+        let answer = asked(python, job);
+        assert!(row(&answer, name)["refused"].as_str().is_some_and(|it| it.contains(why)), "{job}: {answer:#}");
+    }
+}
+
 /// Evaluations of the job's own that gather outputs, also where a method of a class does.
 const GATHERING: &str = "import sys, torch
 case, is_drained = sys.argv[1], sys.argv[2] == 'drained'

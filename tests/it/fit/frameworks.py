@@ -31,6 +31,13 @@ class Tokens(Dataset):
         return {"input_ids": ids, "labels": ids}
 
 
+def llama():
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=16384, max_position_embeddings=LENGTH, **sizes))
+
+
 def gpt():
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -41,7 +48,7 @@ def gpt():
 def arguments(cls, **changes):
     usual = {"output_dir": "checkpoints", "max_steps": 20, "per_device_train_batch_size": ROWS, "save_strategy": "no"}
     usual |= {"gradient_accumulation_steps": 2, "gradient_checkpointing": CHECKPOINTED, "report_to": []}
-    usual |= {"fp16": TYPE == "amp", "bf16": TYPE == "bf16"}
+    usual |= {"fp16": TYPE == "amp", "bf16": TYPE == "bf16", "use_liger_kernel": MODE == "liger"}
     if MODE == "fsdp":
         usual |= {"fsdp": "full_shard", "fsdp_config": {"fsdp_version": 2, "transformer_layer_cls_to_wrap": ["GPT2Block"]}}
     return cls(**{**usual, **changes})
@@ -79,7 +86,11 @@ def peft():
     trainer(model)
 
 
-def trl():
+def large_vocabulary():
+    trainer(llama())
+
+
+def trl(net=None):
     from datasets import Dataset as Rows
     from tokenizers import Tokenizer, models
     from transformers import PreTrainedTokenizerFast
@@ -89,7 +100,11 @@ def trl():
     tokens = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w0", pad_token="w1")
     rows = Rows.from_list([{"input_ids": [it % VOCABULARY] * LENGTH} for it in range(40 * ROWS)])
     args = arguments(SFTConfig, packing=False, max_length=LENGTH)
-    SFTTrainer(model=gpt(), args=args, train_dataset=rows, processing_class=tokens).train()
+    SFTTrainer(model=net or gpt(), args=args, train_dataset=rows, processing_class=tokens).train()
+
+
+def trl_large_vocabulary():
+    trl(llama())
 
 
 def accelerate():

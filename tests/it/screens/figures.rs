@@ -1,9 +1,13 @@
 //! A process's figures on its screen: known ones in their units, unknown ones as `–`, and only there asked for.
 
 use super::{Scope, Screen, Ui, device, picture, text, theme, usual};
+use crate::helpers::story::{GIB, counters, one_rank};
 use gpuwatch::{
     facts::{
-        event::{Fact, Line, ProcessInfo, wire::Bye},
+        event::{
+            Fact, Line, ProcessInfo,
+            wire::{Bye, Counters},
+        },
         figures::{Figure, Figures},
     },
     model::findings::findings,
@@ -122,4 +126,21 @@ fn the_list_is_sorted_and_filtered_by_figures_and_shows_them_then() {
     let rows = text(&picture(&ended, &ui, &theme("dusk"), 80, 24));
     assert!(rows.lines().any(|it| it.contains("4243") && it.contains("bob")), "{rows}");
     assert_eq!(ui.rows(&ended).iter().filter_map(ProcessRow::pid).collect::<Vec<_>>(), [977, 4243, 4242]);
+}
+
+/// A process that nearly fills its device, and does not grow, is offered what would save memory in it.
+#[test]
+fn the_screen_of_a_process_that_fills_its_device_has_the_command_for_advice() {
+    let shown = |allocated: u64| {
+        let mut story = one_rank();
+        for step in 1..=80 {
+            let held = Counters { allocated_peak: Some(allocated), ..counters(allocated, GIB) };
+            story.wait(100_000).sample(0, step, held);
+        }
+        let ui = Ui { screen: Screen::Process, ..Ui::default() };
+        text(&picture(&story.session(), &ui, &theme("dusk"), 120, 40))
+    };
+    let command = "gpuwatch fit --advise -- python train.py --rank";
+    assert!(shown(136 * GIB).contains(command), "{}", shown(136 * GIB));
+    assert!(!shown(60 * GIB).contains(command), "{}", shown(60 * GIB));
 }
