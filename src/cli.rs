@@ -3,7 +3,6 @@
 /// How alerts reach a person.
 pub mod alert_outputs;
 /// What memory consists of at a moment, as text.
-pub(crate) mod anatomy_text;
 /// Flags that name other hosts.
 pub(crate) mod host_flags;
 /// The recordings and snapshots that a user names.

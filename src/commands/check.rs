@@ -20,7 +20,7 @@ use crate::{
     },
     model::{
         alerts::Policy,
-        analysis::{fragmentation::is_expandable, severity::Severity},
+        analysis::{episode::Axis, fragmentation::is_expandable, severity::Severity},
         findings::{Finding, Kind, follow},
         peaks::DevicePeaks,
         session::process::ProbeState,
@@ -366,7 +366,7 @@ impl Verdict {
         for it in self.findings.iter().filter(is_open).filter(is_alone) {
             self.doubts.push(format!(
                 "{}: the recording does not show whether the job handled it",
-                verdict_report::subject(&[it])
+                verdict_report::subject(&[it], &self.run.session)
             ));
         }
     }
@@ -382,7 +382,7 @@ impl Verdict {
         self.judge_steps(limits.max_growth.is_some());
         let worst = self.shared(|it| !it.is_allowed() && limits.are_hit_by(it));
         let hit = |group: &Vec<&Finding>| {
-            Some(format!("{}: {}", group.first()?.severity.name(), verdict_report::subject(group)))
+            Some(format!("{}: {}", group.first()?.severity.name(), verdict_report::subject(group, &self.run.session)))
         };
         let hits: Vec<String> = worst.iter().filter_map(hit).collect();
         self.hits.extend(hits);
@@ -419,7 +419,14 @@ impl Verdict {
                 self.doubts.push(format!("--max-growth: not enough data to judge growth ({progress})"));
             }
             Some(progress) => self.notes.push(format!("not enough data to judge growth ({progress})")),
-            None => self.doubts.push(format!("no step was recorded: {}", self.why_no_step())),
+            None => {
+                let by_second = self.run.on_devices().filter(|it| it.growth.axis() == Some(Axis::Seconds));
+                let by_second = by_second.max_by_key(|it| it.growth.watched());
+                let by_second = by_second
+                    .map(|it| format!(", and it ran too short to be judged by time ({})", it.growth.progress()));
+                let why = self.why_no_step();
+                self.doubts.push(format!("no step was recorded{}: {why}", by_second.unwrap_or_default()));
+            }
         }
     }
 
@@ -445,7 +452,11 @@ impl Verdict {
         let over = self.shared(|it| counts(it) && is_over(it));
         let limit = units::per_step(most as f64);
         let words = |group: &Vec<&Finding>| {
-            format!("{}: more than {}", verdict_report::subject(group), limit.trim_start_matches('+'))
+            format!(
+                "{}: more than {}",
+                verdict_report::subject(group, &self.run.session),
+                limit.trim_start_matches('+')
+            )
         };
         let hits: Vec<_> = over.iter().map(words).collect();
         self.hits.extend(hits);

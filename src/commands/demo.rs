@@ -5,7 +5,6 @@
 
 mod driver;
 pub mod job;
-mod past;
 pub mod still;
 
 use super::{ConfigUse, Invocation, Subcommand, live, once};
@@ -15,7 +14,10 @@ use crate::{
         picture, runtime,
         screen_flags::{OverviewOptions, exit_code},
     },
-    facts::event::{DriverState, Event, Fact},
+    facts::{
+        event::{DriverState, Event, Fact, Line},
+        units::Stamp,
+    },
     model::alerts::Policy,
     screen::{effects::Options as ScreenActions, term},
     sources::{Feed, Options, Sources, probe},
@@ -23,7 +25,7 @@ use crate::{
 };
 use anyhow::{Context, Result};
 use driver::Driver;
-use job::Kind;
+use job::{Kind, RATE};
 use std::{
     env, fs, io,
     os::unix::{fs::DirBuilderExt, process::CommandExt},
@@ -129,7 +131,7 @@ impl Demo {
         }
         tokio::spawn(async move {
             let mut driver = Driver::default();
-            while let Some(event) = sources.events.recv().await.map(past::paced) {
+            while let Some(event) = sources.events.recv().await.map(paced) {
                 // The demo has its own driver.
                 driver.read_every(*read_every.borrow());
                 let derived = driver.after(&event);
@@ -192,4 +194,52 @@ fn start_job(seed: u64, rank: usize, kind: Kind, devices: &[u32], directory: &Pa
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
+}
+
+const STEP_US: u64 = 1_000_000 / RATE as u64;
+
+/// The µs that the head start would have taken.
+const HEAD_START_US: u64 = HEAD_START * STEP_US;
+
+/// Returns the event with the stamp of its step at the job's usual pace, the first epoch's mark at the first step, and
+/// the start of the process before it. Leaves other events unchanged.
+pub(super) fn paced(mut event: Event) -> Event {
+    let Fact::Probe { line, .. } = &mut event.fact else { return event };
+    match &mut **line {
+        Line::Sample(sample) => {
+            let ahead = sample.step.and_then(|it| (HEAD_START + 1).checked_sub(it)).unwrap_or(0) * STEP_US;
+            sample.at_us = sample.at_us.saturating_sub(ahead);
+            event.at = Stamp(event.at.0.saturating_sub(ahead));
+        }
+        Line::Mark(mark) if mark.value == Some(0) => {
+            mark.at_us = mark.at_us.saturating_sub(HEAD_START_US);
+            event.at = Stamp(event.at.0.saturating_sub(HEAD_START_US));
+        }
+        Line::Hello(hello) => hello.start_us = hello.start_us.map(|it| it.saturating_sub(HEAD_START_US)),
+        _ => {}
+    }
+    event
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::event::{ProbeId, wire::Sample};
+
+    #[test]
+    fn the_head_start_goes_over_into_the_steps_after_it() {
+        let at_us = 100_000_000;
+        let stamps: Vec<u64> = (1..=HEAD_START + 1)
+            .map(|step| {
+                let line = Box::new(Line::Sample(Sample { at_us, step: Some(step), ..Sample::default() }));
+                let event = paced(Event { at: Stamp(at_us), fact: Fact::Probe { probe: ProbeId(0), line } });
+                let Fact::Probe { line, .. } = &event.fact else { panic!("another fact: {event:?}") };
+                let Line::Sample(sample) = &**line else { panic!("another line: {event:?}") };
+                assert_eq!(Stamp(sample.at_us), event.at);
+                sample.at_us
+            })
+            .collect();
+        assert!(stamps.windows(2).all(|it| it[1] - it[0] == STEP_US), "{stamps:?}");
+        assert_eq!(stamps.last(), Some(&at_us));
+    }
 }

@@ -1,7 +1,5 @@
 //! `gpuwatch once`: the current state as text or JSON, without a terminal.
 
-/// What follows.
-mod after;
 /// Several hosts.
 pub mod cluster_once;
 /// The host's memory.
@@ -15,14 +13,14 @@ use super::{Invocation, Subcommand};
 use crate::{
     cli::{
         host_flags::{HostFlags, PrometheusFlags},
-        next_commands::with_next,
+        next_commands::{NextCommand, with_next},
         runtime,
     },
     config::{self, WatchFlags},
     facts::{event::Event, figures::Figure, text::Foreign, units::Bytes},
     hosts::link::Links,
     model::{
-        findings::findings,
+        findings::{Finding, Findings, findings},
         session::{
             ProcessFigures, Session,
             device::Device,
@@ -128,7 +126,7 @@ pub async fn print(events: &mut Receiver<Event>, probes: usize, form: OnceForm) 
         OnceForm::Json => {
             let found = findings(&session);
             let report = session_json::report(&session, &found, &sources::host()).context("cannot write JSON")?;
-            with_next(&report, &after::next(&session, &found))
+            with_next(&report, &next_commands(&session, &found))
         }
         OnceForm::Users => users_text(&session),
     };
@@ -213,4 +211,37 @@ fn users_text(session: &Session) -> String {
         let _ = writeln!(out, "{name:<16} {:>9}  {used:>10}  {}", held.pids.len(), devices.join(", "));
     }
     out
+}
+
+/// Returns what follows, the most urgent first: what grows, what a process consists of, a process without a probe.
+fn next_commands(session: &Session, findings: &Findings) -> Vec<NextCommand> {
+    let live: Vec<u32> =
+        session.processes.iter().filter(|it| it.life == ProbeState::Live).filter_map(|it| it.pid).collect();
+    let grows = |it: &&Finding| it.is_own_growth() && it.is_active() && !it.is_allowed();
+    let growing = findings.all.iter().filter(grows).filter_map(|it| it.pid).find(|it| live.contains(it));
+    let of = |words: [&str; 1], pid: u32, why| {
+        NextCommand::new(words.into_iter().map(str::to_owned).chain([pid.to_string()]), why)
+    };
+    let sites = growing.map(|pid| of(["sites"], pid, "tells which lines allocate what grows, and what holds it"));
+    let peak = growing
+        .or_else(|| live.first().copied())
+        .map(|pid| of(["peak"], pid, "tells what the process's memory consists of at the highest moment of a step"));
+    let attach =
+        bare(session).map(|pid| of(["attach"], pid, "gives the process a probe, which tells what holds its memory"));
+    let mut all: Vec<NextCommand> = sites.into_iter().chain(peak).chain(attach).collect();
+    if session.devices.is_empty() {
+        all.push(NextCommand::new(["doctor", "--json"], "tells what is missing on this machine"));
+    }
+    all
+}
+
+/// A Python process on a device that has no probe, and could get one now.
+fn bare(session: &Session) -> Option<u32> {
+    let listed = session.devices.iter().flat_map(|it| it.process_list().unwrap_or_default()).map(|it| it.pid);
+    let has_probe = |pid: u32| session.processes.iter().any(|it| it.any_pid() == Some(pid));
+    let can_get_one = |pid: &u32| {
+        let info = session.process_info.get(pid);
+        info.is_some_and(|it| it.is_python() && !it.commands_for_a_probe().is_empty()) && !has_probe(*pid)
+    };
+    listed.filter(can_get_one).min()
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     cli::{
-        ProgressLine, anatomy_text, inputs,
+        ProgressLine, inputs,
         next_commands::{NextCommand, with_next, word},
         runtime,
     },
@@ -18,7 +18,7 @@ use crate::{
         units::{Bytes, counted},
     },
     jobs::recorder::peak_windows::moment,
-    model::{anatomy::json, trace::BlockState},
+    model::{anatomy, trace::BlockState},
     sources::{Sources, probe::answers},
     storage::{output, replay::run::Run, traces},
 };
@@ -144,7 +144,7 @@ impl PeakArgs {
             let report = |it: String| NextCommand::new(["report", &it, "-o", "report.html"], "shows it as a picture");
             word(&self.source).map(report)
         };
-        with_next(&escape_json(&format!("{:#}\n", json(Some(pid), moment))), next.as_slice())
+        with_next(&escape_json(&format!("{:#}\n", anatomy::json(Some(pid), moment))), next.as_slice())
     }
 }
 
@@ -159,10 +159,10 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
         Bytes(it.allocated),
         it.phase.map_or_else(String::new, |phase| format!(", {}", phase.words()))
     );
-    out.push_str(&anatomy_text::parts(it));
+    out.push_str(&anatomy::part_rows(it));
     if !it.phases.is_empty() {
         out.push_str("\nby when it was allocated\n");
-        out.push_str(&anatomy_text::phases(it));
+        out.push_str(&anatomy::phase_rows(it));
     }
     if !it.lines.is_empty() {
         out.push_str("\nby the line that allocated it\n");
@@ -171,12 +171,12 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
         let blocks = counted(line.blocks, "block");
         let module = line.module.as_ref().map_or_else(String::new, |it| format!(" · {it}"));
         let words = format!("{} · {}{module} · {blocks}", line.line, line.part.name());
-        out.push_str(&anatomy_text::row(line.bytes, it.allocated, &words));
+        out.push_str(&anatomy::row(line.bytes, it.allocated, &words));
     }
     let unlisted = it.lines.get(LINES..).unwrap_or_default();
     if !unlisted.is_empty() {
         let bytes = unlisted.iter().map(|it| it.bytes).sum();
-        out.push_str(&anatomy_text::row(bytes, it.allocated, &counted(unlisted.len() as u64, "more line")));
+        out.push_str(&anatomy::row(bytes, it.allocated, &counted(unlisted.len() as u64, "more line")));
     }
     let of_lines = it.lines.iter().map(|it| it.bytes).sum();
     if let Some(rest) = it.allocated.checked_sub(of_lines).filter(|rest| *rest > 0 && !it.lines.is_empty()) {
@@ -185,7 +185,7 @@ fn text(pid: u32, PeakMoment { device, anatomy: it, cost, .. }: &PeakMoment) -> 
         } else {
             "of other lines, or of none that is known"
         };
-        out.push_str(&anatomy_text::row(rest, it.allocated, words));
+        out.push_str(&anatomy::row(rest, it.allocated, words));
     }
     let ms = |us: u64| us as f64 / 1e3;
     let (all, longest) = (ms(cost.paused_us), ms(cost.longest_pause_us));

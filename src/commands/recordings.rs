@@ -12,6 +12,7 @@ use crate::{
         text::{Foreign, escape_json},
         units::{self, Bytes},
     },
+    jobs::recorder::summary::unjudged,
     model::{alerts::Policy, findings::Finding, session::process::Process},
     sources,
     storage::{
@@ -254,7 +255,8 @@ impl ListedRecording {
             out.push(format!("{more} more"));
         }
         if self.verdict.findings.is_empty() {
-            out.push("nothing found".to_owned());
+            let unjudged = unjudged(&self.verdict.run.session);
+            out.push(unjudged.unwrap_or_else(|| "nothing found".to_owned()));
         }
         out
     }

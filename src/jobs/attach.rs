@@ -22,7 +22,8 @@
 //! while its main thread stands still; a call that runs later than that asks Python the same, and does nothing then.
 
 use std::{
-    io,
+    collections::BTreeMap,
+    fs, io,
     os::unix::ffi::OsStrExt,
     path::PathBuf,
     str::FromStr,
@@ -37,7 +38,6 @@ mod folder;
 mod frame;
 mod images;
 mod inspect;
-mod job;
 mod maps;
 mod place;
 pub mod plan;
@@ -54,7 +54,10 @@ use self::{
     plan::{Plan, Refusal, Transport},
     script::{Order, Wish},
 };
-use crate::{facts::text::Foreign, sources::system};
+use crate::{
+    facts::text::Foreign,
+    sources::{proc::Status, system},
+};
 
 /// How often to try to stop the main thread, and how long it runs undisturbed in between.
 #[cfg(target_arch = "x86_64")]
@@ -126,9 +129,9 @@ pub fn plan_for(pid: u32) -> Result<Plan, Refusal> {
 
 /// Returns the processes of each job among some, in order: ranks of one launcher are one job.
 pub fn jobs(pids: &[u32]) -> Vec<Vec<u32>> {
-    let mut jobs: Vec<(job::Identity, Vec<u32>)> = Vec::new();
+    let mut jobs: Vec<(Identity, Vec<u32>)> = Vec::new();
     for pid in pids {
-        let identity = job::identity(*pid);
+        let identity = identity(*pid);
         match jobs.iter_mut().find(|(known, _)| *known == identity) {
             Some((_, members)) => members.push(*pid),
             None => jobs.push((identity, vec![*pid])),
@@ -320,5 +323,61 @@ fn answer(target: &Target, mut place: Place, held: Option<Duration>, end: Instan
             return Ok(Outcome::Pending(if state == State::Begun { BEGUN } else { QUEUED }));
         }
         sleep(POLL_EVERY);
+    }
+}
+
+/// What the ranks of one launcher have in common in their environments.
+const SHARED: [&str; 4] = ["MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_STEP_ID"];
+
+/// The variable that every rank of a launcher has.
+const RANK: &str = "RANK";
+
+/// What identifies a job among those of a machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Identity {
+    /// The variables of [`SHARED`], as its launcher set them.
+    Launched(BTreeMap<String, String>),
+    /// The process that forked the others, or the process itself.
+    Process(u32),
+}
+
+/// Returns the job of a process.
+pub(super) fn identity(pid: u32) -> Identity {
+    let read = |pid: u32, name: &str| fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let parent = Status::read(pid).numbers("PPid").first().copied().unwrap_or(0);
+    of(pid, &read(pid, "environ"), &read(pid, "cmdline"), parent, &read(parent, "cmdline"))
+}
+
+/// Decides from the environment, the command line, the parent and its command line.
+fn of(pid: u32, environment: &[u8], command: &[u8], parent: u32, above: &[u8]) -> Identity {
+    let text = String::from_utf8_lossy(environment);
+    let variables = text.split('\0').filter_map(|it| it.split_once('='));
+    let known: BTreeMap<&str, &str> = variables.collect();
+    if known.contains_key(RANK) {
+        let shared = SHARED.iter().filter_map(|it| Some(((*it).to_owned(), (*known.get(it)?).to_owned())));
+        return Identity::Launched(shared.collect());
+    }
+    // A forked rank has its parent's command line; a spawned one is started by Python's `multiprocessing`.
+    let is_child = !command.is_empty() && command == above;
+    let is_spawned = String::from_utf8_lossy(command).contains("multiprocessing");
+    Identity::Process(if is_child || is_spawned { parent } else { pid })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_of_one_launcher_are_one_job_and_other_processes_are_not() {
+        let rank = |rank: u32, port: u32| {
+            let environment = format!("PATH=/bin\0RANK={rank}\0MASTER_ADDR=node7\0MASTER_PORT={port}\0");
+            of(100 + rank, environment.as_bytes(), b"python\0train.py\0", 1, b"bash\0")
+        };
+        assert_eq!(rank(0, 29500), rank(3, 29500));
+        assert_ne!(rank(0, 29500), rank(0, 29501));
+        let plain = |pid: u32, command: &[u8], above: &[u8]| of(pid, b"PATH=/bin\0", command, 7, above);
+        assert_eq!(plain(8, b"python\0a.py\0", b"bash\0"), Identity::Process(8));
+        assert_eq!(plain(8, b"python\0a.py\0", b"python\0a.py\0"), Identity::Process(7));
+        assert_eq!(plain(9, b"python\0-c\0from multiprocessing.spawn\0", b"python\0a.py\0"), Identity::Process(7));
     }
 }

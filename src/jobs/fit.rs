@@ -13,8 +13,6 @@ pub mod stop;
 
 /// Measures what techniques save.
 pub mod advise;
-/// Measures on a real GPU.
-mod calibrate;
 /// Writes what differs from a baseline.
 pub mod comparison_text;
 /// Reads the account of a process.
@@ -33,8 +31,6 @@ pub mod pytest;
 mod ranks;
 /// Runs the job on a simulated machine.
 mod trial;
-/// Errors.
-mod trouble;
 /// Lines that read values, and what depends on them.
 mod values;
 /// Searches the largest value that fits.
@@ -42,9 +38,7 @@ mod vary;
 /// Writes text.
 mod verdict_text;
 
-pub use calibrate::calibrate;
 pub use ranks::{Nodes, Ranks};
-pub use trouble::Trouble;
 pub use vary::Vary;
 
 use self::{
@@ -55,10 +49,21 @@ use self::{
     trial::{Bench, Trial},
 };
 use crate::{
-    facts::units::counted,
+    facts::{
+        event::ending,
+        text::Foreign,
+        units::{Bytes, counted},
+    },
+    jobs::simulated::{self, Scratch},
     model::fit::{Baseline, Budget, Comparison, Device, Fits, Table, baseline::Growth, comparison},
 };
-use std::{ffi::OsString, path::PathBuf};
+use std::{
+    ffi::{OsStr, OsString},
+    fs, io,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+use thiserror::Error;
 
 /// What to judge: devices, and the limits of the run that is measured.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +108,8 @@ pub struct Answer {
     is_after_reads: bool,
     /// The smallest known card that is enough.
     smallest: Option<Device>,
+    /// Whether the job may need more than was seen.
+    is_doubted: bool,
     varied: Option<vary::Varied>,
     /// The ranks, where some are absent.
     plan: Option<ClusterPlan>,
@@ -200,4 +207,71 @@ impl Answer {
     pub fn has_peak(&self) -> bool {
         self.peak.is_some()
     }
+}
+
+/// An error of `gpuwatch fit`.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// No Python of the command has PyTorch.
+    #[error(
+        "{}; activate the environment that has it, or name its Python, as in gpuwatch fit -- .venv/bin/python train.py",
+        Foreign::new(.0.as_str())
+    )]
+    NoTorch(String),
+    /// No machine can be simulated.
+    #[error(transparent)]
+    Simulated(#[from] simulated::Trouble),
+    /// A GPU cannot be measured.
+    #[error("cannot measure a GPU: {}", Foreign::new(.0.as_str()))]
+    Unmeasured(String),
+    /// Each value of what is varied needs the same, and the command has no place for it.
+    #[error(
+        "{0} changes nothing: the job wants {1} with each of {2} values; write {{{0}}} in the command where the value \
+         belongs"
+    )]
+    Unvaried(String, Bytes, usize),
+    /// The command has a place for another name than the one that is varied.
+    #[error("the command has {{{1}}}, and --vary names {0}: give both the same name")]
+    OtherPlace(String, String),
+    /// The job was interrupted.
+    #[error("the job was {}", ending(None, Some(*.0)).unwrap_or_default())]
+    Interrupted(i32),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What measures.
+const CALIBRATION: &str = include_str!("fit/calibrate.py");
+
+/// The Python where none is named.
+const PYTHON: &str = "python3";
+
+/// Measures on a real GPU what lies outside the allocator, with a Python that has the job's PyTorch, and returns a
+/// table as JSON. `command` begins with the job's Python, or is empty.
+///
+/// # Errors
+/// When there is no such Python, PyTorch, GPU or NVML, each in a sentence.
+pub fn calibrate(command: &[OsString]) -> Result<String, Trouble> {
+    let python = command.first().map_or(OsStr::new(PYTHON), OsString::as_os_str);
+    let scratch = Scratch::new("calibrate")?;
+    let script = scratch.path().join("calibrate.py");
+    fs::write(&script, CALIBRATION)?;
+    let mut program = Command::new(python);
+    program.arg(script).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let done = program.spawn().and_then(|it| stop::wait(it, Child::wait_with_output));
+    let done = done.map_err(|e| Trouble::Unmeasured(format!("{}: {e}", python.to_string_lossy())))?;
+    let last = |bytes: &[u8]| {
+        let text = String::from_utf8_lossy(bytes).into_owned();
+        text.lines().rfind(|it| !it.trim().is_empty()).map(str::to_owned)
+    };
+    if let Some(signal) = stop::asked() {
+        return Err(Trouble::Interrupted(signal));
+    }
+    if !done.status.success() {
+        return Err(Trouble::Unmeasured(last(&done.stderr).unwrap_or_else(|| done.status.to_string())));
+    }
+    let table = last(&done.stdout).unwrap_or_default();
+    Table::parse(&table).map_err(Trouble::Unmeasured)?;
+    Ok(table + "\n")
 }

@@ -9,7 +9,7 @@ pub mod peak_windows;
 /// Replays of a job's allocations for its findings.
 pub mod replays;
 /// The line that `gpuwatch run` prints when its job is over.
-mod summary;
+pub mod summary;
 /// Traces of some steps, for findings of a job that is not traced.
 pub mod trace_windows;
 

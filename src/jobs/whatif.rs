@@ -23,12 +23,8 @@
 //! (on the requested device, without a limit, then smaller ones by bisection); `whatif::runner` keeps as many running
 //! as there are processors.
 
-/// As JSON.
-mod answer_json;
-/// The answer as text.
-mod answer_text;
-/// The replay as recorded.
-mod as_recorded;
+/// The answer as text and as JSON.
+mod answer;
 /// Replays for the findings of a traced job.
 pub mod background;
 /// One setting's replays.
@@ -43,30 +39,30 @@ mod recorded;
 mod runner;
 /// A Python process that replays.
 mod server;
-/// Settings worth trying.
-mod settings;
 /// Sources of allocations.
 mod source;
-/// The state before a trace.
-mod start;
-/// Errors.
-mod trouble;
 
 use self::{
-    as_recorded::{faithful, too_far},
     candidate::{CONTEXT, Candidate},
     plan::{Plan, plan},
     recorded::Recorded,
-    runner::Runner,
+    runner::{Faithful, Runner},
     source::Source,
 };
 use crate::{
-    model::trace,
-    storage::{pickle, traces::Window},
+    facts::text::Foreign,
+    jobs::simulated,
+    model::trace::{self, Action},
+    storage::{
+        pickle::{self, Fault},
+        traces::{self, Window},
+    },
 };
-pub use settings::VARIABLE;
-use std::{fs, path::PathBuf};
-pub use trouble::Trouble;
+use std::{fs, io, path::PathBuf};
+use thiserror::Error;
+
+/// The variable that holds allocator settings.
+pub const VARIABLE: &str = "PYTORCH_CUDA_ALLOC_CONF";
 
 /// If the replay as recorded is less accurate than this, it supports no advice.
 const TRUSTED: f64 = 0.02;
@@ -271,7 +267,7 @@ fn replayed(
         return Ok(device);
     }
     let room = question.gpu.map(|it| it.saturating_sub(CONTEXT)).or(capacity);
-    let all = if question.settings.is_empty() { settings::tried(settings) } else { question.settings.clone() };
+    let all = if question.settings.is_empty() { candidate::tried(settings) } else { question.settings.clone() };
     let mut all: Vec<_> = all.iter().map(|it| Candidate::new(it, room, peak)).collect();
     let stored = runner.store(&plan.from_live, &format!("live-{}", plan.device))?;
     runner.run(&stored, &mut all, progress)?;
@@ -285,7 +281,7 @@ fn replayed(
         }
     }
     if question.settings.is_empty() {
-        let estimated = |it: &Row| settings::is_estimated(&it.settings);
+        let estimated = |it: &Row| candidate::is_estimated(&it.settings);
         let rank = |it: &Row| (it.fails_at.is_some(), estimated(it), it.peak_reserved, it.smallest, it.cuda_mallocs);
         device.candidates.sort_by_key(rank);
     }
@@ -328,7 +324,7 @@ impl Answer {
 
     /// Returns the answer as text.
     pub fn text(&self) -> String {
-        answer_text::answer(self)
+        answer::text(self)
     }
 
     /// Returns the settings that are better than the recorded ones on the first device where some are.
@@ -338,7 +334,7 @@ impl Answer {
 
     /// Returns the answer as JSON, schema 1.
     pub fn json(&self) -> String {
-        answer_json::answer(self)
+        answer::json(self)
     }
 }
 
@@ -346,5 +342,118 @@ impl Device {
     /// Whether the trace begins so late that it only shows tendencies.
     fn is_window(&self) -> bool {
         !self.complete && self.is_late
+    }
+}
+
+/// Why there is no answer.
+#[derive(Debug, Error)]
+pub enum Trouble {
+    /// The source is a recording without traces.
+    #[error("the recording holds no allocations: record the next run with `gpuwatch run --trace`")]
+    Recording,
+    /// The trace cannot be read.
+    #[error(transparent)]
+    Trace(#[from] traces::Trouble),
+    /// The snapshot cannot be read.
+    #[error(transparent)]
+    Snapshot(#[from] Fault),
+    /// There is no Python on the path.
+    #[error("there is no `python` on the path: name the job's with --torch PYTHON")]
+    NoPython,
+    /// A Python cannot be started.
+    #[error("{}: {why}: name the job's Python with --torch PYTHON", Foreign::new(program.to_string_lossy()))]
+    Unstarted {
+        /// The Python.
+        program: PathBuf,
+        /// The reason.
+        why: io::Error,
+    },
+    /// A Python has no PyTorch.
+    #[error("{} has no PyTorch: name the job's Python with --torch PYTHON", Foreign::new(program.to_string_lossy()))]
+    NoTorch {
+        /// The Python.
+        program: PathBuf,
+    },
+    /// No machine can be simulated.
+    #[error(transparent)]
+    Simulated(#[from] simulated::Trouble),
+    /// PyTorch cannot be imported.
+    #[error("PyTorch cannot be imported on the simulated GPU: {}", Foreign::new(.0.as_str()))]
+    Unusable(String),
+    /// PyTorch rejects settings that the user named.
+    #[error("PyTorch refuses --set {}: {}", Foreign::new(settings.as_str()), Foreign::new(why.as_str()))]
+    Refused {
+        /// The settings.
+        settings: String,
+        /// PyTorch's words.
+        why: String,
+    },
+    /// Another process ended a replay.
+    #[error("the replay was interrupted ({}); run it again", Foreign::new(.0.as_str()))]
+    Interrupted(String),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Replays as recorded. The inner error is why there is no answer.
+fn faithful(plan: &Plan, settings: &str, runner: &mut Runner) -> Result<Result<AsRecorded, String>, Trouble> {
+    let stored = runner.store(&plan.as_recorded, &format!("recorded-{}", plan.device))?;
+    let mut candidate = Candidate::new(settings, plan.recorded.capacity, plan.recorded.peak);
+    Ok(runner.faithful(&stored, &mut candidate)?.and_then(|it| judged(plan, &it)))
+}
+
+/// Compares a replay with the recorded run.
+fn judged(plan: &Plan, (replayed, segments): &Faithful) -> Result<AsRecorded, String> {
+    let recorded = &plan.recorded;
+    if let Some(at) = replayed.failed.and_then(|at| plan.as_recorded.event(at)) {
+        return Err(format!(
+            "the replay as recorded runs out of memory at event {} of {}, where the recorded run did not: the size of its \
+             device is not known well enough",
+            at + 1,
+            plan.events
+        ));
+    }
+    let off = |replayed: u64, recorded: u64| {
+        let off = replayed.abs_diff(recorded) as f64;
+        if recorded == 0 { off.min(1.0) } else { off / recorded as f64 }
+    };
+    let error = off(replayed.peak_reserved, recorded.peak).max(off(replayed.reserved, recorded.end));
+    let number = |it: Action| match it {
+        Action::SegmentAlloc => 0,
+        Action::SegmentFree => 1,
+        Action::SegmentMap => 2,
+        _ => 3,
+    };
+    let ours = recorded.segments.iter().map(|(action, size)| size << 2 | number(*action));
+    Ok(AsRecorded {
+        recorded_peak: recorded.peak,
+        replayed_peak: replayed.peak_reserved,
+        recorded: recorded.end,
+        replayed: replayed.reserved,
+        segments: recorded.segments.len(),
+        segments_equal: ours.zip(segments).filter(|it| it.0 == *it.1).count(),
+        error,
+    })
+}
+
+fn too_far(it: &AsRecorded, question: &Question) -> String {
+    let other = if question.python.is_some() { "" } else { " with --torch PYTHON" };
+    format!(
+        "the replay as recorded is off by {:.1} %, so that it says nothing of other settings; releases of PyTorch differ: \
+         replay on the job's own{other}",
+        it.error * 100.0
+    )
+}
+
+impl AsRecorded {
+    /// Whether every segment was allocated and released as recorded.
+    pub(super) fn is_equal(&self) -> bool {
+        self.error == 0.0 && self.segments == self.segments_equal
+    }
+
+    /// How accurate the replay is; higher is better.
+    pub(super) fn rank(&self) -> (bool, usize) {
+        (self.error <= TRUSTED, self.segments_equal)
     }
 }

@@ -287,6 +287,25 @@ pub fn module(stacks: &Stacks, stack: StackId, modules: &[(String, u32, String, 
         .filter(|path| !path.is_empty())
 }
 
+/// Returns a row for each part that has bytes.
+pub fn part_rows(it: &Anatomy) -> String {
+    AnatomyPart::WORDS.iter().filter_map(|(part, words)| Some(row(*it.parts.get(part)?, it.allocated, words))).collect()
+}
+
+/// Returns a row for each phase in which some of it was allocated.
+pub fn phase_rows(it: &Anatomy) -> String {
+    StepPhase::WORDS.iter().filter_map(|(of, words)| Some(row(*it.phases.get(of)?, it.allocated, words))).collect()
+}
+
+/// Returns `  11.32 GiB  61 %  words`, with its newline.
+pub fn row(bytes: u64, of: u64, words: &str) -> String {
+    format!("  {:>10}  {:>4}  {words}\n", Bytes(bytes).to_string(), percent(bytes, of))
+}
+
+fn percent(bytes: u64, of: u64) -> String {
+    format!("{:.0} %", 100.0 * bytes as f64 / of.max(1) as f64)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -76,7 +76,8 @@ impl Peaks {
     fn used(&mut self, device: &DeviceId, session: &Session) {
         let used = session.device(device).and_then(Device::figures).map(|it| it.used);
         if let Some(it) = self.devices.get_mut(device) {
-            it.used = it.used.max(used);
+            // An allocator's own peak may lie between two readings.
+            it.used = it.used.max(used.and(it.reserved)).max(used);
         }
     }
 

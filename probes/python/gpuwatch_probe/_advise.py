@@ -14,7 +14,7 @@ from ._advise_attention import FusedAttention
 from ._advise_batches import Accumulation
 from ._advise_calls import Calls
 from ._advise_checkpoint import Checkpoint, CheckpointEverySecond
-from ._advise_evaluation import EvalAccumulation
+from ._advise_evaluation import EvalAccumulation, NoGrad
 from ._advise_forward import Autocast, ChannelsLast, HalfWeights, SaveOnCpu
 from ._advise_kernels import Liger
 from ._advise_loss import ChunkedLoss
@@ -47,6 +47,7 @@ _ALL = (
     SaveOnCpu,
     # Within the wrapper of `InBackward`, which calls it for each parameter.
     OnHost,
+    NoGrad,
     EvalAccumulation,
     ZeroOne,
     ZeroTwo,

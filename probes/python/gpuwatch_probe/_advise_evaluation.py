@@ -1,7 +1,8 @@
-"""What an evaluation gathers: to the host after each batch, by the switch of transformers' Trainer, or in the job's own
-functions that append it to lists."""
+"""What an evaluation keeps: graphs that no backward uses, and outputs, which go to the host after each batch, by the switch
+of transformers' Trainer, or in the job's own functions that append them to lists."""
 
 import ast
+import functools
 import linecache
 import os
 import sys
@@ -13,6 +14,52 @@ from ._fit_source import EditedSource, functions_of
 CALL = "_gpuwatch_to_host"
 # Results of these are on the host already.
 _ON_HOST = CALL, "item", "tolist", "cpu", "numpy", "float", "int", "len", "str"
+
+
+class NoGrad(Technique):
+    """An evaluation without graphs."""
+
+    name = "no-grad"
+
+    def __init__(self, advise, is_active):
+        super().__init__(advise, is_active)
+        # Calls of the model in evaluation with gradients, and the line of the first.
+        self._calls, self._line = 0, None
+
+    def install(self):
+        self.advise.calls.on_first(self._follow)
+
+    def _follow(self, root):
+        original, technique, torch = root.forward, self, self.torch
+
+        @functools.wraps(original)
+        def forward(*arguments, **named):
+            if root.training or not torch.is_grad_enabled() or technique.advise.calls.is_backward:
+                return original(*arguments, **named)
+            technique._calls += 1
+            if technique._line is None:
+                technique._line = technique.advise.unknowns.line(sys._getframe(1))
+            if not technique.is_active:
+                return original(*arguments, **named)
+            with torch.no_grad():
+                return original(*arguments, **named)
+
+        root.forward = forward
+
+    def applied(self):
+        self.edit = [(self._line, "with torch.no_grad():  # around the evaluation")]
+        if not self._calls:
+            unknowns = self.advise.unknowns
+            own = (it for _, nodes in unknowns.trees.own(unknowns) for it in nodes)
+            # A run that only observes ends before an evaluation.
+            if self.is_active or not any(_is_eval(it) for it in own):
+                raise Refused("the model is not evaluated with gradients")
+        return "%d calls of an evaluation" % self._calls if self._calls else "the evaluation"
+
+
+def _is_eval(it):
+    """Whether a node is a call of a model's `eval()`."""
+    return isinstance(it, ast.Call) and getattr(it.func, "attr", None) == "eval" and not it.args
 
 
 class EvalAccumulation(Technique):

@@ -54,6 +54,16 @@ pub enum Peak {
     Share(f64),
 }
 
+impl FailOn {
+    fn is_hit_by(self, finding: &Finding) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Severity(severity) => finding.severity >= severity,
+            Self::Kind(kind) => finding.kind == kind && !finding.is_companion(),
+        }
+    }
+}
+
 impl Limits {
     /// Returns limits that every run keeps.
     pub fn none() -> Self {
@@ -68,12 +78,7 @@ impl Limits {
     /// Returns whether a run with this finding fails.
     pub fn are_hit_by(&self, finding: &Finding) -> bool {
         let is_left = self.fail_on.is_none() && self.judge(finding);
-        !is_left
-            && self.fail_on().iter().any(|it| match it {
-                FailOn::Never => false,
-                FailOn::Severity(severity) => finding.severity >= *severity,
-                FailOn::Kind(kind) => finding.kind == *kind && !finding.is_companion(),
-            })
+        !is_left && self.fail_on().iter().any(|on| on.is_hit_by(finding))
     }
 
     /// Whether a limit other than that on severities judges what the finding is about.

@@ -57,7 +57,7 @@ fn write_report(out: &mut String, verdict: &Verdict) -> std::fmt::Result {
         }
     }
     for group in verdict.shared(|_| true) {
-        finding(out, &group)?;
+        finding(out, &group, &verdict.run.session)?;
     }
     if !verdict.run.peaks.devices.is_empty() {
         writeln!(out)?;
@@ -104,27 +104,31 @@ pub(super) fn seen(verdict: &Verdict) -> String {
 }
 
 /// Returns what was found, and where: `growth of allocated, +4.00 MiB/step, rank 1, pid 4242`, or `ranks 0, 1, pids
-/// 4242, 4243` of a leak that they share.
-pub(super) fn subject(group: &[&Finding]) -> String {
+/// 4242, 4243` of a leak that they share; without ranks, also on which of several devices.
+pub(super) fn subject(group: &[&Finding], session: &Session) -> String {
     let Some(it) = group.first() else { return String::new() };
     let resource = it.resource.map(|it| format!(" of {}", it.name())).unwrap_or_default();
     let numbers = |own: &dyn Fn(&Finding) -> Option<u64>| {
         let known: BTreeSet<u64> = group.iter().filter_map(|it| own(it)).collect();
         Some((if known.len() > 1 { "s" } else { "" }, names(known.iter().map(u64::to_string))?))
     };
+    let index = |it: &Finding| session.device(it.device.as_ref()?)?.index.map(u64::from);
     let parts = [
         Some(format!("{}{resource}", it.kind.name())),
         it.slope(),
         numbers(&|it| it.rank).map(|(s, it)| format!("rank{s} {it}")),
         numbers(&|it| it.pid.map(u64::from)).map(|(s, it)| format!("pid{s} {it}")),
+        numbers(&index)
+            .filter(|_| it.rank.is_none() && session.devices.len() > 1)
+            .map(|(s, it)| format!("GPU{s} {it}")),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Writes a finding, or one of those that share it.
-fn finding(out: &mut String, group: &[&Finding]) -> std::fmt::Result {
+fn finding(out: &mut String, group: &[&Finding], session: &Session) -> std::fmt::Result {
     let Some(it) = group.first() else { return Ok(()) };
-    writeln!(out, "\n{}: {}", it.weight(), subject(group))?;
+    writeln!(out, "\n{}: {}", it.weight(), subject(group, session))?;
     let (since, noticed) = (it.since(), it.place(it.first_alert_step));
     let end = it.resolved_step.map_or_else(|| "to the end".to_owned(), |step| format!("over at {}", it.place(step)));
     let whose = if it.is_on_host() { "the host's memory" } else { "the device" };

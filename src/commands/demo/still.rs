@@ -122,7 +122,7 @@ impl Fold {
 mod tests {
     use super::*;
     use crate::{
-        commands::demo::{HEAD_START, past::paced},
+        commands::demo::{HEAD_START, paced},
         facts::figures::Figure,
         model::{
             analysis::episode::Resource,

@@ -2,7 +2,7 @@
 //!
 //! `docs/reference/schemas/hosts.json` has every field of the JSON, schema 1.
 
-use super::{AT_LEAST, NAP, WAIT, after, has_answers, session_json};
+use super::{AT_LEAST, NAP, WAIT, has_answers, next_commands, session_json};
 use crate::{
     cli::next_commands::{NextCommand, with_next},
     facts::{
@@ -84,7 +84,7 @@ fn next(plan: &Plan, cluster: &Cluster, found: &ClusterFindings) -> Vec<NextComm
     let up = cluster.nodes.iter().zip(&found.machines).filter(|(it, _)| !plan.push && matches!(it.link, Link::Up));
     let of = |(node, found): (&Node, &Findings)| {
         let program = plan.transport.command(node.host.raw(), &[&plan.program]);
-        after::next(&node.session, found).into_iter().map(move |it| it.started_by(program.clone()))
+        next_commands(&node.session, found).into_iter().map(move |it| it.started_by(program.clone()))
     };
     let mut all: Vec<NextCommand> = up.flat_map(of).collect();
     all.sort_by_key(|it| !it.is("sites"));

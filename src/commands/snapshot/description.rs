@@ -2,12 +2,12 @@
 
 use super::{FitRequest, request};
 use crate::{
-    cli::anatomy_text,
     facts::{
         text::{Foreign, escape_json},
         units::{Bytes, counted},
     },
     model::{
+        anatomy,
         anatomy::bytes_json,
         snapshot::{Device, Failure, Snapshot},
         trace::{Fit, Frame, StackId, StackShare, Totals, Trace},
@@ -60,7 +60,7 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, request: Option<Fit
     }
     if let Some(end) = it.consists.as_ref().map(|it| &it.end).filter(|it| it.is_known()) {
         out.push_str("live blocks by what they hold:\n");
-        out.push_str(&anatomy_text::parts(end));
+        out.push_str(&anatomy::part_rows(end));
     }
     if !it.live.is_empty() {
         out.push_str("live blocks by call stack:\n");
@@ -74,9 +74,9 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, request: Option<Fit
     failures(out, snapshot, it);
     let _ = writeln!(out, "peak of the trace: {} requested and live at event {event} of {events}", Bytes(peak.bytes));
     if let Some(consists) = it.consists.as_ref().and_then(|it| it.peak.as_ref()) {
-        out.push_str(&anatomy_text::parts(consists));
+        out.push_str(&anatomy::part_rows(consists));
         out.push_str("  by when it was allocated:\n");
-        out.push_str(&anatomy_text::phases(consists));
+        out.push_str(&anatomy::phase_rows(consists));
     }
     out.push_str("  by call stack:\n");
     shares(out, &snapshot.trace, &peak.shares);

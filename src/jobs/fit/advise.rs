@@ -4,10 +4,8 @@
 //! equal the first ones to the byte; then once with each technique that applies; then with combinations of the best
 //! ones, because savings do not add. Runs are beside one another, as far as processors and memory allow.
 
-/// Writes JSON.
-mod advice_json;
-/// Writes text.
-mod advice_text;
+/// Writes the table.
+mod table;
 
 use super::{
     Answer, Question, Trouble, answered,
@@ -145,12 +143,12 @@ impl Measurement {
 impl Advice {
     /// Returns the table in words.
     pub fn text(&self) -> String {
-        advice_text::advice(self)
+        table::text(self)
     }
 
     /// Returns the table as JSON, schema 1.
     pub fn json(&self) -> String {
-        advice_json::advice(self)
+        table::json(self)
     }
 
     /// Returns why not everything was tried, in words.

@@ -45,6 +45,24 @@ impl Judged {
         self.there.as_ref().or(self.need.as_ref())
     }
 
+    /// Adds what else may make the job need more, or shows that it needs too much.
+    fn weigh(&mut self, own: &Found, doubt: Option<&String>) {
+        if is_full(&own.trial) {
+            let why = why(&own.trial.outcome);
+            (self.note, self.doubt) = if self.fits == Fits::No { (why, None) } else { (None, why) };
+            self.fits = if self.fits == Fits::No { Fits::No } else { Fits::Unknown };
+            return;
+        }
+        let capacity = self.device.capacity();
+        let growth = self.need.as_ref().and_then(|need| own.grown.as_ref()?.on(need, capacity));
+        if self.fits == Fits::Yes {
+            let fills = growth.as_ref().filter(|it| it.fills).map(|it| it.words.clone());
+            self.doubt = fills.or_else(|| doubt.cloned());
+            self.fits = if self.doubt.is_some() { Fits::Unknown } else { Fits::Yes };
+            self.note = self.note.take().or(growth.filter(|it| !it.fills).map(|it| it.words));
+        }
+    }
+
     /// Returns the bytes if all that is uncertain takes the least.
     pub(super) fn low(&self) -> Option<u64> {
         let low = self.peak()?.low();
@@ -91,7 +109,7 @@ impl Bench {
             progress(&format!("{value}running on a simulated {}", device.driver_name));
             let setup = Setup { device, limit: None, is_least: false };
             let trial = self.run_whole(&setup, found.is_empty(), progress)?;
-            answer.why = answer.why.or_else(|| why(&trial.outcome));
+            answer.why = answer.why.or_else(|| why(&trial.outcome).filter(|_| !is_full(&trial)));
             let grown = Grown::of(&trial);
             found.push(Found { driver_name: device.driver_name, count: device.count, trial, least: None, grown });
         }
@@ -114,13 +132,7 @@ impl Bench {
             let mut judged =
                 Judged { device, fits: Fits::Unknown, need, there: None, least: None, note: None, doubt: None };
             self.judge(&mut judged, own, (question, is_named), progress)?;
-            let growth = judged.need.as_ref().and_then(|need| own.grown.as_ref()?.on(need, judged.device.capacity()));
-            if judged.fits == Fits::Yes {
-                let fills = growth.as_ref().filter(|it| it.fills).map(|it| it.words.clone());
-                judged.doubt = fills.or_else(|| doubt.clone());
-                judged.fits = if judged.doubt.is_some() { Fits::Unknown } else { Fits::Yes };
-                judged.note = judged.note.take().or(growth.filter(|it| !it.fills).map(|it| it.words));
-            }
+            judged.weigh(own, doubt.as_ref());
             answer.devices.push(judged);
         }
         let Some(first) = found.first() else { return Ok((answer, Vec::new())) };
@@ -132,7 +144,8 @@ impl Bench {
         };
         let enough = |card: &Device| judged(card).unwrap_or_else(|| is_enough(card) && !fills(first, card, tables));
         let smallest = Device::all().into_iter().find(enough);
-        answer.smallest = smallest.filter(|_| answer.why.is_none() && doubt.is_none());
+        answer.smallest = smallest.filter(|_| answer.why.is_none() && !is_full(&first.trial));
+        answer.is_doubted = doubt.is_some();
         // With several devices, the peak is what the job wants; with one, what it takes there.
         answer.peak = match answer.devices.as_slice() {
             _ if answer.why.is_some() => None,
@@ -158,9 +171,13 @@ impl Bench {
         (question, is_named): (&Question, bool),
         progress: &mut impl FnMut(&str),
     ) -> Result<(), Trouble> {
-        let Some(need) = &judged.need else { return Ok(()) };
         let capacity = judged.device.capacity();
+        let Some(need) = &mut judged.need else { return Ok(()) };
         judged.fits = need.fits(capacity);
+        if judged.fits == Fits::Yes && need.high() > capacity {
+            judged.note = Some(format!("with more room, it would take up to {}, for workspaces", Bytes(need.high())));
+            need.capacity = Some(capacity);
+        }
         if judged.fits == Fits::Unknown && is_named {
             let confirmed = self.confirmed(&judged.device, need, (&found.trial, false), progress)?;
             (judged.fits, judged.there, judged.note) = (confirmed.fits, confirmed.there, confirmed.note);
@@ -174,7 +191,8 @@ impl Bench {
             found.least = Some(self.run(&setup, false, progress)?);
         }
         let Some(least) = &found.least else { return Ok(()) };
-        let need = self::need(least, &judged.device, &question.tables).filter(|_| why(&least.outcome).is_none());
+        let need = self::need(least, &judged.device, &question.tables)
+            .filter(|_| why(&least.outcome).is_none() || is_full(least));
         let mut fits = need.as_ref().map_or(Fits::Unknown, |it| it.fits(capacity));
         if let Some(need) = need.as_ref().filter(|_| fits == Fits::Unknown && is_named) {
             fits = self.confirmed(&judged.device, need, (least, true), progress)?.fits;
@@ -232,11 +250,14 @@ impl Bench {
         progress: &mut impl FnMut(&str),
     ) -> Result<Result<(bool, u64), String>, Trouble> {
         let free = self.run_whole(&Setup { device, limit: None, is_least: false }, false, progress)?;
-        if let Some(why) = why(&free.outcome).or_else(|| doubt(&free, question.steps)) {
+        if let Some(why) = why(&free.outcome).filter(|_| !is_full(&free)).or_else(|| doubt(&free, question.steps)) {
             return Ok(Err(why));
         }
         let tables = &question.tables;
         let Some(need) = need(&free, device, tables) else { return Ok(Err("the job uses no GPU".to_owned())) };
+        if is_full(&free) {
+            return Ok(Ok((false, need.reserved)));
+        }
         let facts = facts(&free, &busiest(&free));
         let limit = Some(Limit::of(&need, facts.processes, facts.communicators, true));
         let trial = self.run(&Setup { device, limit, is_least: false }, false, progress)?;
@@ -246,6 +267,11 @@ impl Bench {
             other => Err(why(&other).unwrap_or_default()),
         })
     }
+}
+
+/// Whether the job ran out of memory with all the room.
+fn is_full(trial: &Trial) -> bool {
+    matches!(trial.outcome, Outcome::Full(_))
 }
 
 /// Returns why a run proves nothing; `None` if it does.
@@ -425,6 +451,7 @@ impl Grown {
             _ if is_given_back => format!(", but every {} give it back", counted(self.round, "step")),
             _ if self.is_over => format!(", and the job makes {}", self.steps),
             passes if is_short => format!(", and its loops make {passes}"),
+            passes if passes > 0 => format!(" (its loops make {passes})"),
             _ => String::new(),
         };
         let (bytes, step, line) = (Bytes(self.bytes), counted(step, "step"), &self.line);

@@ -56,10 +56,16 @@ pub(super) fn answer(it: &Answer) -> String {
             let size = card.capacity();
             // A size that the user gave is enough without room to spare, and no card has just that size.
             let is_tight = |it: &Judged| it.fits == Fits::Yes && it.device.capacity() < size;
-            let enough = if it.devices.iter().any(is_tight) { "has room to spare" } else { "is enough" };
+            let enough = match it.devices.iter().any(is_tight) {
+                _ if it.is_doubted => "is enough for what was seen",
+                // A card that such growth fills sooner is none.
+                _ if it.growth.is_some() => "is enough for 10,000 steps",
+                true => "has room to spare",
+                false => "is enough",
+            };
             let _ = writeln!(out, "smallest known card that {enough}: {} ({})", card.name, Bytes(size));
         }
-        None if it.peak.is_some() => out.push_str("no known card is certainly enough\n"),
+        None if it.peak.is_some() => out.push_str("no known card is enough\n"),
         None => {}
     }
     if let Some(growth) = it.growth.as_ref().filter(|it| !it.culprits.is_empty()) {

@@ -13,7 +13,7 @@ use crate::{
     },
     storage::{replay::short_name, sink::store::Store},
 };
-use std::path::Path;
+use std::{collections::BTreeSet, path::Path};
 
 /// Most bytes of a path that are shown.
 const PATH_MAX: usize = 4096;
@@ -41,7 +41,7 @@ pub(super) fn lines(session: &Session, found: &Findings, replay: Option<&str>, c
     let most = if columns.is_some() { FOUND_MAX } else { FOUND_MAX_ELSEWHERE };
     let what = match (alone.first().copied().or_else(|| open.first()), session.processes.is_empty()) {
         (Some(first), _) => one(first, most) + &others(alone.len().saturating_sub(1)),
-        (None, false) => unjudged(session).unwrap_or_else(|| "no alerts".to_owned()),
+        (None, false) => over(&ended(found)).or_else(|| unjudged(session)).unwrap_or_else(|| "no alerts".to_owned()),
         (None, true) => "no process was probed".to_owned(),
     };
     let is_said = open.iter().flatten().any(|it| it.kind == Kind::OomKilled);
@@ -85,9 +85,22 @@ fn others(count: usize) -> String {
     if count == 0 { String::new() } else { format!("; and {count} more") }
 }
 
+/// Returns `no alert is open, 2 are over (growth, oom)` where there were some.
+fn over(kinds: &[Kind]) -> Option<String> {
+    let names: BTreeSet<&str> = kinds.iter().map(|it| it.name()).collect();
+    let are = if kinds.len() == 1 { "is" } else { "are" };
+    let names = names.into_iter().collect::<Vec<_>>().join(", ");
+    (!kinds.is_empty()).then(|| format!("no alert is open, {} {are} over ({names})", kinds.len()))
+}
+
+/// Returns the kinds of what was found, where none of it is open.
+fn ended(found: &Findings) -> Vec<Kind> {
+    found.all.iter().filter(|it| !it.is_allowed() && it.follows.is_none()).map(|it| it.kind).collect()
+}
+
 /// Returns `not judged (30 of 300 s)` for a job that counted no steps and ended before the absence of growth meant
 /// something.
-fn unjudged(session: &Session) -> Option<String> {
+pub fn unjudged(session: &Session) -> Option<String> {
     let all = || session.processes.iter().flat_map(|it| &it.devices).filter(|it| it.growth.watched() > 0);
     let is_short = |it: &&OnDevice| it.growth.axis() == Some(Axis::Seconds) && it.growth.watched() < it.growth.enough();
     let longest = all().filter(is_short).max_by_key(|it| it.growth.watched())?;
@@ -119,6 +132,13 @@ mod tests {
         assert_eq!(lines(&session, &found, None, Some(10)), [said]);
         session.job = Some(JobEnd { at: Stamp(0), code: Some(1), signal: None });
         assert_eq!(lines(&session, &found, None, None), ["exit code 1; no process was probed"]);
+    }
+
+    #[test]
+    fn alerts_that_are_over_are_not_no_alerts() {
+        let said = over(&[Kind::Oom, Kind::Growth, Kind::Oom]);
+        assert_eq!(said.as_deref(), Some("no alert is open, 3 are over (growth, oom)"));
+        assert_eq!((over(&[]), over(&[Kind::Growth]).map(|it| it.contains("1 is over"))), (None, Some(true)));
     }
 
     #[test]

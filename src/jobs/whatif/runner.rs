@@ -2,10 +2,9 @@
 
 use super::{
     Trouble,
-    candidate::{CONTEXT, Candidate},
+    candidate::{CONTEXT, Candidate, backend},
     operations::Operations,
     server::{Message, Outcome, Python, Request, Server},
-    settings,
 };
 use crate::jobs::simulated::Scratch;
 use std::{
@@ -130,7 +129,7 @@ impl Runner {
                 break;
             }
             let Some(room) = candidate.next() else { continue };
-            let server = self.server(settings::backend(&candidate.settings), stored.bytes)?;
+            let server = self.server(backend(&candidate.settings), stored.bytes)?;
             self.last += 1;
             let folder = self.scratch.path().join(format!("machine-{}", self.last));
             // Whole granules of the driver, so that no allocation fails for a remainder.

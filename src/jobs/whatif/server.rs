@@ -1,6 +1,6 @@
 //! A Python process for replays: it imports PyTorch once, and forks a child for each request.
 
-use super::{Trouble, settings};
+use super::{Trouble, VARIABLE};
 use crate::jobs::simulated;
 use serde::{Deserialize, Serialize};
 use std::{
@@ -104,7 +104,7 @@ impl Server {
         let machine = simgpu::Machine::new("GPU:1GiB", &folder.join("machine"))?;
         let mut command = clean(&python.program);
         command.args(["-c", PROGRAM]).arg(folder).arg(limit.to_string()).current_dir(folder);
-        command.envs(machine.environment(&python.libraries)).env(settings::VARIABLE, format!("backend:{backend}"));
+        command.envs(machine.environment(&python.libraries)).env(VARIABLE, format!("backend:{backend}"));
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors).spawn();
         let mut child = spawned.map_err(|e| Trouble::Unstarted { program: python.program.clone(), why: e })?;
         let answers = child.stdout.take();

@@ -436,6 +436,8 @@ pub struct LiveHolder {
     pub items: Option<u64>,
     /// Whether a variable of a function holds it directly.
     pub is_local: bool,
+    /// Whether it is held by the graph of what backward would need.
+    pub is_graph: bool,
     /// The remedy.
     pub advice: String,
 }
@@ -448,12 +450,14 @@ pub fn live_holder(sites: &Sites, device: u32) -> Option<LiveHolder> {
     let items = site.holders.iter().filter(|it| held::is_element(it)).filter_map(|it| it.items).max();
     let path = held::path(&site.holders).join(", held by ");
     let is_local = site.holders.first().is_some_and(|it| it.by == "local");
+    let culprit = culprit(&group, over);
     Some(LiveHolder {
         bytes: site.bytes,
         path,
         items,
         is_local,
-        advice: sentences::advice(&culprit(&group, over), &group, over),
+        is_graph: culprit.cause == Cause::GraphRetained,
+        advice: sentences::advice(&culprit, &group, over),
     })
 }
 

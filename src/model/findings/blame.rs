@@ -25,6 +25,9 @@ use crate::{
     },
 };
 
+/// What to do where an evaluation keeps the graphs of its outputs.
+const WITHOUT_GRAPHS: &str = "evaluate under torch.no_grad(): without it, each output keeps its batch's graph, also where it is copied to the host";
+
 /// Names only one culprit if its share of the growth is at least this.
 const ALONE: f64 = 0.9;
 
@@ -121,7 +124,6 @@ impl ProcessOnDevice<'_> {
 
     /// Adds a reason of the job's own to the finding of an error; returns the sentence as well.
     fn explained(&self, reason: &Reason, it: &OutOfMemory, found: Finding) -> (String, Finding) {
-        let cause = reason.cause();
         let sites = self.process.lines_at(it);
         let holder = sites.and_then(|sites| culprit::live_holder(sites, it.reported.device));
         // The parameters of a network are held by it, which explains nothing.
@@ -132,6 +134,9 @@ impl ProcessOnDevice<'_> {
             }
             _ => String::new(),
         };
+        // Outputs that keep their graphs keep them also where they are copied to the host.
+        let is_of_graphs = matches!(reason, Reason::SinceStep(..)) && kept.as_ref().is_some_and(|it| it.is_graph);
+        let cause = if is_of_graphs { Cause::GraphRetained } else { reason.cause() };
         let sentence = format!("{}{held}.", reason.sentence(&it.figures, &it.before, |step| found.place(step)));
         let switch = matches!(reason, Reason::SinceStep(..) | Reason::Equal(..)).then(|| {
             let frames = it.reported.library.iter().chain(&it.reported.frames).map(|it| &*it.file);
@@ -139,10 +144,12 @@ impl ProcessOnDevice<'_> {
             reason::switch(frames.chain(holders.filter_map(|it| it.file.as_deref())))
         });
         let own = match reason {
+            Reason::SinceStep(..) if is_of_graphs => Some(WITHOUT_GRAPHS.to_owned()),
             Reason::Equal(..) => kept.map(|it| it.advice),
             _ => reason.remedy().map(str::to_owned),
         };
-        let own_remedy = switch.flatten().map(str::to_owned).or(own);
+        let switch = switch.flatten().filter(|_| !is_of_graphs);
+        let own_remedy = switch.map(str::to_owned).or(own);
         let mut found = Finding { cause, advice: cause.advice(), own_remedy, ..found };
         if reason.bytes() > 0 {
             found.evidence.add("explained", reason.bytes() as f64, Unit::Bytes);

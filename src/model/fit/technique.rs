@@ -108,7 +108,7 @@ const fn sharded(name: &'static str, summary: &'static str) -> Technique {
 }
 
 /// Every technique, the safest first.
-pub const TECHNIQUES: [Technique; 30] = [
+pub const TECHNIQUES: [Technique; 31] = [
     Technique {
         environment: &[("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")],
         ..measured("expandable-segments", "segments that grow", Price::SameResult, Kind::Other)
@@ -129,6 +129,7 @@ pub const TECHNIQUES: [Technique; 30] = [
     measured("chunked-loss", "cross-entropy in 8 pieces", Price::SameResult, Kind::Loss),
     measured("save-on-cpu", "activations in host memory", Price::SameResult, Kind::Other),
     measured("optimizer-on-host", "optimizer state in host memory", Price::SameResult, Kind::Optimizer),
+    measured("no-grad", "an evaluation without gradients", Price::SameResult, Kind::Other),
     measured(
         "eval-accumulation",
         "outputs of an evaluation moved to the host after each batch",

@@ -111,16 +111,18 @@ impl Session {
         let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
         let Some(list) = device.process_list() else { return };
         let used = device.figures().map(|it| it.used.0);
-        let (mut attributed, mut beyond) = (0_u64, BTreeMap::new());
+        let (mut attributed, mut beyond) = (0_u64, BTreeMap::<u32, Option<Option<u64>>>::new());
         for (pid, used) in list.iter().filter_map(|it| Some((it.pid, it.used?.0))) {
             let own = self.processes.iter().filter(|it| it.is_alive() && it.pid == Some(pid));
             let here: Vec<_> = own.flat_map(|it| &it.devices).filter(|it| it.device == *id).collect();
             if !here.is_empty() {
                 attributed = attributed.saturating_add(used);
             }
-            // The figure covers all allocators of the process, so only the first of its probes watches it.
-            let mut held = here.iter().filter(|it| it.first.is_some()).map(|it| it.counters.reserved);
-            beyond.insert(pid, Some(held.try_fold(used, |left, held| left.checked_sub(held?))));
+            // The figure covers all allocators of the process, so only the first of its probes watches it. Of a single
+            // one, the next sample shows how much it had at the reading.
+            let held: Vec<_> = here.iter().filter(|it| it.first.is_some()).map(|it| it.counters.reserved).collect();
+            let left = || held.iter().try_fold(used, |left, held| left.checked_sub((*held)?));
+            beyond.insert(pid, Some(if held.len() > 1 { left() } else { None }));
         }
         let mut outside = used.and_then(|it| it.checked_sub(attributed));
         let here = self.processes.iter().filter(|it| it.is_alive());
@@ -159,11 +161,15 @@ impl Session {
         let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
         let Some(used) = device.figures().map(|it| it.used.0) else { return };
         let list = device.process_list().unwrap_or_default();
+        let living = self.processes.iter().filter(|it| it.is_alive());
+        let allocates = |process: &&Process| process.devices.iter().any(|it| it.device == *id && it.first.is_some());
+        let allocators: Vec<_> = living.filter(allocates).map(|it| it.pid).collect();
         for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
+            let is_only = allocators.iter().filter(|it| **it == process.pid).count() <= 1;
             let listed = list.iter().find(|it| Some(it.pid) == process.pid).and_then(|it| it.used).map(|it| it.0);
             for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
                 let Some(reserved) = it.counters.reserved else { continue };
-                it.timeline.attribute(DriverReading { listed, used, reserved });
+                it.timeline.attribute(DriverReading { listed, used, reserved, is_only });
             }
         }
     }

@@ -12,6 +12,7 @@ use super::{
     Session,
     device::{Device, FreeMemory, StateBefore},
     process::Process,
+    timeline::Counted,
 };
 use crate::facts::{
     event::{
@@ -44,13 +45,23 @@ impl Session {
             // If samples are far apart, the memory was taken before the reading, unless the driver's figure is too
             // small for it.
             let is_sparse = at.since(then) > SPARSE_US && listed.is_none_or(|it| it.0 >= now);
-            let is_after = |reading: Stamp| at > reading && !(is_sparse && then <= reading);
-            let taken = now.cast_signed().saturating_sub(before.cast_signed());
+            let timeline = &on.timeline;
+            let taken_since = |reading: Stamp, counted: Option<Counted>| {
+                let is_between = then <= reading;
+                let at_reading = counted.filter(|_| is_between).and_then(|it| timeline.reserved_at(it, before, now));
+                let since = at_reading.unwrap_or(if is_sparse && is_between { now } else { before });
+                if at > reading { now.cast_signed().saturating_sub(since.cast_signed()) } else { 0 }
+            };
             // For a process found after the list, its backlog arrives after the list too.
-            if is_after(on.driver_use.listed_at()) && device.processes.as_ref().is_none_or(|list| is_after(list.at)) {
-                on.driver_use.take(taken);
-            }
-            if let Some(room) = device.room.as_mut().filter(|it| is_after(it.at)) {
+            let list_at = device.processes.as_ref().map_or(Stamp(0), |it| it.at).max(on.driver_use.listed_at());
+            let of_process = taken_since(list_at, listed.map(|it| Counted::Listed(it.0)));
+            let memory = device.memory.as_ref().and_then(|it| Some((it.at, it.value.as_ref().ok()?.used.0)));
+            let of_device = device.room.map(|room| {
+                let counted = memory.filter(|it| it.0 == room.at).map(|it| Counted::Used(it.1));
+                taken_since(room.at, counted)
+            });
+            on.driver_use.take(of_process);
+            if let (Some(room), Some(taken)) = (device.room.as_mut(), of_device) {
                 room.taken = room.taken.saturating_add(taken);
             }
         }

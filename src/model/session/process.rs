@@ -296,10 +296,9 @@ impl Process {
     pub(super) fn oom(&mut self, oom: &Oom, tenancy: Option<Tenancy>) {
         if is_news(oom.seq, self.ooms.last().and_then(|it| it.reported.seq)) {
             self.stall.word(Stamp(oom.at_us));
-            let known = self.devices.iter().find(|it| it.ordinal == oom.device).map(|it| it.counters);
-            let expandable = self.settings(oom.device).expandable;
-            let mut error = OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid);
             let on = self.devices.iter().find(|it| it.ordinal == oom.device);
+            let (known, expandable) = (on.map(|it| it.counters), self.settings(oom.device).expandable);
+            let mut error = OutOfMemory::new(oom, &known.unwrap_or_default(), expandable, tenancy, self.pid);
             error.parts = on.and_then(|it| Some(it.parts?.parts));
             error.before = on.map(|it| oom::before(&it.trail, oom)).unwrap_or_default();
             let episodes = on.into_iter().flat_map(|it| it.growth.episodes());
@@ -415,7 +414,9 @@ impl OnDevice {
         if let (Some(total), Some(free), Some(reserved)) = (it.device_total, it.device_free, it.reserved) {
             self.timeline.attribute_by_cuda(total.checked_sub(free).and_then(|used| used.checked_sub(reserved)));
         }
-        self.timeline.push(at, sample.step, &self.figures(it, settings.expandable, at));
+        if let driver @ Some(_) = self.timeline.push(at, sample.step, &self.figures(it, settings.expandable, at)) {
+            self.observe(&Observation { at, driver, ..Observation::default() });
+        }
     }
 
     /// The sample's position on the axis of growth; `None` between two steps.

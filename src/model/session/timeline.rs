@@ -48,6 +48,17 @@ pub(super) struct DriverReading {
     pub used: u64,
     /// What the allocator had reserved in the sample before.
     pub reserved: u64,
+    /// Whether that is the process's only allocator on the device, so that the rest of `listed` is beyond all of them.
+    pub is_only: bool,
+}
+
+/// Bytes that the driver counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counted {
+    /// Those of the process.
+    Listed(u64),
+    /// All that are used on the device.
+    Used(u64),
 }
 
 impl DriverReading {
@@ -115,11 +126,26 @@ impl Timeline {
         }
     }
 
-    /// Adds a sample. Ignores one older than the newest; restarts the run if the step falls.
-    pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, figures: &OwnFigures) {
+    /// Adds a sample. Ignores one older than the newest; restarts the run if the step falls. Returns the bytes beyond
+    /// all allocators of the process at the driver's latest reading, where this is the first sample after it.
+    pub(super) fn push(&mut self, at: Stamp, step: Option<u64>, figures: &OwnFigures) -> Option<u64> {
+        let reading = self.latest_reading.filter(|it| it.is_only && figures.reserved.is_some());
         self.settle(figures.reserved);
         let levels = self.levels(figures);
         self.add(Column { at, step, low: levels, high: levels, last: levels });
+        self.beyond.filter(|_| reading.is_some())
+    }
+
+    /// Returns how much an allocator had reserved when the driver counted these bytes, its process's on the device or
+    /// all that are used, between two samples with `before` and `now`; `None` where what is around it is unknown.
+    pub(super) fn reserved_at(&self, counted: Counted, before: u64, now: u64) -> Option<u64> {
+        let around = match counted {
+            Counted::Listed(_) => self.beyond,
+            Counted::Used(_) => self.rest.map(|it| it.saturating_add(self.beyond.unwrap_or(0))),
+        };
+        let (Counted::Listed(bytes) | Counted::Used(bytes)) = counted;
+        let reserved = bytes.saturating_sub(around.filter(|_| self.driven)?);
+        Some(reserved.clamp(before.min(now), before.max(now)))
     }
 
     /// Adds a stretch, as [`Self::push`] adds a sample.
@@ -381,7 +407,7 @@ mod tests {
     /// A reading with this much beyond the allocator, and this much of others.
     fn reading(reserved: u64, beyond: u64, others: u64) -> DriverReading {
         let listed = reserved + beyond;
-        DriverReading { listed: Some(listed), used: listed + others, reserved }
+        DriverReading { listed: Some(listed), used: listed + others, reserved, is_only: true }
     }
 
     fn run(steps: u64, allocated: impl Fn(u64) -> u64) -> Timeline {

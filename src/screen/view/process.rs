@@ -273,7 +273,14 @@ fn line(process: &Process, on: &OnDevice, resource: Resource, width: usize, cont
     let grows = |resource| own().any(|it| it.resource == Some(resource));
     // Host memory belongs to the process, so each of its devices has the curve.
     let curve = on.growth.curve(resource);
-    let now = curve.and_then(|it| it.buckets().newest()).map(|it| Bytes(it.last));
+    // Growth is judged at the ends of steps; between them, the counters are newer.
+    let counted = match resource {
+        Resource::Allocated => on.counters.allocated,
+        Resource::Reserved => on.counters.reserved,
+        _ => None,
+    };
+    let last = || curve.and_then(|it| it.buckets().newest()).map(|it| it.last);
+    let now = counted.or_else(last).map(Bytes);
     let follows = resource == Resource::Reserved && grows(Resource::Allocated);
     // A flat run is a thin line.
     let rises = growing.is_some() || follows;

@@ -12,7 +12,7 @@ use crate::{
 use gpuwatch::{
     facts::event::{
         Fact, Line,
-        wire::{Bye, Counters, Oom},
+        wire::{Bye, Counters, Edge, Holder, Oom, Sample, Site, Sites},
     },
     model::{
         analysis::cause::Cause,
@@ -238,4 +238,52 @@ fn retries_of_a_search_are_a_part_of_it() {
     };
     assert_eq!(kinds(true), [(Kind::Oom, Cause::SizeSearch)]);
     assert!(kinds(false).iter().any(|it| it.0 == Kind::Retries), "{:?}", kinds(false));
+}
+
+/// An evaluation with gradients: what it keeps is held by the graphs of its outputs, which stay with copies on the host,
+/// too.
+#[test]
+fn outputs_that_keep_their_graphs_are_evaluated_without_them() {
+    let explained = |by: &str| {
+        let mut story = Story::default();
+        story.device(0, 130 * GIB, &[]).probe(0, 7, 0, None);
+        for step in 1..=40 {
+            let held = Counters { allocated_peak: Some(3 * GIB), ..counters(2 * GIB, 0) };
+            story.wait(100_000).sample(0, step, held);
+        }
+        let at_us = story.wait(30_000_000).now;
+        let held = |by: &str, kind: &str, items: u64| Holder {
+            by: by.to_owned(),
+            kind: Some(kind.to_owned()),
+            items: Some(items),
+            ..Holder::default()
+        };
+        let local = Holder {
+            name: Some("outputs".into()),
+            function: Some("evaluate".into()),
+            items: None,
+            ..held("local", "function", 0)
+        };
+        let held = [held("graph", "Tensor", 350), held("item", "list", 12), local];
+        let site = Site {
+            bytes: 120 * GIB,
+            blocks: 1000,
+            sizes: vec![(120 * GIB / 1000, 1000)],
+            holders: held.into_iter().filter(|it| it.by != "graph" || by == "graph").collect(),
+            ..Site::default()
+        };
+        let tick = Sample { at_us: at_us - 1, edge: Edge::Tick, counters: counters(138 * GIB, 0), ..Sample::default() };
+        let sites = Sites { at_us, why: "oom".into(), step: Some(40), sites: vec![site], ..Sites::default() };
+        let (tried, phase) = (Some(GIB), Some("forward".to_owned()));
+        let error = Oom { at_us, step: Some(40), tried, device_free: Some(GIB / 2), phase, ..Oom::default() };
+        story.line(0, Line::Sample(tick)).line(0, Line::Oom(error)).line(0, Line::Sites(sites));
+        let all = findings(&story.session()).all;
+        let found = all.into_iter().find(|it| it.kind == Kind::Oom).unwrap();
+        (found.cause, found.remedy().to_owned(), found.sentence)
+    };
+    let (cause, remedy, sentence) = explained("graph");
+    assert_eq!(cause, Cause::GraphRetained, "{sentence:?}");
+    assert!(remedy.starts_with("evaluate under torch.no_grad()"), "{remedy}");
+    let (cause, remedy, sentence) = explained("list");
+    assert!(cause == Cause::OutputsGathered && remedy.contains("`.cpu()`"), "{cause:?} {remedy} {sentence:?}");
 }

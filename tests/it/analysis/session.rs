@@ -2,7 +2,7 @@
 
 use crate::{
     benchmarks::recording::cpu_time,
-    helpers::story::{GIB, Story, counters, device, hostile, picture, usual},
+    helpers::story::{GIB, MIB, Story, counters, device, hostile, picture, usual},
 };
 use gpuwatch::{
     facts::{
@@ -15,6 +15,7 @@ use gpuwatch::{
     model::{
         analysis::{episode::Resource, ladder::Gap},
         findings::{Kind, findings},
+        peaks::Peaks,
         session::{self, Session, process::ProbeState},
     },
     screen::{theme::Theme, ui::Ui, view},
@@ -401,5 +402,37 @@ proptest! {
             prop_assert!(found.ladder.total.is_none_or(|it| u128::from(it.0) == exact));
         }
         picture(&session, &Ui::default(), &Theme::default(), 80, 24);
+    }
+}
+
+/// A job takes memory steadily, its samples come once a second, and the driver is read between them: what lies beyond
+/// its allocator stays what it is, and no more was ever used than there was.
+#[test]
+fn what_a_job_takes_between_a_sample_and_a_reading_counts_once() {
+    for (beyond, share) in [(100 * MIB, 3), (600 * MIB, 1), (3 * GIB, 2)] {
+        let (mut story, mut held) = (Story::default(), GIB);
+        let of = |held| counters(held, 0).reserved.unwrap();
+        story.device(0, of(held) + beyond, &[(7, of(held) + beyond)]).probe(0, 7, 0, None);
+        let (mut session, mut peaks, mut most) = (Session::default(), Peaks::default(), 0);
+        for _ in 0..40 {
+            let used = of(held + share * GIB / 4) + beyond;
+            story.wait(share * 250_000).device(0, used, &[(7, used)]);
+            held += GIB;
+            let counters = counters(held, 0);
+            story.wait((4 - share) * 250_000);
+            let at_us = story.now;
+            story.line(0, Line::Sample(Sample { at_us, edge: Edge::Tick, counters, ..Sample::default() }));
+            most = of(held) + beyond;
+        }
+        for event in &story.events {
+            session.apply(event);
+            peaks.apply(event, &session);
+        }
+        let on = &session.processes[0].devices[0];
+        let curve = on.growth.curve(Resource::Driver).unwrap();
+        let highest = curve.buckets().iter().map(|it| it.high).max();
+        assert!(highest.is_some_and(|it| it <= beyond + MIB), "{beyond}: {highest:?}");
+        let used = peaks.devices.values().filter_map(|it| it.used).max().unwrap().0;
+        assert!(used <= most && used + GIB >= most, "{beyond}: {used} of {most}");
     }
 }

@@ -246,7 +246,6 @@ fn compare(python: &Path, model: &str, names: &[&str]) {
         assert!(it["refused"].is_null(), "{model} {name}: {it:#}");
         let now = (bytes(it, "allocated"), bytes(it, "reserved"));
         assert_eq!(now, by_hand(JOB, python, &[model, name]), "{model} {name}: {it:#}");
-        eprintln!("{model} {name}: equal");
     }
     for name in refused_ones {
         assert!(refused(&answer, name), "{model}: {:#}", row(&answer, name));
@@ -271,9 +270,9 @@ fn every_accepted_row_equals_the_edit_by_hand() {
     });
 }
 
-/// What others measured on cards: the peak of a loss without pieces, allocated, from TRL's pull request 6858; and of BERT
-/// large under transformers' Trainer, as the driver counted it before and in training, from transformers' own guide
-/// (version 4.18).
+/// What others measured on cards: the peak of a loss without pieces, allocated, from TRL's pull request 6858; and of
+/// BERT large under transformers' Trainer, as the driver counted it before and in training, from transformers' own
+/// guide (version 4.18).
 #[test]
 fn peaks_are_those_that_others_have_published() {
     const PUBLIC: &str = include_str!("../python/advise/public.py");
@@ -291,7 +290,6 @@ fn peaks_are_those_that_others_have_published() {
         let answer = asked(arguments);
         let mib = bytes(&answer["peak"], figure) as f64 / f64::from(1 << 20);
         assert!((mib / published - 1.0).abs() < tolerated, "{arguments:?}: {mib:.0} of {published:.0}");
-        eprintln!("{arguments:?}: {mib:.0} MiB, {published:.0} published");
     }
 }
 
@@ -460,6 +458,47 @@ fn outputs_that_the_job_itself_gathers_leave_the_device() {
     for (case, why) in [("compared", "at least two devices"), ("nothing", "no evaluation gathered outputs")] {
         let answer = asked(case);
         assert!(row(&answer, name)["refused"].as_str().is_some_and(|it| it.contains(why)), "{case}: {answer:#}");
+    }
+}
+
+/// Outputs of an evaluation that keep the graphs of their batches: the peak is that of `torch.no_grad()` by hand. A
+/// model that is trained in that mode needs its graphs.
+#[test]
+fn an_evaluation_with_gradients_is_measured_without_them() {
+    test_tiers::change!("some eight starts of PyTorch");
+    let python = torch::python();
+    let script = "import contextlib, sys, torch
+case, edit = sys.argv[1], sys.argv[2]
+        layers = [torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.ReLU()) for _ in range(6)]
+        net = torch.nn.Sequential(*layers).cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+        def batch():
+    return torch.randn(2048, 512, device='cuda')
+        def evaluate():
+    outputs = []
+    net.eval()
+            with torch.no_grad() if edit == 'plain' else contextlib.nullcontext():
+        for _ in range(8):
+                    outputs.append(net(batch()))
+    return torch.stack(outputs).mean()
+        if case == 'frozen':
+    net.eval()
+for _ in range(40):
+    net(batch()).square().mean().backward()
+            optimizer.step()
+    optimizer.zero_grad()
+if case == 'evaluated':
+    evaluate()
+";
+    let asked = |case| advise(script, &python, "no-grad", &["--gpu", "RTX 4090"], &[case, "graphs"]).0;
+    let answer = asked("evaluated");
+    let it = row(&answer, "no-grad");
+    let now = (bytes(it, "allocated"), bytes(it, "reserved"));
+    assert_eq!(now, by_hand(script, &python, &["evaluated", "plain"]), "{it:#}");
+    assert!(now.0 + (100 << 20) < bytes(&answer["baseline"]["peak"], "allocated"), "{answer:#}");
+    assert!(it["edit"][0].as_str().is_some_and(|it| it.starts_with("train.py:")), "{it:#}");
+    for case in ["frozen", "trained"] {
+        assert!(refused(&asked(case), "no-grad"), "{case}");
     }
 }
 

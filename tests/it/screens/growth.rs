@@ -157,6 +157,8 @@ fn the_growing_figure_is_plotted() {
             let used = Some(Bytes(all.reserved.unwrap() + of(Resource::Driver)));
             let list = vec![ProcessUse { pid: 4242, used }];
             story.add(Fact::Processes { device: device(0), reading: Ok(list) });
+            // The sample after a reading shows how much the allocator had then.
+            story.sample(0, step, all);
         }
         let shown = text(&picture(&story.session(), &Ui::default(), &dusk(), 120, 40));
         let name = resource.name();

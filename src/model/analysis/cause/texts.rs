@@ -441,7 +441,9 @@ torch.cat for each batch holds the old and the new tensor at once, so twice the 
 Remedy: copy the outputs of a batch to the host before the next one, or reduce them to what the metric needs
 (argmax of the logits, sums). Libraries have a switch for it, which gpuwatch names if it knows the library.
 
-What is not the cause: the batch of the evaluation, unless the error comes in its first batch.",
+What is not the cause: the batch of the evaluation, unless the error comes in its first batch. Where outputs
+keep the graphs of their batches, gpuwatch says graph-retained: evaluate under torch.no_grad(), because
+.cpu() keeps the graph.",
 };
 
 const SIZE_SEARCH: Entry = Entry {

@@ -1,20 +1,22 @@
-//! The table in words.
+//! The table in words, and as JSON (schema 1).
 
 use super::{super::comparison_text::wrapped, Advice, Measurement, saves};
 use crate::{
     facts::{text::Foreign, units::Bytes},
+    jobs::fit::json::answer_value,
     model::fit::{
         Fits, Need,
         technique::{Price, costs},
     },
 };
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
 /// Most columns of names beside figures; a longer name has a line of its own.
 const NAME: usize = 32;
 
 // Writing into a String cannot fail.
-pub(super) fn advice(it: &Advice) -> String {
+pub(super) fn text(it: &Advice) -> String {
     let mut out = it.baseline.text();
     let Some(need) = it.need.as_ref().filter(|_| it.why.is_none()) else {
         if let Some(why) = it.why.as_ref().filter(|_| it.baseline.why.is_none()) {
@@ -115,4 +117,60 @@ fn edits(out: &mut String, it: &Advice, saving: &[&Measurement]) {
             let _ = writeln!(out, "    {}", Foreign::new(line.as_str()));
         }
     }
+}
+
+/// Returns it as JSON.
+pub(super) fn json(it: &Advice) -> String {
+    let rows: Vec<Value> = it.rows.iter().map(row).collect();
+    let combinations: Vec<Value> = it.combinations.iter().map(combination).collect();
+    let out = json!({
+        "schema": 1,
+        "baseline": answer_value(&it.baseline),
+        "rows": rows,
+        "combinations": combinations,
+        "why": it.why.clone().or_else(|| it.interruption()),
+    });
+    format!("{out}\n")
+}
+
+fn row(it: &Measurement) -> Value {
+    let mut out = measured(it);
+    if let (Some(object), Some(one)) = (out.as_object_mut(), it.techniques.first()) {
+        object.insert("technique".to_owned(), json!(one.name));
+    }
+    out
+}
+
+fn combination(it: &Measurement) -> Value {
+    let mut out = measured(it);
+    if let Some(object) = out.as_object_mut() {
+        let names: Vec<&str> = it.techniques.iter().map(|it| it.name).collect();
+        object.insert("techniques".to_owned(), json!(names));
+    }
+    out
+}
+
+fn measured(it: &Measurement) -> Value {
+    let need = it.need.as_ref();
+    let largest = it.largest.as_ref();
+    let mut out = json!({
+        "applied": it.applied,
+        "refused": it.refused,
+        "allocated": need.map(|it| it.allocated),
+        "reserved": need.map(|it| it.reserved),
+        "device": need.map(Need::usual),
+        "fits": it.fits.map(Fits::name),
+        "smallest": it.smallest.as_ref().map(|it| it.name.as_str()),
+        "price": it.price.map(|class: Price| json!({
+            "class": class.name(),
+            "recomputed_blocks": it.recomputed_blocks,
+            "host_bytes": it.host_bytes,
+            "kernel_launches": it.kernel_launches,
+        })),
+        "edit": it.edit,
+    });
+    if let (Some(object), Some(largest)) = (out.as_object_mut(), largest) {
+        object.insert("largest".to_owned(), json!(largest));
+    }
+    out
 }

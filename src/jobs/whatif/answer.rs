@@ -1,17 +1,22 @@
-//! The answer as text.
+//! The answer as text and as JSON (schema 1, all sizes in bytes).
 
-use super::{Answer, AsRecorded, Device, Row, candidate::SAVES_PERCENT, settings};
+use super::{
+    Answer, AsRecorded, Device, Row, VARIABLE,
+    candidate::{self, SAVES_PERCENT},
+};
 use crate::{
     facts::{
         event::replayed,
-        text::Foreign,
+        text::{Foreign, escape_json},
         units::{Bytes, counted, signed},
     },
     storage::traces::Window,
 };
+use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-pub(super) fn answer(it: &Answer) -> String {
+/// Returns the answer as text.
+pub(super) fn text(it: &Answer) -> String {
     let mut out = String::new();
     // Without a version, nothing was replayed.
     if let Some(version) = &it.version {
@@ -179,7 +184,7 @@ fn name(it: &Row, recorded: &str) -> String {
         if it.settings.is_empty() { "(defaults)".to_owned() } else { Foreign::new(it.settings.as_str()).to_string() };
     match it.settings.as_str() {
         own if own == recorded => format!("{name}, as recorded"),
-        own if settings::is_estimated(own) => format!("{name} (estimate)"),
+        own if candidate::is_estimated(own) => format!("{name} (estimate)"),
         _ => name,
     }
 }
@@ -203,7 +208,7 @@ fn advice(out: &mut String, answer: &Answer, it: &Device) {
     let Some(own) = it.own().filter(|_| !answer.is_named) else { return };
     match it.better() {
         Some(best) => {
-            let _ = writeln!(out, "\nexport {}={}", settings::VARIABLE, best.settings);
+            let _ = writeln!(out, "\nexport {VARIABLE}={}", best.settings);
         }
         None if it.is_window() => {
             let _ = writeln!(out, "\n{}", replayed::Window::without_advice(it.window.map(|it| it.steps)));
@@ -213,4 +218,67 @@ fn advice(out: &mut String, answer: &Answer, it: &Device) {
             let _ = writeln!(out, "\nnone of these settings reserves {SAVES_PERCENT} % less than the recorded one");
         }
     }
+}
+
+/// The version of the object.
+const SCHEMA: u32 = 1;
+
+/// Returns the answer as JSON.
+pub(super) fn json(it: &Answer) -> String {
+    let devices: Vec<_> = it.devices.iter().map(device_json).collect();
+    escape_json(&format!("{:#}\n", json!({ "schema": SCHEMA, "devices": devices })))
+}
+
+fn device_json(it: &Device) -> Value {
+    json!({
+        "device": it.ordinal,
+        "pid": it.pid,
+        "complete": it.complete,
+        "window": it.is_window(),
+        "events": it.events,
+        "refused": it.refused,
+        "died_at": it.died_at,
+        "as_recorded": it.as_recorded.as_ref().map(|recorded| as_recorded_json(recorded, it.settings.as_deref())),
+        "candidates": it.candidates.iter().map(row_json).collect::<Vec<_>>(),
+        "cost": it.window.as_ref().map(cost_json),
+    })
+}
+
+fn cost_json(it: &Window) -> Value {
+    json!({
+        "steps": it.steps,
+        "ms": it.ms,
+        "allocations": it.allocations,
+        "snapshots": it.snapshots,
+        "longest_pause_us": it.longest_us,
+        "paused_us": it.paused_us,
+    })
+}
+
+fn as_recorded_json(it: &AsRecorded, settings: Option<&str>) -> Value {
+    json!({
+        "settings": settings,
+        "recorded_peak_reserved": it.recorded_peak,
+        "replayed_peak_reserved": it.replayed_peak,
+        "recorded_reserved": it.recorded,
+        "replayed_reserved": it.replayed,
+        "segment_events": it.segments,
+        "segment_events_equal": it.segments_equal,
+        "error": it.error,
+    })
+}
+
+fn row_json(it: &Row) -> Value {
+    let failed = it.fails_at.as_ref();
+    json!({
+        "settings": it.settings,
+        "peak_allocated": it.peak_allocated,
+        "peak_reserved": it.peak_reserved,
+        "fits": failed.is_none(),
+        "fails_at": failed.map(|it| json!({ "event": it.event, "step": it.step, "line": it.line })),
+        "smallest_device": it.smallest,
+        "retries": it.retries,
+        "cuda_mallocs": it.cuda_mallocs,
+        "synchronisations": it.synchronisations,
+    })
 }
