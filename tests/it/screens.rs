@@ -94,7 +94,7 @@ fn an_empty_list_of_alerts_shows_why_it_is_empty() {
     }
     for (session, phrase) in [
         (Session::default(), "gpuwatch run -- python train.py starts a job with one"),
-        (young.session(), "too few steps were seen"),
+        (young.session(), "growth is not judged yet ("),
         (healthy.session(), "nothing was found that grows"),
     ] {
         let ui = Ui { screen: Screen::Alerts, ..Ui::default() };

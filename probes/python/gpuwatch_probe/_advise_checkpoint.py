@@ -4,6 +4,8 @@ A model with a switch for it is asked by that switch, as a reader of its documen
 """
 
 import functools
+import os
+import sys
 
 from ._advise_technique import Refused, Technique, of_all
 
@@ -16,6 +18,10 @@ _METHODS = {
 }
 
 
+# Where modules are called.
+_CALLS = os.path.join("nn", "modules", "module.py"), "_advise_calls.py"
+
+
 class _Block:
     """A block's calls."""
 
@@ -26,7 +32,8 @@ class _Block:
         self.forward = module.forward
         # Its calls in training, and calls of modules in it during a backward.
         self.calls = self.again = 0
-        self.line = None
+        # The job's line that called it, or from which a library did.
+        self.line, self.is_called_by_library = None, False
 
 
 class Checkpoint(Technique):
@@ -97,7 +104,7 @@ class Checkpoint(Technique):
             if not calls.is_backward and torch.is_grad_enabled() and module.training:
                 block.calls += 1
                 if block.line is None:
-                    block.line = self._line()
+                    block.line, block.is_called_by_library = self._line()
                 if self.is_active and self._switch is None and self._arguments is None:
                     return self._checkpoint(original, *arguments, use_reentrant=False, **named)
             return original(*arguments, **named)
@@ -121,9 +128,11 @@ class Checkpoint(Technique):
         inner.forward = forward
 
     def _line(self):
-        import sys
-
-        return self.advise.unknowns.line(sys._getframe(2))
+        unknowns = self.advise.unknowns
+        frame = caller = sys._getframe(2)
+        while caller is not None and caller.f_code.co_filename.endswith(_CALLS):
+            caller = caller.f_back
+        return unknowns.line(frame), caller is not None and not unknowns.is_own(caller.f_code.co_filename)
 
     def applied(self):
         used = [it for it in self._blocks if it.calls]
@@ -154,9 +163,12 @@ class Checkpoint(Technique):
             self.edit = [(calls.line, "model.%s()  # before the first step" % self._switch)]
             return
         which = "" if self.every == 1 else "[::%d]" % self.every
-        if used and isinstance(used[0].container, self.torch.nn.Sequential):
+        is_sequential = bool(used) and isinstance(used[0].container, self.torch.nn.Sequential)
+        by_library = bool(used) and used[0].is_called_by_library and not is_sequential
+        if is_sequential or by_library:
             # The job calls the container, and no line of its own calls a block.
-            blocks = "[it for it in model.modules() if type(it) is %s]%s" % (name, which)
+            is_one = 'type(it).__name__ == "%s"' % name if by_library else "type(it) is %s" % name
+            blocks = "[it for it in model.modules() if %s]%s" % (is_one, which)
             self.edit = [
                 (None, "from functools import partial"),
                 (None, "from torch.utils.checkpoint import checkpoint"),

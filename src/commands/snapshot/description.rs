@@ -59,7 +59,7 @@ fn write(out: &mut String, snapshot: &Snapshot, it: &Device, request: Option<Fit
         fit(out, &request, it.totals.releasable.saturating_add(it.totals.cached));
     }
     if let Some(end) = it.consists.as_ref().map(|it| &it.end).filter(|it| it.is_known()) {
-        out.push_str("live blocks by what they hold:\n");
+        out.push_str("live blocks by what they hold, as rounded by the allocator:\n");
         out.push_str(&anatomy::part_rows(end));
     }
     if !it.live.is_empty() {

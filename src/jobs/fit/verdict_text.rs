@@ -59,7 +59,9 @@ pub(super) fn answer(it: &Answer) -> String {
             let enough = match it.devices.iter().any(is_tight) {
                 _ if it.is_doubted => "is enough for what was seen",
                 // A card that such growth fills sooner is none.
-                _ if it.growth.is_some() => "is enough for 10,000 steps",
+                _ if it.growth.is_some() && it.devices.iter().any(|on| on.fits == Fits::Unknown) => {
+                    "is enough for 10,000 steps"
+                }
                 true => "has room to spare",
                 false => "is enough",
             };

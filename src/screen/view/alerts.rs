@@ -350,14 +350,17 @@ impl List<'_> {
         let words = if session.processes.is_empty() {
             "none: without a probe nothing can be judged; gpuwatch run -- python train.py starts a job with one, gpuwatch \
              attach PID gives a running job one"
+                .to_owned()
         } else if devices().all(|it| it.growth.watched() < it.growth.enough()) {
-            "none so far: too few steps were seen to judge growth"
+            let longest = devices().max_by_key(|it| it.growth.watched());
+            let progress = longest.map_or_else(|| "no step".to_owned(), |it| it.growth.progress());
+            format!("none so far: growth is not judged yet ({progress} were seen)")
         } else if self.context.findings.all.iter().any(|it| !self.context.ui.is_open(it, session)) {
-            "none is open"
+            "none is open".to_owned()
         } else {
-            "none: nothing was found that grows or wastes memory"
+            "none: nothing was found that grows or wastes memory".to_owned()
         };
-        let wrapped = cells::wrapped(words, self.width.saturating_sub(1));
+        let wrapped = cells::wrapped(&words, self.width.saturating_sub(1));
         wrapped.into_iter().map(|it| Line::styled(format!(" {it}"), self.context.style(Role::Text))).collect()
     }
 }

@@ -240,8 +240,8 @@ fn retries_of_a_search_are_a_part_of_it() {
     assert!(kinds(false).iter().any(|it| it.0 == Kind::Retries), "{:?}", kinds(false));
 }
 
-/// An evaluation with gradients: what it keeps is held by the graphs of its outputs, which stay with copies on the host,
-/// too.
+/// An evaluation with gradients: what it keeps is held by the graphs of its outputs, which stay with copies on the
+/// host, too.
 #[test]
 fn outputs_that_keep_their_graphs_are_evaluated_without_them() {
     let explained = |by: &str| {

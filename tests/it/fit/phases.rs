@@ -473,20 +473,30 @@ fn what_follows_training_ends_by_what_it_does_and_not_by_the_clock() {
     assert!(waits["unknown"].to_string().contains(phrase), "{waits:#}");
 }
 
+/// An evaluation that keeps more than any device has.
+const LARGE: &str = "import torch
+net = torch.nn.Linear(512, 512).cuda()
+optimizer = torch.optim.AdamW(net.parameters())
+def batch(rows):
+    return torch.empty(rows, 512, device='cuda')
+for _ in range(40):
+    net(batch(64)).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+net.eval()  # evaluated
+kept = [net(batch(4 << 20)) for _ in range(100)]
+";
+
 /// What does not even fit the largest simulated device fits no card: the answer is a no with its phases and lines.
 #[test]
 fn what_runs_out_of_memory_with_all_the_room_does_not_fit() {
     test_tiers::change!("three starts of PyTorch");
-    let script = "import torch\nnet = torch.nn.Linear(512, 512).cuda()\n\
-        optimizer = torch.optim.AdamW(net.parameters())\ndef batch(rows):\n    return torch.empty(rows, 512, device='cuda')\n\
-        for _ in range(40):\n    net(batch(64)).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n\
-        net.eval()\nkept = [net(batch(4 << 20)) for _ in range(100)]  # kept\n";
-    let asked = Asked::new(script);
+    let asked = Asked::new(LARGE);
     let (answer, code) = asked.json(&["--gpu", "24GiB"], &[]);
     assert_eq!((code, &answer["fits"]), (1, &"no".into()), "{answer:#}");
     let ran = answer["phases"]["ran"].as_array().unwrap();
     let last = ran.iter().find(|it| it["name"] == "evaluation").unwrap_or_else(|| panic!("{answer:#}"));
-    assert_eq!(last["line"], marked(script, "kept"), "{answer:#}");
+    assert_eq!(last["line"], marked(LARGE, "evaluated"), "{answer:#}");
     let text = String::from_utf8(asked.fit(&["--gpu", "24GiB"], &[]).stdout).unwrap();
     assert!(text.contains("no known card is enough") && text.contains("does not fit"), "{text}");
 }

@@ -50,7 +50,12 @@ fn compared(name: &str, stacks: &str) -> (Value, Value) {
 /// Text and page have the parts too.
 fn shown(file: &Path, found: &Value) {
     let text = outputs_for(file, &[]).0;
-    for words in ["live blocks by what they hold:", "optimizer state", "by when it was allocated:", "in forward"] {
+    for words in [
+        "live blocks by what they hold, as rounded by the allocator:",
+        "optimizer state",
+        "by when it was allocated:",
+        "in forward",
+    ] {
         assert!(text.contains(words), "{words}: {text}");
     }
     let page = file.with_extension("html");
