@@ -335,9 +335,10 @@ fn a_job_of_another_accelerator_has_what_every_allocator_counts() {
     let counted = until(PATIENCE, || {
         job.does("steps 1");
         steps += 1;
-        has_step(1)(&job.machine.once()["probes"][0])
+        let seen = job.machine.once();
+        has_step(1)(&seen["probes"][0]) && !used(&seen)["parts"]["weights"].is_null()
     });
-    assert!(counted, "the probe notices the first use of a device");
+    assert!(counted, "the probe notices the first use of a device, and counts its parts");
     let said = job.does("steps 3");
     let seen = job.once(has_step(steps + 3));
     check_counters(&seen, &said, 1);
