@@ -13,7 +13,7 @@
 //! retry, which happens by itself on a device of the right size, and bounds that size. Without call stacks both
 //! interpretations are tried, and the more accurate one is kept (`whatif::recorded`).
 //!
-//! The state before the first event is the end of the trace with all events undone (`whatif::start`). The replay as
+//! The state before the first event is the end of the trace with all events undone (`plan::start`). The replay as
 //! recorded rebuilds those segments with the live blocks in their places. Other settings start from the live blocks
 //! alone, because the old layout would stay with any setting. They replay a window, before which much was reserved, six
 //! times in a row, because fragmentation builds up over time.

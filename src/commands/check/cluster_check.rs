@@ -93,7 +93,9 @@ impl Verdicts {
     }
 
     fn judge(&mut self, limits: &Limits) {
-        let is_hit = |it: &&JobFinding| limits.fail_on().iter().any(|on| fails(it, *on));
+        // The limits of each machine judge what has one of its own.
+        let is_limited = |it: &JobFinding| matches!(it.subject, Subject::Ranks(of) if limits.has_own_limit(of));
+        let is_hit = |it: &&JobFinding| !is_limited(it) && limits.fail_on().iter().any(|on| fails(it, *on));
         for job in &self.jobs {
             let hits = job.findings.iter().filter(is_hit);
             self.hits.extend(hits.map(|it| format!("{}: {}: {}", job.name, it.severity.name(), it.sentence)));

@@ -77,17 +77,19 @@ impl Limits {
 
     /// Returns whether a run with this finding fails.
     pub fn are_hit_by(&self, finding: &Finding) -> bool {
-        let is_left = self.fail_on.is_none() && self.judge(finding);
-        !is_left && self.fail_on().iter().any(|on| on.is_hit_by(finding))
+        let has_rate = finding.is_own_growth() && finding.bytes_per_step.is_some();
+        let is_limited = self.has_own_limit(finding.kind) && (finding.kind != Kind::Growth || has_rate);
+        !is_limited && self.fail_on().iter().any(|on| on.is_hit_by(finding))
     }
 
-    /// Whether a limit other than that on severities judges what the finding is about.
-    fn judge(&self, finding: &Finding) -> bool {
-        match finding.kind {
-            Kind::Growth => self.max_growth.is_some() && finding.is_own_growth() && finding.bytes_per_step.is_some(),
+    /// Whether a kind of findings has a limit that takes the place of the default severity.
+    pub fn has_own_limit(&self, kind: Kind) -> bool {
+        let is_given = match kind {
+            Kind::Growth => self.max_growth.is_some(),
             Kind::Fragmentation => self.max_fragmentation.is_some(),
             _ => false,
-        }
+        };
+        is_given && self.fail_on.is_none()
     }
 }
 
@@ -152,6 +154,14 @@ mod tests {
         for bad in ["", "%", "101%", "-1%", "NaN", "inf"] {
             assert!(share(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_limit_takes_the_place_of_the_default_severity_alone() {
+        let limits = Limits { max_growth: Some(1), ..Limits::default() };
+        assert_eq!([Kind::Growth, Kind::Fragmentation].map(|kind| limits.has_own_limit(kind)), [true, false]);
+        let asked = Limits { fail_on: Some(vec![FailOn::Kind(Kind::Growth)]), ..limits };
+        assert!(!asked.has_own_limit(Kind::Growth) && !Limits::default().has_own_limit(Kind::Growth));
     }
 
     #[test]

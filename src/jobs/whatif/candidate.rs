@@ -1,4 +1,4 @@
-//! One setting: the replays it needs, and their results.
+//! Settings to try, and for each the replays that it needs, and their results.
 
 use super::{Device, Row, server::Outcome};
 use crate::facts::event::replayed::WINDOW_SAVES_PERCENT;

@@ -26,7 +26,8 @@ use crate::{
 };
 
 /// What to do where an evaluation keeps the graphs of its outputs.
-const WITHOUT_GRAPHS: &str = "evaluate under torch.no_grad(): without it, each output keeps its batch's graph, also where it is copied to the host";
+const WITHOUT_GRAPHS: &str = "evaluate under torch.no_grad(): without it, each output keeps its batch's graph, also where \
+                              it is copied to the host";
 
 /// Names only one culprit if its share of the growth is at least this.
 const ALONE: f64 = 0.9;

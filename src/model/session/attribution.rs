@@ -111,7 +111,7 @@ impl Session {
         let Some(device) = self.devices.iter().find(|it| it.id == *id) else { return };
         let Some(list) = device.process_list() else { return };
         let used = device.figures().map(|it| it.used.0);
-        let (mut attributed, mut beyond) = (0_u64, BTreeMap::<u32, Option<Option<u64>>>::new());
+        let (mut attributed, mut beyond) = (0_u64, BTreeMap::<u32, Option<u64>>::new());
         for (pid, used) in list.iter().filter_map(|it| Some((it.pid, it.used?.0))) {
             let own = self.processes.iter().filter(|it| it.is_alive() && it.pid == Some(pid));
             let here: Vec<_> = own.flat_map(|it| &it.devices).filter(|it| it.device == *id).collect();
@@ -122,7 +122,7 @@ impl Session {
             // one, the next sample shows how much it had at the reading.
             let held: Vec<_> = here.iter().filter(|it| it.first.is_some()).map(|it| it.counters.reserved).collect();
             let left = || held.iter().try_fold(used, |left, held| left.checked_sub((*held)?));
-            beyond.insert(pid, Some(if held.len() > 1 { left() } else { None }));
+            beyond.insert(pid, if held.len() > 1 { left() } else { None });
         }
         let mut outside = used.and_then(|it| it.checked_sub(attributed));
         let here = self.processes.iter().filter(|it| it.is_alive());
@@ -137,7 +137,7 @@ impl Session {
         for process in self.processes.iter_mut().filter(|it| it.is_alive()) {
             let Some(beyond) = process.pid.and_then(|it| beyond.get_mut(&it)) else { continue };
             for it in process.devices.iter_mut().filter(|it| it.device == *id && it.first.is_some()) {
-                let driver = beyond.take().flatten();
+                let driver = beyond.take();
                 it.observe(&Observation { at, driver, device: outside.take(), ..Observation::default() });
             }
         }

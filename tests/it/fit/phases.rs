@@ -487,7 +487,8 @@ net.eval()  # evaluated
 kept = [net(batch(4 << 20)) for _ in range(100)]
 ";
 
-/// What does not even fit the largest simulated device fits no card: the answer is a no with its phases and lines.
+/// A job that runs out of memory on the largest simulated device fits no card. The answer is no, and has phases and
+/// lines.
 #[test]
 fn what_runs_out_of_memory_with_all_the_room_does_not_fit() {
     test_tiers::change!("three starts of PyTorch");
