@@ -301,3 +301,34 @@ fn described(job: &jobs::Job) -> JobVerdict {
         findings: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::analysis::severity::Severity;
+
+    #[test]
+    fn what_the_limits_of_machines_judge_is_not_judged_again_over_all_ranks() {
+        let found = |subject| JobFinding {
+            subject,
+            cause: None,
+            severity: Severity::Warning,
+            sentence: "2 ranks".to_owned(),
+            worst: None,
+            ranks: vec![0, 1],
+            hosts: Vec::new(),
+        };
+        let findings = vec![found(Subject::Ranks(Kind::Growth)), found(Subject::Imbalance)];
+        let job = JobVerdict { name: "job".to_owned(), run: None, scheduled: None, ranks: 2, findings };
+        let mut all =
+            Verdicts { nodes: Vec::new(), jobs: vec![job], hits: Vec::new(), doubts: Vec::new(), notes: Vec::new() };
+        let mut hits = |limits: Limits| {
+            all.hits.clear();
+            all.judge(&limits);
+            all.hits.len()
+        };
+        let limited = Limits { max_growth: Some(1 << 20), ..Limits::default() };
+        assert_eq!([hits(Limits::default()), hits(limited.clone())], [2, 1]);
+        assert_eq!(hits(Limits { fail_on: Some(vec![FailOn::Severity(Severity::Warning)]), ..limited }), 2);
+    }
+}
