@@ -103,7 +103,7 @@ fn after(files: &[PathBuf], verdict: &Verdict) -> Vec<NextCommand> {
     let mut next = Vec::new();
     let named: Option<Vec<String>> = if files.is_empty() { Some(vec!["last".to_owned()]) } else { words(files) };
     if let Some(named) =
-        named.filter(|_| verdict.outcome() != CheckOutcome::Pass && !verdict.run.session.processes.is_empty())
+        named.as_ref().filter(|_| verdict.outcome() != CheckOutcome::Pass && !verdict.run.session.processes.is_empty())
     {
         let named = named.iter().map(String::as_str);
         let words = ["report"].into_iter().chain(named).chain(["-o", "report.html"]);
@@ -119,7 +119,11 @@ fn after(files: &[PathBuf], verdict: &Verdict) -> Vec<NextCommand> {
     }
     let ran_out = verdict.run.session.processes.iter().find(|it| !it.ooms.is_empty());
     if let Some(job) = ran_out.and_then(|it| it.hello.as_ref()).filter(|it| it.argv.len() > 1) {
-        let words = ["fit", "--advise", "--"].into_iter().chain(job.argv.iter().map(String::as_str));
+        // One file can show it.
+        let file = named.as_deref().and_then(|it| if let [one] = it { Some(one.as_str()) } else { None });
+        let shown_for = file.filter(|it| !Path::new(it).is_dir()).map(|it| ["--for", it]);
+        let words = ["fit", "--advise"].into_iter().chain(shown_for.into_iter().flatten()).chain(["--"]);
+        let words = words.chain(job.argv.iter().map(String::as_str));
         next.push(NextCommand::new(words, "measures what would save memory in the job"));
     }
     next

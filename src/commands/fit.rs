@@ -1,8 +1,9 @@
 //! `gpuwatch fit`: its flags, and the answer written, with what is done shown on a terminal meanwhile.
 
 mod against;
+mod shown_for;
 
-use self::against::AgainstArgs;
+use self::{against::AgainstArgs, shown_for::ShownFor};
 use super::{ConfigUse, Invocation, Subcommand};
 use crate::{
     cli::next_commands::{NextCommand, next_text, with_next},
@@ -76,6 +77,9 @@ pub(super) struct FitArgs {
         value_parser = Chosen::parse,
     )]
     advise: Option<Chosen>,
+    /// Of --advise: show the answer in this recording, too, or in the viewers of a running job, by its PID.
+    #[arg(long = "for", value_name = "PID|RECORDING", requires = "advise", conflicts_with = "vary")]
+    shown_for: Option<PathBuf>,
     /// A table that --calibrate wrote; may be given several times. It takes the place of the built-in ranges for GPUs
     /// of its compute capability and for its PyTorch release.
     #[arg(long = "table", value_name = "FILE", value_parser = table)]
@@ -112,14 +116,7 @@ impl Subcommand for FitArgs {
         match &self.calibrate {
             Some(out) => calibrate(out, &self.command).map(|()| 0),
             None => match &self.advise {
-                Some(chosen) => shown(
-                    |progress| advise::advise(&self.clone().question(), chosen, progress),
-                    |found| {
-                        let json = || with_next(&found.json(), &self.after_advice());
-                        let code = print(&if self.json { json() } else { found.text() }, found.fits())?;
-                        Ok(found.interrupted_by().map_or(code, job::die_by))
-                    },
-                ),
+                Some(chosen) => self.advise(chosen),
                 None => fit(&self.clone().question(), self),
             },
         }
@@ -147,6 +144,19 @@ impl FitArgs {
     /// Returns the lines that say what to do about a no.
     fn remedies(&self, answer: &Answer) -> String {
         if answer.fits() == Fits::No { next_text(&self.after(answer)) } else { String::new() }
+    }
+
+    fn advise(&self, chosen: &Chosen) -> Result<u8> {
+        let shown_for = self.shown_for.as_deref().map(ShownFor::find).transpose()?;
+        let measure = |progress: &mut dyn FnMut(&str)| advise::advise(&self.clone().question(), chosen, progress);
+        shown(measure, |found| {
+            let json = || with_next(&found.json(), &self.after_advice());
+            let code = print(&if self.json { json() } else { found.text() }, found.fits())?;
+            if let (Some(place), Some(answer)) = (&shown_for, found.advised()) {
+                place.show(&answer)?;
+            }
+            Ok(found.interrupted_by().map_or(code, job::die_by))
+        })
     }
 
     fn after_advice(&self) -> Vec<NextCommand> {

@@ -316,7 +316,7 @@ fn of_another_user(pid: u32, command: &str) -> Option<String> {
 }
 
 /// Describes that there is no probe.
-fn missing(session: &Session, pid: u32) -> String {
+pub(super) fn missing(session: &Session, pid: u32) -> String {
     if let Some(why) = unasked(session, pid) {
         return why;
     }

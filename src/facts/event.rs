@@ -2,6 +2,8 @@
 //!
 //! A recording is these events written as lines; a probe's events are lines of the wire.
 
+/// What was measured to save memory.
+pub mod advised;
 /// What memory consists of at the highest moment of a step.
 pub mod anatomy;
 mod ending;
@@ -18,6 +20,7 @@ use crate::facts::{
     text::{self, Foreign, is_unsafe},
     units::{Bytes, Stamp},
 };
+pub use advised::Advised;
 pub use anatomy::PeakMoment;
 pub use ending::{ending, failure, killed_by, unsuccessful};
 pub use gap::{Gap, Steps};
@@ -209,6 +212,8 @@ pub enum Fact {
     Replayed(Box<Replayed>),
     /// The highest moment of a step was traced.
     PeakMoment(Box<PeakMoment>),
+    /// What would save memory in the job was measured.
+    Advised(Box<Advised>),
     /// The command that `gpuwatch run` started has ended.
     JobEnded {
         /// Exit code, if it exited.

@@ -34,6 +34,7 @@ pub fn redact(fact: &mut Fact) {
             let lines = it.anatomy.lines.iter_mut();
             lines.flat_map(|it| [Some(&mut it.line), it.module.as_mut()]).flatten().for_each(hide_in);
         }
+        Fact::Advised(it) => it.rows.iter_mut().flat_map(|it| &mut it.edit).for_each(hide_in_source),
         _ => {}
     }
 }
@@ -99,6 +100,12 @@ fn replayed(it: &mut Replayed) {
 
 fn hide_in(text: &mut Foreign) {
     if let Cow::Owned(clean) = secrets::text(text.raw()) {
+        *text = Foreign::new(clean);
+    }
+}
+
+fn hide_in_source(text: &mut Foreign) {
+    if let Cow::Owned(clean) = secrets::source(text.raw()) {
         *text = Foreign::new(clean);
     }
 }

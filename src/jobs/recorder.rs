@@ -238,6 +238,7 @@ impl JobRecorder {
         let is_known = match &event.fact {
             Fact::Replayed(it) => process(it.probe).is_some_and(|process| process.has_replay(it)),
             Fact::PeakMoment(it) => process(it.probe).is_some_and(|process| process.peak.as_ref() == Some(it)),
+            Fact::Advised(it) => process(it.probe).is_some_and(|process| process.advised.as_ref() == Some(it)),
             _ => false,
         };
         if is_known {

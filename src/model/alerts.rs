@@ -297,7 +297,7 @@ impl Message {
         let host = it.process(session).and_then(|it| Some(short(&it.hello.as_ref()?.host)));
         let mut object = it.json();
         object.insert("culprit".to_owned(), it.culprit.as_deref().map_or(Value::Null, culprit));
-        let account: Vec<_> = it.account.iter().take(LINES).map(|it| cut(it, SENTENCE)).collect();
+        let account: Vec<_> = it.account.iter().chain(&it.saving).take(LINES).map(|it| cut(it, SENTENCE)).collect();
         object.insert("account".to_owned(), json!(account));
         object.insert("sentence".to_owned(), json!(it.sentence.as_deref().map(|it| cut(it, SENTENCE))));
         object.insert("device_id".to_owned(), json!(it.device.as_ref().map(|it| short(&it.0))));

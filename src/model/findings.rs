@@ -13,9 +13,9 @@ mod steps;
 
 use crate::{
     facts::{
-        event::{DeviceId, ProbeId, Replayed},
+        event::{Advised, DeviceId, ProbeId, Replayed},
         text::{self, COMMAND_MAX, Foreign, command},
-        units::{Bytes, Stamp},
+        units::{Bytes, Stamp, counted},
     },
     model::{
         analysis::{
@@ -27,6 +27,7 @@ use crate::{
             ladder::{self, Gap, Ladder, OwnFigures},
             severity::Severity,
         },
+        fit::technique::Price,
         session::{
             Session,
             attribution::Attribution,
@@ -339,7 +340,7 @@ impl Finding {
             ("culprit", json!(self.culprit.as_ref().map(|it| it.json()))),
             ("sentence", json!(self.sentence)),
             ("follows", json!(follows)),
-            ("account", json!(self.account)),
+            ("account", json!(self.account.iter().chain(&self.saving).collect::<Vec<_>>())),
             ("replay", json!(self.replayed.as_deref().map(|it| replay(it, &self.replay_words())))),
             ("approximate", json!(self.approximate)),
         ];
@@ -372,11 +373,46 @@ fn words(argv: &[String], varies: bool, total: Option<u64>) -> Option<String> {
     Some(format!("to find the largest batch that fits: {}{how}", Foreign::new(line)))
 }
 
-/// Returns a line with the command that measures what would save memory in the job; `None` without the job's command.
-fn advise_words(argv: &[String]) -> Option<String> {
-    let start = ["gpuwatch", "fit", "--advise", "--"].into_iter();
+/// Returns what was measured to save memory in a job, or a line with the command that measures it; nothing without the
+/// job's command.
+fn advice_words(process: &Process) -> Vec<String> {
+    if let Some(it) = &process.advised {
+        return advised_words(it);
+    }
+    let argv = process.hello.as_deref().map_or(&[][..], |it| &it.argv);
+    advise_words(argv, process.pid.filter(|_| process.is_alive())).into_iter().collect()
+}
+
+/// The viewers of a living process show the answer, too.
+fn advise_words(argv: &[String], living: Option<u32>) -> Option<String> {
+    let living = living.map(|it| it.to_string());
+    let shown = living.iter().flat_map(|it| ["--for", it.as_str()]);
+    let start = ["gpuwatch", "fit", "--advise"].into_iter().chain(shown).chain(["--"]);
     let line = (argv.len() > 1).then(|| command(start.chain(argv.iter().map(String::as_str)), COMMAND_MAX))?;
     Some(format!("to measure what would save memory: {}", Foreign::new(line)))
+}
+
+/// Describes a measured answer: of each class of price the row that takes the least, where it takes less than those of
+/// smaller price, and what to write for it.
+pub fn advised_words(it: &Advised) -> Vec<String> {
+    let before = Bytes(it.peak);
+    if it.rows.is_empty() {
+        let tried = match it.measured {
+            0 => "nothing could be tried".to_owned(),
+            count => format!("none of {} that were tried saves memory", counted(count, "change")),
+        };
+        return vec![format!("measured: the job takes {before} as it is, and {tried}")];
+    }
+    let mut words = vec![format!("measured: the job takes {before} as it is")];
+    let mut least = u64::MAX;
+    for price in Price::ALL.map(Price::name) {
+        let Some(row) = it.rows.iter().find(|row| row.price.raw() == price && row.peak < least) else { continue };
+        least = row.peak;
+        let verdict = row.verdict.as_ref().map_or_else(String::new, |it| format!(", {it}"));
+        words.push(format!("{} with {} ({price}){verdict}", Bytes(row.peak), row.techniques));
+        words.extend(row.edit.iter().map(|it| format!("  {it}")));
+    }
+    words
 }
 
 /// Puts `{batch}` in the place of the batch size of a command, and returns that size.
@@ -408,6 +444,7 @@ fn batch(words: &mut [String]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::facts::event::advised::AdvisedRow;
 
     fn line(of: &str) -> Option<String> {
         words(&of.split(' ').map(str::to_owned).collect::<Vec<_>>(), true, Some(24 << 30))
@@ -437,6 +474,41 @@ mod tests {
         assert_eq!(line("python"), None);
         let argv = ["python", "train.py", "--lr", "1"].map(str::to_owned);
         let expected = "to measure what would save memory: gpuwatch fit --advise -- python train.py --lr 1";
-        assert_eq!((advise_words(&argv).as_deref(), advise_words(&argv[..1])), (Some(expected), None));
+        assert_eq!((advise_words(&argv, None).as_deref(), advise_words(&argv[..1], None)), (Some(expected), None));
+        assert!(advise_words(&argv, Some(7)).unwrap().contains("fit --advise --for 7 -- python train.py"));
+    }
+
+    #[test]
+    fn measured_advice_names_the_best_of_each_price_and_what_to_write() {
+        let row = |name: &str, mib: u64, price: Price, edit: &[&str]| AdvisedRow {
+            techniques: name.into(),
+            peak: mib << 20,
+            price: price.name().into(),
+            verdict: Some("fits on L4".into()),
+            edit: edit.iter().map(|it| Foreign::new(*it)).collect(),
+        };
+        let rows = vec![
+            row("checkpoint + bf16", 900, Price::OtherNumerics, &["t.py:3: a", "t.py:4: b"]),
+            row("bf16", 950, Price::OtherNumerics, &["t.py:4: b"]),
+            row("checkpoint", 1000, Price::SameResult, &["t.py:3: a"]),
+            row("accumulate", 1100, Price::OtherTraining, &[]),
+        ];
+        let it = Advised { probe: ProbeId(0), peak: 2000 << 20, measured: 9, rows };
+        assert_eq!(
+            advised_words(&it),
+            [
+                "measured: the job takes 1.95 GiB as it is",
+                "1000 MiB with checkpoint (same result), fits on L4",
+                "  t.py:3: a",
+                "900.0 MiB with checkpoint + bf16 (other numerics), fits on L4",
+                "  t.py:3: a",
+                "  t.py:4: b",
+            ]
+        );
+        let none = advised_words(&Advised { rows: Vec::new(), ..it });
+        assert_eq!(
+            none,
+            ["measured: the job takes 1.95 GiB as it is, and none of 9 changes that were tried saves memory"]
+        );
     }
 }

@@ -48,7 +48,7 @@ use device::{Device, Reading};
 use host_state::Host;
 use idle::Holders;
 use losses::Losses;
-use process::{OnDevice, Peers, Placed, ProbeState, Process, START_US};
+use process::{OnDevice, Peers, Placed, ProbeState, Process};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -60,6 +60,9 @@ pub const PROBES: usize = 1024;
 
 /// Most process descriptions kept.
 pub const PROCESS_INFO: usize = 4096;
+
+/// Two processes with the same pid start further apart than this, in µs. A clock that is adjusted moves a start less.
+const START_US: u64 = 2_000_000;
 
 /// The listed start of a process is rounded to this, in µs.
 const ROUNDED_US: u64 = 1_000_000;
@@ -174,6 +177,11 @@ impl Session {
                     && (it.anatomy.step.is_some() || process.peak.as_ref().is_none_or(|old| old.anatomy.step.is_none()))
                 {
                     process.peak = Some(it.clone());
+                }
+            }
+            Fact::Advised(it) => {
+                if let Some(process) = self.process_mut(it.probe) {
+                    process.advised = Some(it.clone());
                 }
             }
             Fact::JobEnded { code, signal } => self.job = Some(JobEnd { at, code: *code, signal: *signal }),

@@ -146,7 +146,7 @@ fn finding(out: &mut String, group: &[&Finding], session: &Session) -> std::fmt:
         writeln!(out, "  culprit: {}", culprit.sentence)?;
     }
     writeln!(out, "  {}", it.remedy())?;
-    for line in it.account.iter().chain(&it.replay_words()) {
+    for line in it.account.iter().chain(&it.saving).chain(&it.replay_words()) {
         writeln!(out, "  {line}")?;
     }
     let words = it.evidence.words();

@@ -15,7 +15,10 @@ use super::{
     trial::{Bench, Injected, Outcome, Setup, Trial},
 };
 use crate::{
-    facts::units::{Bytes, counted, duration},
+    facts::{
+        event::Advised,
+        units::{Bytes, counted, duration},
+    },
     model::fit::{
         Device, Fits, Need,
         technique::{Price, TECHNIQUES, Technique},
@@ -151,6 +154,11 @@ impl Advice {
         table::json(self)
     }
 
+    /// Returns what a recording and viewers of the job show of it; `None` without a measurement. They know the probe.
+    pub fn advised(&self) -> Option<Advised> {
+        table::advised(self)
+    }
+
     /// Returns why not everything was tried, in words.
     fn interruption(&self) -> Option<String> {
         let it = self.interruption?;
@@ -222,7 +230,7 @@ fn combinations(rows: &[&Measurement]) -> Vec<Vec<&'static Technique>> {
     for (at, one) in best.iter().enumerate() {
         out.extend(best.iter().skip(at + 1).filter(|it| one.goes_with(it)).map(|it| vec![*one, *it]));
     }
-    for price in [Price::SameResult, Price::OtherNumerics, Price::OtherTraining] {
+    for price in Price::ALL {
         let mut together: Vec<&'static Technique> = Vec::new();
         for it in all.iter().filter(|it| it.price <= price) {
             if together.iter().all(|other| other.goes_with(it)) {

@@ -58,6 +58,10 @@ impl ProcessOnDevice<'_> {
         let (seen, growth) = (it.seen(sites), self.growth_into(it));
         let reason = Reason::of(figures, &seen).filter(|it| leads(it, growth.as_ref(), figures));
         let (axis, place) = self.place_of(it, reason.as_ref());
+        let is_of_growth = match &reason {
+            Some(it) => matches!(it, Reason::SinceStep(..) | Reason::RareRises(_) | Reason::Equal(..)),
+            None => growth.is_some(),
+        };
         let found = self.finding(Kind::Oom, figures.cause(), figures.evidence(), (place, Stamp(it.reported.at_us)));
         let account = it.account(sites, self.process.peak.as_deref());
         let found = Finding { severity, axis, ends_us: 0, account, ..found };
@@ -86,6 +90,11 @@ impl ProcessOnDevice<'_> {
                 }
             }
         };
+        let mut found = found;
+        // A technique does not help against what grows.
+        if self.process.advised.is_some() || !is_of_growth {
+            found.saving = findings::advice_words(self.process);
+        }
         let at = it.line().map_or_else(String::new, |it| format!(" at {it}"));
         let others = also_used_by_others(figures, found.cause);
         Some(Finding { sentence: Some(format!("Out of memory{at}: {why}{others}")), ..found })
@@ -160,7 +169,6 @@ impl ProcessOnDevice<'_> {
             found.account.extend(it.largest_part());
             let argv = self.process.hello.as_deref().map_or(&[][..], |it| &it.argv);
             found.account.extend(findings::words(argv, varies, it.figures.total));
-            found.account.extend(findings::advise_words(argv));
         }
         (sentence, found)
     }

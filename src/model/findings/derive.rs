@@ -309,8 +309,7 @@ impl ProcessOnDevice<'_> {
         let mut found = self.spell(kind, cause, evidence, it);
         let severity = if matters && found.is_active() { Severity::Warning } else { Severity::Info };
         if kind == Kind::Pressure {
-            let argv = self.process.hello.as_deref().map_or(&[][..], |it| &it.argv);
-            found.account.extend(findings::advise_words(argv));
+            found.saving = findings::advice_words(self.process);
         }
         Finding { severity, ..found }
     }

@@ -192,6 +192,8 @@ pub struct Finding {
     pub ends_us: u64,
     /// More details, a line each.
     pub account: Vec<String>,
+    /// What would save memory, measured, or the command that measures it; a line each.
+    pub saving: Vec<String>,
     /// What a replay under other allocator settings shows, or why there is none.
     pub replayed: Option<Box<Replayed>>,
     /// The limit of the host's memory that it is about, in words: `the cgroup of Slurm job 4242`.
@@ -235,6 +237,7 @@ impl Finding {
             follows: None,
             ends_us: u64::MAX,
             account: Vec::new(),
+            saving: Vec::new(),
             replayed: None,
             limit: None,
             approximate: false,

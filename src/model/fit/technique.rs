@@ -20,6 +20,9 @@ pub enum Price {
 }
 
 impl Price {
+    /// Every class, the smallest price first.
+    pub const ALL: [Self; 3] = [Self::SameResult, Self::OtherNumerics, Self::OtherTraining];
+
     /// Its name in JSON and in texts.
     pub fn name(self) -> &'static str {
         self.into()

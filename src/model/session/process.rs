@@ -12,7 +12,7 @@ use super::{
 use crate::{
     facts::{
         event::{
-            DeviceId, PeakMoment, ProbeId, ProcessUse, Replayed,
+            Advised, DeviceId, PeakMoment, ProbeId, ProcessUse, Replayed,
             wire::{self, Counters, EXIT, Edge, Hello, Lost, Mark, Oom, OomMessage, Sample, Sites},
         },
         text::Foreign,
@@ -53,9 +53,6 @@ pub const REPLAYS: usize = 8;
 /// How long a process is listed after it has ended, in µs.
 const LISTED_US: u64 = 300_000_000;
 
-/// Two processes with the same pid start further apart than this, in µs. A clock that is adjusted moves a start less.
-pub(super) const START_US: u64 = 2_000_000;
-
 /// A probed process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Process {
@@ -94,6 +91,8 @@ pub struct Process {
     pub replays: Latest<Box<Replayed>, REPLAYS>,
     /// The latest highest moment of a step that was traced.
     pub peak: Option<Box<PeakMoment>>,
+    /// What was measured to save memory, the latest answer.
+    pub advised: Option<Box<Advised>>,
     /// Why the last requested capture was refused.
     pub refused: Option<Foreign>,
     /// Whether its steps have stopped.
@@ -181,6 +180,7 @@ impl Process {
             sites: Latest::default(),
             replays: Latest::default(),
             peak: None,
+            advised: None,
             refused: None,
             stall: Stall::default(),
             next: None,
@@ -214,7 +214,7 @@ impl Process {
     pub fn is_of_the_same(&self, other: &Self) -> bool {
         let Some((own, its)) = self.hello.as_ref().zip(other.hello.as_ref()) else { return false };
         let starts = own.start_us.zip(its.start_us);
-        let began_together = starts.is_some_and(|(own, its)| own.abs_diff(its) < START_US);
+        let began_together = starts.is_some_and(|(own, its)| own.abs_diff(its) < super::START_US);
         let pid = self.pid.zip(other.pid).map_or(own.pid == its.pid, |(own, its)| own == its);
         pid && began_together && (&own.host, &own.framework) == (&its.host, &its.framework)
     }

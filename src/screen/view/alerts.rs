@@ -175,8 +175,7 @@ pub(super) fn listed(width: usize, context: &RenderContext) -> (Vec<Line<'static
         if it.follows.is_none() && !is_shown {
             add_line(&format!("→ {}", it.remedy()), 3, Role::Good);
         }
-        // The command that measures what would help.
-        for words in it.account.iter().filter(|_| it.kind == Kind::Pressure) {
+        for words in &it.saving {
             add_line(words, 3, Role::Dim);
         }
         // The answer and the line to export; the alert's own screen has the rest.
@@ -259,6 +258,9 @@ impl List<'_> {
             self.below(&mut lines, sentence, rest);
         }
         self.below(&mut lines, &format!("→ {}", it.remedy()), Role::Good);
+        for words in &it.saving {
+            self.below(&mut lines, words, Role::Dim);
+        }
         for (words, role) in it.replay_words().iter().zip(replay_roles(it.replayed.as_deref())) {
             self.below(&mut lines, words, role);
         }
@@ -376,7 +378,7 @@ pub(super) fn replay_roles(it: Option<&Replayed>) -> impl Iterator<Item = Role> 
 /// Returns its evidence in words.
 fn figures(it: &Finding) -> String {
     let words = match it.kind {
-        Kind::Stall | Kind::IdleMemory | Kind::Pressure => [it.account.clone(), it.evidence.words()].concat(),
+        Kind::Stall | Kind::IdleMemory => [it.account.clone(), it.evidence.words()].concat(),
         kind if kind != Kind::Growth && !it.account.is_empty() => it.account.clone(),
         _ => it.evidence.words(),
     };

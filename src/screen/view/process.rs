@@ -15,7 +15,7 @@ use crate::{
             episode::{Axis, Resource},
             fragmentation::{self, Stuck},
         },
-        findings::{Finding, Kind, replay_words},
+        findings::{Finding, Kind, advised_words, replay_words},
         session::process::{OnDevice, ProbeState, Process},
     },
     screen::{
@@ -112,6 +112,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, context: &RenderContext) -> 
     let spots = moved(spots, lines.len());
     lines.extend(found);
     lines.extend(settings_lines(process, on, width, context));
+    lines.extend(advice_lines(process, width, context));
     lines.extend(culprit::details(process, on, width, context));
     lines.extend(counters);
     lines.extend(peak::lines(process, on, width, context));
@@ -230,6 +231,23 @@ fn owner(info: &ProcessInfo) -> String {
     let words: Vec<String> =
         [Some(&info.user), info.place.as_ref()].into_iter().flatten().map(cells::foreign).collect();
     words.join(", ")
+}
+
+/// Returns what was measured to save memory, unless an alert of the process shows it.
+fn advice_lines(process: &Process, width: usize, context: &RenderContext) -> Vec<Line<'static>> {
+    let Some(answer) = &process.advised else { return Vec::new() };
+    let is_shown = |it: &&Finding| it.is_of(process) && !it.saving.is_empty() && it.is_active();
+    if context.findings.all.iter().any(|it| is_shown(&it)) {
+        return Vec::new();
+    }
+    let mut lines = vec![heading("what saves memory", width, context)];
+    for words in advised_words(answer) {
+        let wrapped = cells::wrapped(&words, width.saturating_sub(2));
+        lines.extend(
+            wrapped.into_iter().map(|it| Line::from(Span::styled(format!(" {it}"), context.style(Role::Text)))),
+        );
+    }
+    lines
 }
 
 /// Returns the latest answer, unless an alert of the process shows it.

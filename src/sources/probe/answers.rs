@@ -1,12 +1,12 @@
-//! Answers beside a probe's socket: of replays, and the highest moments of steps. The gpuwatch that has an answer
-//! writes it there, so that every viewer of the job shows it.
+//! Answers beside a probe's socket: of replays, the highest moments of steps, and measured advice. The gpuwatch that
+//! has an answer writes it there, so that every viewer of the job shows it.
 
 use super::{
     SocketId,
     directory::{Found, Socket},
     known::Probes,
 };
-use crate::facts::event::{Fact, PeakMoment, ProbeId, Replayed, wire::Hello};
+use crate::facts::event::{Advised, Fact, PeakMoment, ProbeId, Replayed, wire::Hello};
 use gpuwatch_probe::{
     error_file::{KEPT, is_name, name, open},
     socket,
@@ -34,6 +34,7 @@ const BYTES_MAX: u64 = 256 << 10;
 enum Answer {
     Replayed(Box<Replayed>),
     PeakMoment(Box<PeakMoment>),
+    Advised(Box<Advised>),
 }
 
 impl Answer {
@@ -42,6 +43,7 @@ impl Answer {
         match self {
             Self::Replayed(it) => Fact::Replayed(Box::new(Replayed { probe, ..*it })),
             Self::PeakMoment(it) => Fact::PeakMoment(Box::new(PeakMoment { probe, ..*it })),
+            Self::Advised(it) => Fact::Advised(Box::new(Advised { probe, ..*it })),
         }
     }
 }

@@ -3,8 +3,8 @@
 
 use crate::facts::{
     event::{
-        DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Gap, PROCESSES_MAX, PeakMoment, ProbeId, ProcessInfo,
-        ProcessUse, ReadError, Replayed, Unread,
+        Advised, DeviceId, DeviceInfo, DeviceMemory, DriverState, Fact, Gap, PROCESSES_MAX, PeakMoment, ProbeId,
+        ProcessInfo, ProcessUse, ReadError, Replayed, Unread,
         replayed::{About, Comparison, Cost},
     },
     figures,
@@ -18,7 +18,7 @@ use gpuwatch_probe::wire::limits;
 use serde::{Deserialize, Deserializer, Serialize};
 
 /// Every `type` of [`Own`].
-pub(super) const OWN_TYPES: [&str; 20] = [
+pub(super) const OWN_TYPES: [&str; 21] = [
     "driver",
     "kernel_driver",
     "device",
@@ -38,6 +38,7 @@ pub(super) const OWN_TYPES: [&str; 20] = [
     "gap",
     "replayed",
     "peak_moment",
+    "advised",
     "job_ended",
 ];
 
@@ -126,6 +127,7 @@ pub(super) enum Own {
         cost: Cost,
     },
     PeakMoment(Box<PeakMoment>),
+    Advised(Box<Advised>),
     JobEnded {
         code: Option<i32>,
         signal: Option<i32>,
@@ -170,6 +172,7 @@ impl Own {
                 Self::Replayed { from: probe, device, finding, comparison, why, cost }
             }
             Fact::PeakMoment(it) => Self::PeakMoment(it),
+            Fact::Advised(it) => Self::Advised(it),
             Fact::JobEnded { code, signal } => Self::JobEnded { code, signal },
         })
     }
@@ -201,6 +204,7 @@ impl Own {
                 Fact::Replayed(Box::new(Replayed { probe, device, finding, result, cost }))
             }
             Self::PeakMoment(it) => Fact::PeakMoment(it),
+            Self::Advised(it) => Fact::Advised(it),
             Self::JobEnded { code, signal } => Fact::JobEnded { code, signal },
         })
     }

@@ -2,8 +2,9 @@
 
 use super::*;
 use crate::facts::event::{
-    Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, PeakMoment, ProcessInfo, ProcessUse, ReadError,
+    Advised, Ancestor, DeviceId, DeviceInfo, DeviceMemory, DriverState, PeakMoment, ProcessInfo, ProcessUse, ReadError,
     Replayed, Unread,
+    advised::AdvisedRow,
     anatomy::{Anatomy, AnatomyPart, LineShare, PeakCost, StepPhase},
     replayed::{About, Comparison, Cost, Failure, Outcome, Window},
     wire::{Bye, Counters, Device, Edge, Hello, History, Live, Lost, Mark, Oom, OomMessage, Parts, Refused, Sample},
@@ -104,6 +105,7 @@ fn every_fact() -> Vec<Fact> {
         Fact::Replayed(Box::new(replayed(Ok(Box::new(comparison()))))),
         Fact::Replayed(Box::new(replayed(Err("no \u{1b}[31mtrace".into())))),
         Fact::PeakMoment(Box::new(peak_moment())),
+        Fact::Advised(Box::new(advised())),
         Fact::JobEnded { code: None, signal: Some(9) },
     ]
 }
@@ -135,6 +137,18 @@ fn peak_moment() -> PeakMoment {
     let phase = Some(StepPhase::Backward);
     let anatomy = Anatomy { step: Some(40), allocated: u64::MAX, parts, phase, phases, lines };
     PeakMoment { probe: ProbeId(3), device: 1, anatomy, cost: PeakCost { steps: 1, ..PeakCost::default() } }
+}
+
+fn advised() -> Advised {
+    let row = AdvisedRow {
+        techniques: "checkpoint + bf16".into(),
+        peak: 1 << 30,
+        price: "other numerics".into(),
+        verdict: None,
+        edit: vec!["train.py:3: \u{1b}[2J".into()],
+    };
+    let bare = AdvisedRow { verdict: Some("fits on L4".into()), edit: Vec::new(), ..row.clone() };
+    Advised { probe: ProbeId(3), peak: 2 << 30, measured: 9, rows: vec![row, bare] }
 }
 
 fn replayed(result: Result<Box<Comparison>, Foreign>) -> Replayed {

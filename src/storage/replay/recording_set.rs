@@ -324,6 +324,7 @@ impl Join {
             Fact::Probe { probe, .. } | Fact::ProbeGone { probe, .. } => (probe, None),
             Fact::Replayed(it) => (&mut it.probe, None),
             Fact::PeakMoment(it) => (&mut it.probe, None),
+            Fact::Advised(it) => (&mut it.probe, None),
             _ => return Some(event),
         };
         let local = (track, *probe);

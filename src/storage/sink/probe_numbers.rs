@@ -72,6 +72,7 @@ impl Rejoin {
             }
             Fact::ProbeGone { probe, .. } => *probe = self.names.get(probe).copied().unwrap_or(*probe),
             Fact::Replayed(it) => it.probe = self.names.get(&it.probe).copied().unwrap_or(it.probe),
+            Fact::Advised(it) => it.probe = self.names.get(&it.probe).copied().unwrap_or(it.probe),
             Fact::PeakMoment(it) => it.probe = self.names.get(&it.probe).copied().unwrap_or(it.probe),
             _ => {}
         }

@@ -4,6 +4,9 @@
 //! GPUWATCH_TESTS=full cargo test --test it fit::advise::
 //! ```
 
+/// Who shows it.
+mod shown;
+
 use super::{Asked, bytes, packages::PACKAGES};
 use crate::{helpers::torch, house::schemas, probe::frameworks::FRAMEWORKS};
 use gpuwatch::model::fit::technique::TECHNIQUES;

@@ -140,7 +140,7 @@ fn the_screen_of_a_process_that_fills_its_device_has_the_command_for_advice() {
         let ui = Ui { screen: Screen::Process, ..Ui::default() };
         text(&picture(&story.session(), &ui, &theme("dusk"), 120, 40))
     };
-    let command = "gpuwatch fit --advise -- python train.py --rank";
+    let command = "gpuwatch fit --advise --for 4242 -- python train.py --rank";
     assert!(shown(136 * GIB).contains(command), "{}", shown(136 * GIB));
     assert!(!shown(60 * GIB).contains(command), "{}", shown(60 * GIB));
 }

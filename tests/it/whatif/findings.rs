@@ -37,7 +37,7 @@ const BETTER: &str =
 const EXPORT: &str = "export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
 
 /// Fragments for so long that there is a finding, and runs out of memory.
-fn fragmenting() -> Story {
+pub(crate) fn fragmenting() -> Story {
     let mut story = Story::default();
     story.device(0, 139 * GIB, &[]).probe(0, 4242, 0, None);
     let stuck = Counters { inactive_split: Some(50 * GIB), ..counters(30 * GIB, 60 * GIB) };
@@ -80,7 +80,7 @@ fn answer(story: &mut Story, kind: Kind, result: Result<Comparison, &str>) {
 }
 
 /// Writes the story as a recording.
-fn recorded(story: &Story, path: &Path) {
+pub(crate) fn recorded(story: &Story, path: &Path) {
     let mut lines = vec![header()];
     lines.extend(story.events.iter().map(|it| {
         let mut line = String::new();
@@ -99,7 +99,7 @@ fn checked(story: &Story) -> (String, Value) {
     check(&path)
 }
 
-fn check(path: &Path) -> (String, Value) {
+pub(crate) fn check(path: &Path) -> (String, Value) {
     let run = |arguments: &[&str]| {
         let output = Command::new(PROGRAM).arg("check").args(arguments).arg(path).output().unwrap();
         String::from_utf8(output.stdout).unwrap()

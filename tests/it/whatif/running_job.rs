@@ -29,13 +29,13 @@ use std::{
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A job that trains until its input ends, and its pid.
-struct Windowed {
-    job: Job,
-    pid: String,
+pub(crate) struct Windowed {
+    pub(crate) job: Job,
+    pub(crate) pid: String,
 }
 
 impl Windowed {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(&[], |_| ())
     }
 
@@ -55,7 +55,7 @@ impl Windowed {
     }
 
     /// Waits until the job's state is as wanted.
-    fn wait(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn wait(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
         loop {
             let state = self.asked("state");
             if is_wanted(&state) {

@@ -2,7 +2,14 @@
 
 use super::{super::comparison_text::wrapped, Advice, Measurement, saves};
 use crate::{
-    facts::{text::Foreign, units::Bytes},
+    facts::{
+        event::{
+            Advised, ProbeId,
+            advised::{AdvisedRow, EDIT_MAX, ROWS_MAX},
+        },
+        text::Foreign,
+        units::Bytes,
+    },
     jobs::fit::json::answer_value,
     model::fit::{
         Fits, Need,
@@ -25,10 +32,7 @@ pub(super) fn text(it: &Advice) -> String {
         return out;
     };
     let peak = need.usual();
-    let measured: Vec<_> = it.combinations.iter().chain(&it.rows).filter(|it| it.need.is_some()).collect();
-    let (mut saving, rest): (Vec<_>, Vec<_>) =
-        measured.into_iter().partition(|it| it.device().is_some_and(|now| saves(peak, now)));
-    saving.sort_by_key(|it| it.device());
+    let (saving, rest) = measured_rows(it, peak);
     if let Some(why) = it.interruption() {
         let _ = writeln!(out, "\n{why}");
     }
@@ -39,7 +43,7 @@ pub(super) fn text(it: &Advice) -> String {
         let _ = writeln!(out, "\n{:width$}  {:>10} {:>11}  {}", "technique", "peak", "saving", verdict_title(it));
         let _ = writeln!(out, "{:width$}  {:>10} {:>11}", "none", Bytes(peak).to_string(), "");
         // What changes nothing comes first, the best of it at its top.
-        for price in [Some(Price::SameResult), Some(Price::OtherNumerics), Some(Price::OtherTraining), None] {
+        for price in Price::ALL.map(Some).into_iter().chain([None]) {
             let rows: Vec<_> = saving.iter().filter(|it| it.price == price).collect();
             if let Some(title) = price.filter(|_| !rows.is_empty()).map(Price::name) {
                 let _ = writeln!(out, "{title}:");
@@ -63,6 +67,49 @@ pub(super) fn text(it: &Advice) -> String {
         }
     }
     out
+}
+
+/// Returns what was measured: what saves memory, the row that takes the least first, and the rest.
+fn measured_rows(it: &Advice, peak: u64) -> (Vec<&Measurement>, Vec<&Measurement>) {
+    let measured = it.combinations.iter().chain(&it.rows).filter(|it| it.need.is_some());
+    let (mut saving, rest): (Vec<_>, Vec<_>) = measured.partition(|it| it.device().is_some_and(|now| saves(peak, now)));
+    saving.sort_by_key(|it| it.device());
+    (saving, rest)
+}
+
+/// Returns what a recording and viewers of the job keep of it; `None` without a measurement. They know the probe.
+pub(super) fn advised(it: &Advice) -> Option<Advised> {
+    let peak = it.need.as_ref().filter(|_| it.why.is_none())?.usual();
+    let (saving, rest) = measured_rows(it, peak);
+    // Of each class of price, those that take the least.
+    let mut kept: Vec<&Measurement> = Vec::new();
+    for price in Price::ALL {
+        kept.extend(saving.iter().filter(|it| it.price == Some(price)).take(ROWS_MAX / Price::ALL.len()));
+    }
+    kept.sort_by_key(|it| it.device());
+    let row = |row: &Measurement| AdvisedRow {
+        techniques: Foreign::new(row.name()),
+        peak: row.device().unwrap_or(0),
+        price: row.price.map(|it| Foreign::new(it.name())).unwrap_or_default(),
+        verdict: verdict(row, it).map(Foreign::new),
+        edit: row.edit.iter().take(EDIT_MAX).map(|it| Foreign::new(it.as_str())).collect(),
+    };
+    let measured = (saving.len() + rest.len()) as u64;
+    Some(Advised { probe: ProbeId(0), peak, measured, rows: kept.into_iter().map(row).collect() })
+}
+
+/// Returns `fits L4`, or the smallest card that is enough.
+fn verdict(row: &Measurement, it: &Advice) -> Option<String> {
+    let on = match it.baseline.devices.as_slice() {
+        [one] => Foreign::new(one.device.name.as_str()).to_string(),
+        _ => "all devices that were asked for".to_owned(),
+    };
+    match row.fits? {
+        Fits::Yes if it.is_named => Some(format!("fits on {on}")),
+        Fits::No => Some(format!("does not fit on {on}")),
+        Fits::Unknown if it.is_named => Some(format!("too close on {on}")),
+        _ => row.smallest.as_ref().map(|it| format!("fits on cards from {}", it.name)),
+    }
 }
 
 fn verdict_title(it: &Advice) -> String {
