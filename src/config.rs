@@ -80,7 +80,7 @@ pub struct CaptureFlags {
 /// When gpuwatch asks a job for a capture.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum CaptureWhen {
-    /// Once for each growth or warning that matters; at most every ten minutes.
+    /// Once for each growth or warning that matters; at most three times in ten minutes.
     #[default]
     Auto,
     /// Only on request.

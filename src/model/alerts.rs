@@ -40,7 +40,7 @@ use std::{
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewAlerts {
     reported: BTreeSet<Identity>,
-    /// Those that other ranks may share, and when they were first seen.
+    /// Those that other ranks may share or whose line is looked for, and when they were first seen.
     waiting: BTreeMap<Identity, Stamp>,
 }
 
@@ -50,12 +50,16 @@ impl NewAlerts {
     /// on when frames are drawn.
     ///
     /// While a process's backlog arrives its findings wait, because they may end within the backlog. A leak that
-    /// several ranks share is reported once: one that other ranks may share waits for them until the next second.
+    /// several ranks share is reported once: one that other ranks may share waits for them until the next second. One
+    /// whose line a capture may find waits for it, for 20 seconds at most and while its process lives.
     pub fn at(&mut self, session: &Session, findings: &Findings) -> Vec<Message> {
         let known: BTreeSet<Identity> = findings.all.iter().map(Finding::identity).collect();
         self.reported.retain(|it| known.contains(it));
         self.waiting.retain(|it, _| known.contains(it));
-        let alerts: Vec<&Finding> = findings.all.iter().filter(|it| is_alert(it, session)).collect();
+        // What has waited is reported also where its process has ended meanwhile.
+        let matters = |it: &&Finding| it.severity >= Severity::Warning && it.standing == Standing::Usual;
+        let has_waited = |it: &&Finding| matters(it) && it.is_active() && self.waiting.contains_key(&it.identity());
+        let alerts: Vec<&Finding> = findings.all.iter().filter(|it| is_alert(it, session) || has_waited(it)).collect();
         let groups = follow::grouped(&alerts, None, session).into_iter();
         let news = groups.filter(|group| self.is_news(group, session));
         news.filter_map(|group| Some(Message::new(group.first()?, &group, session))).collect()
@@ -64,15 +68,33 @@ impl NewAlerts {
     /// Returns whether ranks with the same leak are to be reported now.
     fn is_news(&mut self, group: &[&Finding], session: &Session) -> bool {
         let is_reported = group.iter().any(|it| self.reported.contains(&it.identity()));
-        if !is_reported && follow::may_grow(group, session) {
+        let may_grow = follow::may_grow(group, session);
+        let is_looked_for = group.iter().all(|it| awaits_line(it, session));
+        if !is_reported && (may_grow || is_looked_for) {
             let since = group.iter().map(|it| *self.waiting.entry(it.identity()).or_insert(session.now)).min();
-            if since >= Some(session.now) {
+            let waited = since.map_or(0, |since| session.now.since(since));
+            if (may_grow && waited == 0) || (is_looked_for && waited < LINE_US) {
                 return false;
             }
         }
+        group.iter().for_each(|it| _ = self.waiting.remove(&it.identity()));
         self.reported.extend(group.iter().map(|it| it.identity()));
         !is_reported
     }
+}
+
+/// How long an alert waits for its line, in µs: a capture compares some steps, and searches in the next ones.
+const LINE_US: u64 = 20_000_000;
+
+/// Whether a capture that runs may yet name the line.
+fn awaits_line(it: &Finding, session: &Session) -> bool {
+    let is_of_live = it.kind == Kind::Growth && it.resource == Some(Resource::Allocated) && it.culprit.is_none();
+    let can_answer = |process: &Process| {
+        let has_answered = process.sites.iter().any(|its| its.step > Some(it.since_step) && its.steps > 0);
+        let is_ready = process.hello.as_ref().is_some_and(|it| it.can_capture()) && process.refused.is_none();
+        is_ready && !has_answered && process.life == ProbeState::Live
+    };
+    is_of_live && it.process(session).is_some_and(can_answer)
 }
 
 /// Returns whether a finding is an alert: open, at least a warning, neither silenced nor allowed, and its process's

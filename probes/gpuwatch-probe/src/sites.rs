@@ -9,8 +9,10 @@ const STEPS: u64 = 8;
 /// Longer captures are refused.
 const STEPS_MAX: u64 = 10_000;
 
-/// Shortest time between two captures that no user requested, in µs.
-const BETWEEN_US: u64 = 600 * 1_000_000;
+/// Captures that no user requested, in this many µs: a job may fill a buffer before it leaks, and each growth has lines
+/// of its own.
+const CAPTURES: usize = 3;
+const WITHIN_US: u64 = 600 * 1_000_000;
 
 /// The value of [`Hello::sites`] if the job accepts requests.
 pub(crate) const READY: &str = "ready";
@@ -54,8 +56,8 @@ impl SitesRequest {
 /// Limits how often captures run.
 #[derive(Debug, Default)]
 pub(crate) struct SitesLimit {
-    /// The last capture that no user requested.
-    captured_us: Option<u64>,
+    /// When the latest captures began that no user requested, the oldest first.
+    captured_us: [Option<u64>; CAPTURES],
 }
 
 impl SitesLimit {
@@ -79,13 +81,18 @@ impl SitesLimit {
         }
         if bits & GROWTH != 0 {
             let now_us = sys::monotonic_us();
-            if let Some(ago) = self.captured_us.map(|it| now_us.saturating_sub(it)).filter(|it| *it < BETWEEN_US) {
+            let is_recent = |it: &Option<u64>| it.is_some_and(|it| now_us.saturating_sub(it) < WITHIN_US);
+            if self.captured_us.first().is_some_and(is_recent) {
                 return Err(format!(
-                    "it was looked for {} s ago: once in ten minutes, unless a person asks",
-                    ago / 1_000_000
+                    "lines were looked for {CAPTURES} times within ten minutes, the most unless a person asks: \
+                     gpuwatch sites {}",
+                    hello.pid
                 ));
             }
-            self.captured_us = Some(now_us);
+            self.captured_us.rotate_left(1);
+            if let Some(latest) = self.captured_us.last_mut() {
+                *latest = Some(now_us);
+            }
         }
         request.rises.store(rises, Ordering::Relaxed);
         request.bits.store(bits, Ordering::Release);
@@ -140,12 +147,14 @@ mod tests {
     }
 
     #[test]
-    fn within_ten_minutes_only_a_person_starts_a_second_capture() {
+    fn within_ten_minutes_only_a_person_starts_a_fourth_capture() {
         let (mut limit, request) = (SitesLimit::default(), SitesRequest::default());
-        ask(&mut limit, "why=growth", &request).unwrap();
-        assert_eq!(request.bits(), STEPS + GROWTH);
-        ask(&mut limit, "why=growth", &request).expect("the same capture");
-        request.answered();
+        for _ in 0..CAPTURES {
+            ask(&mut limit, "why=growth", &request).unwrap();
+            assert_eq!(request.bits(), STEPS + GROWTH);
+            ask(&mut limit, "why=growth", &request).expect("the same capture");
+            request.answered();
+        }
         assert!(ask(&mut limit, "why=growth", &request).unwrap_err().contains("ten minutes"));
         assert!(!request.is_open());
         ask(&mut limit, "", &request).unwrap();

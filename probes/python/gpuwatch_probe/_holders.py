@@ -37,7 +37,7 @@ BETWEEN_STEPS = Terms(1, PASSES)
 
 # Python keeps the functions of `atexit` where no search comes, and tells only how many there are.
 _callbacks = getattr(atexit, "_ncallbacks", int)
-_EARLIER = _callbacks()
+_earlier = _callbacks()
 
 # Modules of libraries that one walk searches.
 _MODULES = 80
@@ -241,7 +241,9 @@ class Search:
         if not paths and (self._ownerless[group] or is_graphs):
             return {"owners": [], "autograd": True, "holders": self._graph or []}
         holders = elected(paths or self._partial[group], self._rank)
-        if holders and not paths and _callbacks() - _EARLIER >= max(self._blocks.sizes[group], ENOUGH):
+        size = self._blocks.sizes[group]
+        # Libraries register some functions, too; those that keep what grows are as many.
+        if holders and not paths and size >= ENOUGH and _callbacks() - _earlier >= size:
             holders.append(step("atexit"))
         return {"owners": self._blocks.owners(group), "autograd": False, "holders": holders}
 
@@ -249,6 +251,12 @@ class Search:
 def _spread(tensors):
     """Returns the first, the middle and the last of them."""
     return [tensors[at] for at in sorted({0, len(tensors) // 2, len(tensors) - 1})] if tensors else []
+
+
+def steps_begin():
+    """Notes that the steps begin whose blocks a search will be about."""
+    global _earlier
+    _earlier = _callbacks()
 
 
 def collect():

@@ -10,6 +10,7 @@ import time
 
 from ._capture_plan import plan
 from ._captures import NOWHERE, Capture, Resting, blocks_of, grown, segments
+from ._holders import steps_begin
 from ._memory_history import History
 from ._oom_blocks import bytes_of, sites as holding
 from ._sites_report import Answer, send
@@ -187,6 +188,7 @@ class Sites:
         if blocks > _MOST_BLOCKS:
             self._give_up("%d live blocks are too many to be compared between two steps" % blocks)
             return False
+        steps_begin()
         self._request, self._begun = request, time.monotonic()
         self._plan = plan(max(1, request & _STEPS), _rises(self._native.sites_rises()), step)
         return True

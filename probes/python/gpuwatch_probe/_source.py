@@ -145,7 +145,9 @@ def _kept_by(holder, name, contained, frames, sources, has_graph):
     found = [(it, it.keeping(holder["by"], name, contained, it.holder(holder))) for it in homes]
     found = [(it, at) for it, lines in found for at in it.likely(lines, has_graph)]
     if found or holder["by"] in _WITHIN:
-        return [it.statement_at(at) for it, at in found] if len(found) == 1 else []
+        # Statements of one class store into one attribute; which of them ran is not known.
+        most = _CANDIDATES if holder["by"] in _OF_OBJECTS else 1
+        return [it.statement_at(at) for it, at in found] if len(found) <= most else []
     whole = [(it, it.keeping(holder["by"], name, contained, (1, len(it.text)))) for it in sources.values()]
     everywhere = [(it, at) for it, found in whole for at in found]
     # Outside of the holder's class, `self.NAME` belongs to another class.

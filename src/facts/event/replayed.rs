@@ -35,7 +35,7 @@ impl Window {
     pub fn without_advice(steps: Option<u64>) -> String {
         let part = steps.map_or_else(|| "this part of the run".to_owned(), |it| counted(it, "step"));
         format!(
-            "no setting saves {WINDOW_SAVES_PERCENT} % or more in {part}; the sign of a smaller difference may change over the \
+            "no setting saves {WINDOW_SAVES_PERCENT} % or more in {part} without a need for a larger device; the sign of a smaller difference may change over the \
              whole run"
         )
     }

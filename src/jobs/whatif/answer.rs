@@ -215,7 +215,10 @@ fn advice(out: &mut String, answer: &Answer, it: &Device) {
         }
         None if own.fails_at.is_some() => out.push_str("\nunder none of these settings does the run fit\n"),
         None => {
-            let _ = writeln!(out, "\nnone of these settings reserves {SAVES_PERCENT} % less than the recorded one");
+            let _ = writeln!(
+                out,
+                "\nnone of these settings reserves {SAVES_PERCENT} % less than the recorded one and fits on as small a device"
+            );
         }
     }
 }

@@ -127,6 +127,10 @@ impl Search {
 /// How much settings must save in the replay of a whole run to be better, in percent.
 pub(super) const SAVES_PERCENT: u64 = 1;
 
+/// A setting needs a larger device if it is larger by this part, and by some pages of expandable segments.
+const NEEDS_MORE: u64 = 25;
+const PAGES: u64 = 32 << 20;
+
 impl Device {
     /// Returns the result under the recorded settings, if they were replayed.
     pub(super) fn own(&self) -> Option<&Row> {
@@ -147,9 +151,15 @@ impl Device {
             (None, true) => saves(own.peak_reserved, best.peak_reserved, WINDOW_SAVES_PERCENT),
             (None, false) => saves(own.peak_reserved, best.peak_reserved, SAVES_PERCENT),
         };
+        // What reserves less and runs out of memory earlier is no help: rounded sizes take more where it is tight.
+        let needs_more = |best: &Row| {
+            let least = own.smallest.zip(best.smallest);
+            least.is_some_and(|(own, best)| best > own + (own / NEEDS_MORE).max(PAGES))
+        };
         self.candidates
-            .first()
-            .filter(|best| best.fails_at.is_none() && !is_estimated(&best.settings) && is_better(best))
+            .iter()
+            .find(|it| it.fails_at.is_none() && !is_estimated(&it.settings) && !needs_more(it))
+            .filter(|best| is_better(best))
     }
 }
 
@@ -260,6 +270,20 @@ mod tests {
             (1001, true, false),
         ] {
             assert_eq!(device(mib, is_late).better().is_some(), is_advised, "{mib} {is_late}");
+        }
+    }
+
+    #[test]
+    fn settings_that_need_a_larger_device_are_not_advised() {
+        for is_late in [false, true] {
+            let mut it = device(300, is_late);
+            it.candidates
+                .insert(0, Row { settings: "expandable_segments:True,roundup".into(), ..it.candidates[0].clone() });
+            it.candidates[0].smallest = Some(1100 << 20);
+            it.candidates[1].smallest = Some(1020 << 20);
+            assert_eq!(it.better().map(|it| it.settings.as_str()), Some("expandable_segments:True"));
+            it.candidates.remove(1);
+            assert_eq!(it.better(), None);
         }
     }
 

@@ -39,7 +39,7 @@ const RARE: u64 = 16;
 const TIMES: u32 = 3;
 const LONGER: u64 = 4;
 
-/// µs between two of these captures: a probe accepts one in ten minutes.
+/// µs between two of these captures: a probe accepts three in ten minutes.
 const BETWEEN_US: u64 = 610 * 1_000_000;
 
 /// Which captures gpuwatch requested, how often, and when last. Each probe limits how often it captures.
@@ -69,8 +69,8 @@ impl Captures {
         let (process, on) = can_be_asked(it, session)?;
         let (times, at) = self.asked.get(&it.identity()).copied().unwrap_or_default();
         let has_answered = process.sites.iter().any(|its| its.step > Some(it.since_step) && its.steps > 0);
-        let is_due =
-            times == 0 && !has_answered || (has_answered && times < TIMES && session.now.since(at) >= BETWEEN_US);
+        // Also where the probe refused the first one.
+        let is_due = times == 0 && !has_answered || times < TIMES && session.now.since(at) >= BETWEEN_US;
         if !is_due {
             return None;
         }

@@ -203,12 +203,14 @@ fn is_held_by_graph(site: &Site) -> bool {
     site.holders.first().is_some_and(|it| it.by == "graph")
 }
 
-/// Whether the site's blocks without an owner are a whole multiple of the held blocks that have a graph.
+/// Whether the site's blocks without an owner are a whole multiple of the held blocks that have a graph. A frame that a
+/// traceback keeps has inputs without a graph beside the outputs that have it.
 fn is_graph_of(site: &Site, held: &Site) -> bool {
     if is_held_by_graph(held) {
         return true;
     }
-    if site.blocks == 0 || held.blocks == 0 || !held.owners.iter().any(|it| it.grad) {
+    let has_graph = held.owners.iter().any(|it| it.grad) || held.holders.iter().any(|it| it.by == "traceback");
+    if site.blocks == 0 || held.blocks == 0 || !has_graph {
         return false;
     }
     let times = site.blocks as f64 / held.blocks as f64;

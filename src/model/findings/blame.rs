@@ -49,7 +49,10 @@ impl ProcessOnDevice<'_> {
             return last.then(|| self.searched(it, attempts, is_followed));
         }
         let sites = self.process.lines_at(it);
-        let is_caught = self.on.step.is_some_and(|it| it > step + 1);
+        // The step itself may have ended all the same, as the last one of a command that ended well.
+        let is_done_well = self.session.job.is_some_and(|it| it.code == Some(0));
+        let later = self.on.step.map_or(0, |it| it.saturating_sub(step));
+        let is_caught = later > 1 || (later == 1 && is_done_well);
         let severity = match stage {
             Stage::Open => Severity::Info,
             _ if is_caught => Severity::Warning,
@@ -57,6 +60,7 @@ impl ProcessOnDevice<'_> {
         };
         let (seen, growth) = (it.seen(sites), self.growth_into(it));
         let reason = Reason::of(figures, &seen).filter(|it| leads(it, growth.as_ref(), figures));
+        let reason = reason.filter(|_| !is_too_much(figures));
         let (axis, place) = self.place_of(it, reason.as_ref());
         let is_of_growth = match &reason {
             Some(it) => matches!(it, Reason::SinceStep(..) | Reason::RareRises(_) | Reason::Equal(..)),
@@ -202,13 +206,17 @@ fn leads(reason: &Reason, growth: Option<&(Finding, Bytes)>, figures: &OomFigure
 
 /// Whether neither the figures nor a limit of the job explain an error. A small neighbour does not.
 fn is_unexplained(figures: &OomFigures) -> bool {
-    let is_too_much = figures.total.is_some_and(|total| figures.tried > Some(total));
     let is_own = match figures.cause() {
         Cause::Oom => true,
         Cause::OtherProcess => !figures.has_large_neighbours(),
         _ => false,
     };
-    is_own && figures.own_limit().is_none() && !is_too_much
+    is_own && figures.own_limit().is_none() && !is_too_much(figures)
+}
+
+/// Whether the request is larger than the device, which nothing that is freed can change.
+fn is_too_much(figures: &OomFigures) -> bool {
+    figures.total.is_some_and(|total| figures.tried > Some(total))
 }
 
 /// Whether the holder has a large part of what a reason explains.

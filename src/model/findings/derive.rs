@@ -20,7 +20,7 @@ use crate::{
             host as host_memory,
             latch::LatchPeriod,
             pace,
-            severity::{self, Full, Severity},
+            severity::{self, Severity},
             signature::Signature,
             strain,
         },
@@ -41,6 +41,9 @@ const LEAST_SHARE: f64 = 0.25;
 /// bytes.
 const MOST_NODES: f64 = 4.0 * 1_048_576.0;
 
+/// What a capture found explains growth if its pace is within this ratio of it.
+const FITS: f64 = 1.5;
+
 /// A smaller share of the growth of reserved memory is an error of its slopes.
 const A_TRIFLE: f64 = 0.1;
 
@@ -56,9 +59,10 @@ pub(super) fn all(session: &Session) -> Vec<Finding> {
             out.extend(on.growth.episodes().filter(|it| place.reports(it.resource)).map(|it| place.growth(it)));
             out.extend(Resource::ALL.iter().filter(|it| place.reports(**it)).filter_map(|it| place.sawtooth(*it)));
             let ooms = process.ooms.iter().filter(|it| it.reported.device == on.ordinal);
-            let ooms: Vec<Finding> = ooms.filter_map(|it| place.oom(it)).collect();
+            let ooms = caught_once(ooms.filter_map(|it| Some((it.line(), place.oom(it)?))).collect());
             let strained = on.strain.spells().map(|(cause, it)| place.strain(cause, it));
-            out.extend(strained.filter(|it| !is_of_search(it, &ooms)));
+            let errors = process.ooms.iter().filter(|it| it.reported.device == on.ordinal).count() as u64;
+            out.extend(strained.filter(|it| !is_of_search(it, &ooms) && !is_of_errors(it, on, errors)));
             out.extend(ooms);
             out.extend(on.pace.slowdowns().iter().map(|it| place.slowdown(it)));
             out.extend(place.stalls());
@@ -83,6 +87,39 @@ pub(super) struct ProcessOnDevice<'a> {
     pub(super) session: &'a Session,
     pub(super) process: &'a Process,
     pub(super) on: &'a OnDevice,
+}
+
+/// Joins errors that a program caught at one line, for one cause: a batch that is too large comes once an epoch, and the program
+/// retries with less.
+fn caught_once(all: Vec<(Option<String>, Finding)>) -> Vec<Finding> {
+    let mut joined: Vec<(Option<String>, Finding, u64, String)> = Vec::new();
+    for (line, it) in all {
+        let is_caught = it.severity < Severity::Critical && it.cause != Cause::SizeSearch && line.is_some();
+        let place = it.place(it.first_alert_step);
+        let same = |other: &&mut (Option<String>, Finding, u64, String)| {
+            is_caught && other.2 > 0 && other.0 == line && other.1.cause == it.cause
+        };
+        match joined.iter_mut().find(same) {
+            Some((_, first, count, last)) => {
+                first.severity = first.severity.max(it.severity);
+                (*count, *last) = (*count + 1, place);
+            }
+            None => joined.push((line, it, u64::from(is_caught), place)),
+        }
+    }
+    let told = |(_, mut it, count, last): (Option<String>, Finding, u64, String)| {
+        if count > 1 {
+            let words = format!("the program caught {count} errors at this line, the last one at {last}");
+            it.account.insert(0, words);
+        }
+        it
+    };
+    joined.into_iter().map(told).collect()
+}
+
+/// Whether the allocator retried for errors, and for nothing else.
+fn is_of_errors(it: &Finding, on: &OnDevice, errors: u64) -> bool {
+    it.kind == Kind::Retries && on.counters.retries.is_some_and(|retries| retries <= errors)
 }
 
 /// Whether the allocator retried for a search for a size that fits, whose finding says it.
@@ -140,13 +177,9 @@ impl ProcessOnDevice<'_> {
         let lasts = it.resolved.is_none();
         let part = self.grown_part(it);
         let filling = if self.ends_before_it_is_full(it, part.as_ref()) { 0.0 } else { filling(it, cause, &signature) };
-        let full = if lasts { severity::full(filling, self.room(it.resource), step_us) } else { Full::default() };
-        let severity = if lasts { severity::of_growth(filling, full, step_us) } else { Severity::Info };
         let is_host = is_of_host(it.resource);
-        let ends = if lasts { severity::assumed(filling, full, step_us) } else { u64::MAX };
         let found = self.finding(Kind::Growth, cause, evidence, (it.first_alert_step, it.first_alert_at));
         let found = Finding {
-            severity,
             resource: Some(it.resource),
             device: found.device.filter(|_| !is_host),
             ordinal: found.ordinal.filter(|_| !is_host),
@@ -157,12 +190,23 @@ impl ProcessOnDevice<'_> {
             bytes_per_step: Some(it.bytes_per_step),
             blocks_per_step: it.blocks_per_step,
             stairs: it.stairs,
-            full_in_steps: full.in_steps.filter(|_| it.axis == Axis::Steps),
-            full_in_us: full.in_us,
-            ends_us: ends,
             ..found
         };
         let mut found = self.blamed(found);
+        if lasts {
+            let (filling, room) = match (found.cause, self.room(it.resource)) {
+                // It is copied into a larger one, and lives until then.
+                (Cause::GrowingTensor, Some(room)) => {
+                    (2.0 * filling, Some(room.saturating_sub(self.of_copy(it.resource))))
+                }
+                (_, room) => (filling, room),
+            };
+            let full = severity::full(filling, room, step_us);
+            found.severity = severity::of_growth(filling, full, step_us);
+            found.full_in_steps = full.in_steps.filter(|_| it.axis == Axis::Steps);
+            found.full_in_us = full.in_us;
+            found.ends_us = severity::assumed(filling, full, step_us);
+        }
         if let Some(part) = part {
             found.account.extend(words_of(&part));
             // The line that keeps what grows tells more, and so does a leak beside the model.
@@ -172,6 +216,14 @@ impl ProcessOnDevice<'_> {
             }
         }
         found
+    }
+
+    /// Bytes that a step has for a while beyond what it leaves: of a tensor that is replaced by a larger one, at least
+    /// the new one.
+    fn of_copy(&self, resource: Resource) -> u64 {
+        let counters = &self.on.counters;
+        let beyond = counters.allocated_peak.zip(counters.allocated).and_then(|(peak, now)| peak.checked_sub(now));
+        beyond.filter(|_| resource == Resource::Allocated).unwrap_or(0)
     }
 
     /// Returns the part of allocated memory that grows.
@@ -196,23 +248,26 @@ impl ProcessOnDevice<'_> {
             (Axis::Steps, Some(step)) => it.since_step < step && it.resolved_step.is_none_or(|end| step <= end),
             _ => it.first_alert_at.0 <= sites.at_us && it.resolved_at.is_none_or(|end| sites.at_us <= end.0),
         };
-        let Some((_, Breakdown { culprits, notes })) = self.process.answer(self.on.ordinal, within) else {
-            let account = self.why_not_looked().filter(|_| it.resource == Some(Resource::Allocated));
+        let Some((sites, Breakdown { culprits, notes })) = self.process.answer(self.on.ordinal, within) else {
+            let account = self.why_not_looked(&it).filter(|_| it.resource == Some(Resource::Allocated));
             return Finding { account: account.into_iter().collect(), ..it };
         };
         if it.resource == Some(Resource::Host) {
             return with_nodes_of(culprits, it);
         }
-        let mut culprits = culprits.into_iter();
+        let mut culprits = of_growth(culprits, &it).into_iter();
         let first = culprits.next().map(Box::new);
         let others = culprits.map(|it| format!("also: {}", it.summary()));
         let account = others.chain(notes).collect();
-        let cause = first.as_ref().filter(|culprit| explains(culprit, &it)).map_or(it.cause, |culprit| culprit.cause);
+        // A tensor that is replaced by a larger one is seen in any steps; larger inputs come and go.
+        let is_of_inputs = first.is_none() && it.cause == Cause::GrowingTensor && sites.trouble.is_none();
+        let usual = if is_of_inputs { Cause::LargerInputs } else { it.cause };
+        let cause = first.as_ref().filter(|culprit| explains(culprit, &it)).map_or(usual, |culprit| culprit.cause);
         Finding { cause, advice: cause.advice(), culprit: first, account, ..it }
     }
 
     /// Returns why it is not known which line grows, as a sentence; `None` while it can still be found.
-    fn why_not_looked(&self) -> Option<String> {
+    fn why_not_looked(&self, it: &Finding) -> Option<String> {
         let hello = self.process.hello.as_ref()?;
         if let Some(why) = hello.capture_refusal() {
             return Some(format!("the line cannot be found: {}", Foreign::new(why)));
@@ -220,8 +275,11 @@ impl ProcessOnDevice<'_> {
         if let Some(why) = &self.process.refused {
             return Some(format!("the line was not found: {why}"));
         }
-        let is_too_late = hello.can_capture() && !self.process.is_alive();
-        is_too_late.then(|| "the line was not found: the job ended before its steps could be compared".to_owned())
+        let (ended, can) = (!self.process.is_alive(), hello.can_capture());
+        if can && !it.is_active() {
+            return Some("the line was not found: the growth was over before its steps could be compared".to_owned());
+        }
+        (can && ended).then(|| "the line was not found: the job ended before its steps could be compared".to_owned())
     }
 
     /// Bytes by which a resource can grow before the device, or the host, is full: free memory, and for live memory
@@ -400,6 +458,26 @@ fn with_nodes_of(culprits: Vec<Culprit>, it: Finding) -> Finding {
         }
         None => it,
     }
+}
+
+/// Puts what explains a growth first: of what a capture found, some may have been a buffer that filled, or a list that
+/// was cleared later. Then the rest has about the pace of the growth, and all together have more.
+fn of_growth(mut culprits: Vec<Culprit>, it: &Finding) -> Vec<Culprit> {
+    // Rare rises have another pace in a capture that looks for one of them.
+    let pace = it.bytes_per_step.filter(|pace| *pace > 0.0 && it.stairs.is_none());
+    let Some(pace) = pace else { return culprits };
+    let all: f64 = culprits.iter().map(|it| it.bytes_per_step).sum();
+    let mut rest = all;
+    for count in 0..culprits.len() {
+        if rest <= pace * FITS {
+            if rest >= pace / FITS {
+                culprits.rotate_left(count);
+            }
+            break;
+        }
+        rest -= culprits.get(count).map_or(0.0, |it| it.bytes_per_step);
+    }
+    culprits
 }
 
 /// Returns how fast growth fills the device, in bytes a step. Of reserved memory, free segments do not: the allocator

@@ -202,7 +202,7 @@ mod tests {
         assert!(words.contains("in a replay of 40 steps about 1.90 GiB") && !words.contains("fits"), "{words}");
         let none = answer(&Comparison { best: None, ..window });
         assert!(
-            none.starts_with("no setting saves 10 % or more in 40 steps; ") && none.contains("run --trace"),
+            none.starts_with("no setting saves 10 % or more in 40 steps without ") && none.contains("run --trace"),
             "{none}"
         );
         let none = Comparison { best: None, ..compared() };

@@ -126,13 +126,13 @@ pub const BINDINGS: &[Binding] = &[
     replay(
         [Replay::Hundredths(-1), Replay::Hundredths(1)],
         "← →",
-        "seek ±1 %",
+        "seek ±1 % (1 s at least)",
         &[(NONE, KeyCode::Left), (NONE, KeyCode::Right)],
     ),
     replay(
         [Replay::Hundredths(-10), Replay::Hundredths(10)],
         "Shift-← →",
-        "seek ±10 %",
+        "seek ±10 % (10 s at least)",
         &[(SHIFT, KeyCode::Left), (SHIFT, KeyCode::Right)],
     ),
     replay([Replay::Start, Replay::End], "Home End", "beginning, end", &[(NONE, KeyCode::Home), (NONE, KeyCode::End)]),

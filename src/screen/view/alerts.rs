@@ -258,7 +258,7 @@ impl List<'_> {
             self.below(&mut lines, sentence, rest);
         }
         self.below(&mut lines, &format!("→ {}", it.remedy()), Role::Good);
-        for words in &it.saving {
+        for words in it.saving.iter().filter(|_| !it.is_allowed()) {
             self.below(&mut lines, words, Role::Dim);
         }
         for (words, role) in it.replay_words().iter().zip(replay_roles(it.replayed.as_deref())) {

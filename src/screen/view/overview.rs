@@ -14,6 +14,7 @@ use crate::{
             take, timeline, title,
         },
     },
+    storage::replay::Progress,
 };
 use ratatui::{buffer::Buffer, layout::Rect, text::Line};
 
@@ -232,7 +233,14 @@ pub(super) fn draw_no_device(buffer: &mut Buffer, area: Rect, context: &RenderCo
             rows.push((format!(" {title:<width$}{line}", width = MARGIN - 1), role));
         }
     };
+    // What this machine lacks says nothing about a recording that goes on.
+    let is_early = matches!(context.progress, Some(Progress::At(it)) if it.at < it.to);
     match contact(context.session) {
+        _ if is_early => {
+            add("replay", "no device and no job is known yet at this time", Role::Text);
+            add("next", "Space", Role::Key);
+            add("", "plays on; → goes on by a hundredth, } to the next trouble, End to the end", Role::Dim);
+        }
         Some(it) => {
             for (at, found) in it.there.iter().enumerate() {
                 add(if at == 0 { "found" } else { "" }, found, Role::Text);
@@ -246,13 +254,15 @@ pub(super) fn draw_no_device(buffer: &mut Buffer, area: Rect, context: &RenderCo
         }
         None => add("waiting", "for the driver and for probes", Role::Text),
     }
-    rows.push((String::new(), Role::Dim));
-    let whole = width + MARGIN - 1;
-    let mut add = |words: &str| {
-        rows.extend(cells::wrapped(words, whole).into_iter().map(|line| (format!(" {line}"), Role::Dim)));
-    };
-    add("Jobs that are started with `gpuwatch run -- python train.py` appear here.");
-    add("`gpuwatch doctor` checks everything; `gpuwatch demo` needs no GPU.");
+    if !is_early {
+        rows.push((String::new(), Role::Dim));
+        let whole = width + MARGIN - 1;
+        let mut add = |words: &str| {
+            rows.extend(cells::wrapped(words, whole).into_iter().map(|line| (format!(" {line}"), Role::Dim)));
+        };
+        add("Jobs that are started with `gpuwatch run -- python train.py` appear here.");
+        add("`gpuwatch doctor` checks everything; `gpuwatch demo` needs no GPU.");
+    }
     for (row, (text, role)) in rows.iter().enumerate() {
         put(buffer, area, row + 1, &Line::styled(text.as_str(), context.style(*role)));
     }

@@ -2,6 +2,7 @@
 //! are never reported.
 
 use crate::{
+    analysis::culprit,
     helpers::{
         story::{GIB, MIB, Story, counters, hostile, one_rank, steps},
         terminal::{PATIENCE, PROGRAM, Terminal, until},
@@ -83,6 +84,45 @@ fn growth_of_the_next_run_in_a_process_is_another_alert_though_it_is_raised_at_t
     let mut edges = Edges::default();
     assert_eq!(edges.at(&found).len(), 3, "two raised, one resolved");
     assert_eq!(edges.at(&found), []);
+}
+
+/// A story whose job can capture stacks.
+fn capturing() -> Story {
+    let mut story = one_rank();
+    for event in &mut story.events {
+        if let Fact::Probe { line, .. } = &mut event.fact
+            && let Line::Hello(hello) = &mut **line
+        {
+            hello.sites = Some("ready".to_owned());
+        }
+    }
+    story
+}
+
+#[test]
+fn an_alert_waits_for_its_line_but_not_for_long() {
+    let leak = |step| 20 * GIB + step * 4 * MIB;
+    let mut story = capturing();
+    steps(&mut story, 1..=60, leak);
+    assert_eq!(lines(&story), [""; 0], "a capture may run");
+    let mut answered = capturing();
+    steps(&mut answered, 1..=60, leak);
+    let at_us = answered.now;
+    answered.line(0, Line::Sites(culprit::sites(at_us, 60)));
+    steps(&mut answered, 61..=80, leak);
+    let [message] = &messages(&answered)[..] else { panic!("{:?}", lines(&answered)) };
+    let object = |it: &Message| serde_json::from_str::<Value>(&it.object).unwrap();
+    assert_eq!(object(message)["culprit"]["kept"], 41, "{message:?}");
+    let mut ended = capturing();
+    steps(&mut ended, 1..=60, leak);
+    ended.line(0, Line::Bye(Bye { reason: EXIT.into(), ..Bye::default() })).wait(1).add(Fact::Second);
+    assert_eq!(lines(&ended).len(), 1, "no capture runs any more");
+    steps(&mut story, 61..=300, leak);
+    let [message] = &messages(&story)[..] else { panic!("{:?}", lines(&story)) };
+    assert!(object(message)["culprit"].is_null(), "{message:?}");
+    let mut forbidden = one_rank();
+    steps(&mut forbidden, 1..=40, leak);
+    assert_eq!(lines(&forbidden).len(), 1, "none can be asked for");
 }
 
 #[test]

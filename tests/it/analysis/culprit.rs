@@ -12,13 +12,14 @@ use gpuwatch::{
     facts::{
         event::{
             Event, Fact, Line, ProbeId,
-            wire::{Frame, Holder, Oom, Owner, Place, Site, Sites},
+            wire::{Counters, Frame, Holder, Oom, Owner, Place, Site, Sites},
         },
         units::Stamp,
     },
     model::{
         alerts::{NewAlerts, Policy},
-        findings::findings,
+        analysis::episode::Resource,
+        findings::{Finding, findings},
     },
     screen::{
         theme::Theme,
@@ -112,6 +113,62 @@ pub(crate) fn hostile_sites(at_us: u64, step: u64) -> Sites {
     }
     sites.trouble = Some(nasty());
     sites
+}
+
+/// A leak of so many bytes a step, with a capture that finds sites; returns its finding.
+fn growing_by(bytes: u64, sites: Vec<Site>) -> Finding {
+    let mut story = one_rank();
+    for step in 1..=200 {
+        let held = counters(2 * GIB + step * bytes, GIB);
+        story.wait(100_000).sample(
+            0,
+            step,
+            Counters { allocated_peak: held.allocated.map(|it| it + 10 * GIB), ..held },
+        );
+        if step == 100 {
+            let own = sites.clone();
+            let at_us = story.now;
+            story.line(
+                0,
+                Line::Sites(Sites {
+                    at_us,
+                    why: "growth".into(),
+                    step: Some(step),
+                    steps: 8,
+                    sites: own,
+                    ..Sites::default()
+                }),
+            );
+        }
+    }
+    let all = findings(&story.session()).all;
+    all.into_iter().find(|it| it.resource == Some(Resource::Allocated)).unwrap()
+}
+
+fn kept_at(line: u64, bytes_per_step: u64, blocks: u64) -> Site {
+    Site { file: FILE.into(), line, bytes: 8 * bytes_per_step, blocks, ..Site::default() }
+}
+
+#[test]
+fn the_lines_with_the_pace_of_the_growth_lead() {
+    let first = |bytes, sites| growing_by(bytes, sites).culprit.unwrap().allocated.line;
+    // A list that is cleared later, or a buffer that was not full yet, takes more than what is kept.
+    assert_eq!(first(64 << 10, vec![kept_at(12, MIB, 8), kept_at(13, 64 << 10, 8)]), 13);
+    // Two leaks together have the pace.
+    assert_eq!(first(64 << 10, vec![kept_at(12, MIB, 8), kept_at(13, 40 << 10, 8), kept_at(14, 24 << 10, 8)]), 13);
+    // What is much less than the growth explains nothing of it.
+    assert_eq!(first(400 << 10, vec![kept_at(12, MIB, 8), kept_at(13, 4 << 10, 8)]), 12);
+    assert_eq!(first(MIB, vec![kept_at(12, MIB, 8), kept_at(13, 64 << 10, 8)]), 12);
+}
+
+#[test]
+fn a_tensor_that_is_copied_into_a_larger_one_is_full_when_both_no_longer_fit() {
+    let list = growing_by(MIB, vec![kept_at(12, MIB, 8)]);
+    let copied = growing_by(MIB, vec![kept_at(12, MIB, 0)]);
+    assert_eq!((list.cause.id(), copied.cause.id()), ("tensors-retained", "growing-tensor"));
+    let (list, copied) = (list.full_in_steps.unwrap(), copied.full_in_steps.unwrap());
+    // The peak is 10 GiB above what the step leaves.
+    assert!(copied.abs_diff((list - 10 * 1024) / 2) <= 1, "{copied} of {list}");
 }
 
 /// A recorded leak with a capture.

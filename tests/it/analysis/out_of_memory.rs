@@ -12,7 +12,7 @@ use crate::{
 use gpuwatch::{
     facts::event::{
         Fact, Line,
-        wire::{Bye, Counters, Edge, Holder, Oom, Sample, Site, Sites},
+        wire::{Bye, Counters, Edge, Frame, Holder, Oom, Sample, Site, Sites},
     },
     model::{
         analysis::cause::Cause,
@@ -203,6 +203,57 @@ fn an_early_error_of_a_running_job_is_open_until_steps_follow_or_the_job_ends() 
     fails(&mut story, Some(100));
     assert_eq!(severities(&story), ["critical", "info"], "an error after training has settled is none of the search");
     assert!(sentence(&story).ends_with("before the first step that fitted."), "{}", sentence(&story));
+}
+
+/// A batch that is too large comes once an epoch; the program retries with less.
+#[test]
+fn errors_that_are_caught_at_one_line_are_one_finding() {
+    let mut story = Story::default();
+    story.device(0, 60 * GIB, &[]).probe(0, 4242, 0, None);
+    let mut failed = 0;
+    let mut train = |story: &mut Story, until: u64, tried: u64, line: u64| {
+        for step in until - 50..until {
+            // Each error leaves something, as its traceback does.
+            let held = Counters { retries: Some(failed), ..counters(20 * GIB + failed * GIB, GIB) };
+            story.wait(100_000).sample(0, step, held);
+        }
+        failed += 1;
+        let at_us = story.wait(10_000).now;
+        let frames = vec![Frame { file: "/a/train.py".into(), line, function: "run".into() }];
+        let (step, free) = (Some(until - 1), Some(100 * GIB));
+        let tried = Some(tried);
+        story.line(0, Line::Oom(Oom { at_us, step, tried, device_free: free, frames, ..Oom::default() }));
+    };
+    for epoch in 1..=6 {
+        train(&mut story, epoch * 50 + 1, 200 * GIB, 10);
+    }
+    train(&mut story, 351, 300 * GIB, 99);
+    for step in 351..400 {
+        let held = Counters { retries: Some(7), ..counters(27 * GIB, GIB) };
+        story.wait(100_000).sample(0, step, held);
+    }
+    let all = found(&story);
+    assert_eq!(all.len(), 2, "{all:#?}");
+    let often = all.iter().find(|it| it.sentence.as_ref().unwrap().contains("train.py:10")).unwrap();
+    assert!(often.account[0].contains("caught 6 errors at this line, the last one at step 300"), "{often:#?}");
+    for it in &all {
+        // Nothing that the job keeps matters to a request that no empty device could serve.
+        assert!(it.sentence.as_ref().unwrap().contains("is more than the device has"), "{it:#?}");
+    }
+    let others = findings(&story.session()).all;
+    assert!(others.iter().all(|it| it.kind != Kind::Retries), "{others:#?}");
+    // What ended well had no fatal error.
+    let mut ended = story;
+    fails(&mut ended, Some(399));
+    let worst = |story: &Story| found(story).iter().map(|it| it.severity).max().unwrap().name();
+    assert_eq!(worst(&ended), "critical");
+    ended.add(Fact::JobEnded { code: Some(0), signal: None });
+    assert_eq!(worst(&ended), "critical", "its step never ended: another process of the command ended well");
+    ended.events.pop();
+    ended.wait(100_000).sample(0, 400, counters(27 * GIB, GIB));
+    assert_eq!(worst(&ended), "critical");
+    ended.add(Fact::JobEnded { code: Some(0), signal: None });
+    assert_eq!(worst(&ended), "warning");
 }
 
 /// The recorder ended with the machine, so nothing shows whether the job went on.

@@ -176,8 +176,13 @@ fn several_viewers_share_one_answer_and_requests_are_rate_limited() {
     let first = reported(&mut one);
     assert_eq!((first.why.as_str(), first.steps), ("growth", 8));
     assert_eq!(reported(&mut other), first);
+    for _ in 0..2 {
+        ask(&mut one, "why=growth");
+        train(&mut job, 20);
+        assert_eq!(reported(&mut one), reported(&mut other), "another growth has lines of its own");
+    }
     other.get_mut().write_all(b"sites why=growth\n").unwrap();
-    assert!(refused(&mut other).contains("once in ten minutes"));
+    assert!(refused(&mut other).contains("3 times within ten minutes"));
     ask(&mut other, "steps=2");
     train(&mut job, 20);
     assert_eq!(reported(&mut one).steps, 2, "a person may ask again");

@@ -5,12 +5,13 @@ use crate::helpers::story::{GIB, counters, one_rank};
 use gpuwatch::{
     facts::{
         event::{
-            Fact, Line, ProcessInfo,
+            DriverState, Event, Fact, Line, ProcessInfo,
             wire::{Bye, Counters},
         },
         figures::{Figure, Figures},
+        units::Stamp,
     },
-    model::findings::findings,
+    model::{findings::findings, session::Session},
     screen::{
         ui::{
             order::{By, Order},
@@ -19,6 +20,7 @@ use gpuwatch::{
         view,
     },
     sources::focus::Focus,
+    storage::replay::{Position, Progress},
 };
 use ratatui::{buffer::Buffer, layout::Rect};
 
@@ -126,6 +128,23 @@ fn the_list_is_sorted_and_filtered_by_figures_and_shows_them_then() {
     let rows = text(&picture(&ended, &ui, &theme("dusk"), 80, 24));
     assert!(rows.lines().any(|it| it.contains("4243") && it.contains("bob")), "{rows}");
     assert_eq!(ui.rows(&ended).iter().filter_map(ProcessRow::pid).collect::<Vec<_>>(), [977, 4243, 4242]);
+}
+
+/// What this machine lacks says nothing about the first moments of a recording.
+#[test]
+fn a_replay_before_its_first_figures_goes_on() {
+    let mut session = Session::default();
+    session.apply(&Event { at: Stamp(0), fact: Fact::Driver(DriverState::Up { version: None }) });
+    let drawn = |at: u64| {
+        let position = Position { at: Stamp(at), to: Stamp(9_000_000), percent: 100, ..Position::default() };
+        let mut buffer = Buffer::empty(Rect::new(0, 0, 80, 24));
+        let (findings, ui) = (findings(&session), Ui::default());
+        view::draw_replay(&mut buffer, &session, &findings, &ui, &theme("dusk"), &Progress::At(position));
+        text(&buffer)
+    };
+    let (early, late) = (drawn(0), drawn(9_000_000));
+    assert!(early.contains("no job is known yet at this time") && !early.contains("nvidia-smi"), "{early}");
+    assert!(late.contains("nvidia-smi -L"), "{late}");
 }
 
 /// A process that nearly fills its device, and does not grow, is offered what would save memory in it.

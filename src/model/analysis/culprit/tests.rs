@@ -336,6 +336,11 @@ fn a_grad_fn_is_a_graph_where_blocks_of_the_graph_grow_with_it() {
     let by_graph = Site { holders: vec![holder("graph", None, None), global("total")], ..saved() };
     assert_eq!(cause(vec![by_graph]), "graph-retained");
     assert_eq!(cause(vec![with_grad()]), "tensors-retained", "backward has freed what its graph held");
+    // Of a frame that an error keeps, the inputs are found, and what the graph of its outputs holds.
+    let held = vec![within("traceback", Some("x"), "run"), list(6), global("errors")];
+    let input = Site { blocks: 2, holders: held, ..in_a_list(vec![owner(&[64], false)]) };
+    let all = account(&captured(vec![Site { blocks: 32, ..saved() }, input]), 0).culprits;
+    assert!(all.len() == 1 && all[0].advice.contains("`del` the error"), "{all:#?}");
 }
 
 #[test]

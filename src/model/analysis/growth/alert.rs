@@ -30,6 +30,9 @@ const STILL: usize = 3;
 /// Below this share of its former pace, growth has ended.
 const SLOWER: f64 = 0.1;
 
+/// The shortest stretch over which the pace of the bytes is compared with that so far, on the axis.
+const PIECE: f64 = 40.0;
+
 /// At an end, a line through the samples since the latest rise is surely below this share of the former pace.
 const RESTS: f64 = 0.5;
 
@@ -129,6 +132,21 @@ impl Lowest {
     }
 }
 
+/// A stretch of samples: where it begins, the bytes there, a line through them, and how many there have to be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Piece {
+    from: Option<(u64, f64)>,
+    line: LineFit,
+    least: f64,
+}
+
+impl Piece {
+    fn push(&mut self, point: Point) {
+        let (from, _) = *self.from.get_or_insert((point.at, point.bytes));
+        self.line.push(point.at.saturating_sub(from) as f64, point.bytes);
+    }
+}
+
 /// Lasting growth.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Alert {
@@ -155,6 +173,10 @@ pub(super) struct Alert {
     taken: u64,
     /// A line through every sample since the latest rise.
     rest: LineFit,
+    /// A line through the bytes of the latest stretch.
+    piece: Piece,
+    /// Whether the bytes came to rest while the count of blocks goes on.
+    is_slowed: bool,
     per_block: PerBlock,
     near: VecDeque<Point>,
     season: Season,
@@ -182,6 +204,8 @@ impl Alert {
             by_tooth: Lowest::default(),
             taken: 0,
             rest: LineFit::default(),
+            piece: Piece::default(),
+            is_slowed: false,
             per_block: PerBlock::default(),
             near: VecDeque::new(),
             season: Season::default(),
@@ -215,6 +239,7 @@ impl Alert {
         };
         let value = value.unwrap_or(point.bytes);
         self.rest.push(point.at.saturating_sub(self.since) as f64, value);
+        self.piece.push(point);
         let ends = self.taken.is_multiple_of(1 << self.level.min(63));
         self.all.push(self.since, point);
         self.by_stretch.push(self.since, point, counted, ends && self.found != Found::Teeth);
@@ -246,6 +271,32 @@ impl Alert {
         self.near.push_back(point);
     }
 
+    /// Whether the bytes surely grow at a small part of their pace so far, though the count of blocks goes on: a buffer
+    /// is full, and small blocks are still kept. What grows from then on is growth of its own.
+    fn is_slower(&mut self) -> bool {
+        let Some((from, bytes)) = self.piece.from.filter(|_| self.found == Found::Blocks && self.level == 0) else {
+            return false;
+        };
+        let length = PIECE.max(PATIENCE * self.gap);
+        if self.piece.line.count() < length.max(self.piece.least) {
+            return false;
+        }
+        let pace = (bytes - self.base_bytes) / (from.saturating_sub(self.since) as f64 + 1.0);
+        let Some((slope, half)) = self.piece.line.slope() else { return false };
+        // The first stretch has nothing before it to compare with.
+        if from <= self.since || slope - half > SLOWER * pace {
+            self.piece = Piece::default();
+            return false;
+        }
+        // Bytes that fall are those of shorter inputs.
+        let is_slower = slope.abs() + half < SLOWER * pace;
+        if !is_slower {
+            // The pace changed within it, or noise hides it.
+            self.piece = Piece { least: 2.0 * length.max(self.piece.least), ..Piece::default() };
+        }
+        is_slower
+    }
+
     /// Returns how growth ended, if it did. The wait for the next rise grows with the observed gaps, and a rise counts
     /// if it is not far behind the pace so far, so that a trickle does not keep ended growth active.
     pub(super) fn end(&mut self, block: Block) -> Option<End> {
@@ -257,6 +308,12 @@ impl Alert {
         let waited = (block.to - self.top_at) as f64;
         let pace = (self.top - self.base) / (self.top_at.saturating_sub(self.since) as f64 + 1.0);
         let rise = block.low - self.top;
+        if self.is_slower() {
+            // The next growth begins with this stretch.
+            self.top_at = self.piece.from.map_or(self.top_at, |it| it.0);
+            self.is_slowed = true;
+            return Some(End::Plateau);
+        }
         if rise > SLOWER * pace * waited {
             self.gap = self.gap.max(waited);
             if rise > (JUMP * pace * waited).max(self.top - self.base) {
@@ -283,6 +340,10 @@ impl Alert {
     /// Whether growth continues at a longer horizon, which is followed from then on: an evaluation may raise a growing
     /// series for a while, and the release after it gives back only that.
     pub(super) fn goes_on(&mut self, end: End, series: &Horizons) -> bool {
+        // At every horizon, what goes on is the count of blocks.
+        if self.is_slowed {
+            return false;
+        }
         let knows_nothing = |(level, climb, low): (usize, &Climb, f64)| {
             let (top, top_at) = climb.top().filter(|it| it.1 > self.since)?;
             let after = if end == End::Released { self.since } else { self.top_at };

@@ -52,6 +52,35 @@ fn a_staircase_is_found_at_its_third_stair_and_measured() {
 }
 
 #[test]
+fn a_leak_behind_a_buffer_that_fills_is_growth_of_its_own() {
+    let (mut chance, mut noise) = (Random::new(3), 0);
+    for (until, noisy) in [(300, false), (300, true), (1500, false)] {
+        let all = fed(until + 400, |step| {
+            if noisy {
+                noise = chance.next() % (1 << 22) / 512 * 512;
+            }
+            (step + step.min(until), step.min(until) * 2 * MIB + noise)
+        });
+        let [buffer, leak] = all[..] else { panic!("{until}: {all:?}") };
+        assert_eq!(buffer.resolved.map(|it| it.end), Some(End::Plateau), "{until}: {buffer:?}");
+        assert!(buffer.resolved.unwrap().step <= until + 200, "{until}: {buffer:?}");
+        assert!(
+            leak.since_step >= until && leak.since_step <= until + 200 && leak.resolved.is_none(),
+            "{until}: {leak:?}"
+        );
+        assert!(noisy || (leak.bytes_per_step / 4096.0 - 1.0).abs() < 0.01, "{until}: {leak:?}");
+    }
+    // Shorter inputs for a while end no leak, nor does a leak that varies.
+    let by_plan = |step: u64| (step, 400 * MIB - step.abs_diff(400).min(400) * MIB);
+    let varies = |step: u64| (step, step * MIB / 2 + step / 50 % 2 * (step % 50) * MIB / 4);
+    let shapes: [Shape; 2] = [&by_plan, &varies];
+    for (place, shape) in shapes.into_iter().enumerate() {
+        let it = one(&fed(800, shape));
+        assert_eq!(it.resolved, None, "{place}: {it:?}");
+    }
+}
+
+#[test]
 fn a_small_stair_is_found_under_lengths() {
     let mut chance = Random::new(5);
     let it = one(&fed(400, |step| (step / 40, chance.next() % (1 << 22) / 512 * 512)));
