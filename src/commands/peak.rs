@@ -133,7 +133,11 @@ impl PeakArgs {
 
     fn answer(&self, pid: u32, moment: &PeakMoment) -> String {
         if !self.json {
-            return text(pid, moment);
+            let it = &moment.anatomy;
+            let of_lines: u64 = it.lines.iter().map(|it| it.bytes).sum();
+            let is_older = self.pid().is_some() && of_lines < it.allocated / 2;
+            let next = format!("`gpuwatch sites {pid}` names the lines of what stays, if memory grows\n");
+            return text(pid, moment) + if is_older { &next } else { "" };
         }
         let next = if self.pid().is_some() {
             Some(NextCommand::new(

@@ -47,6 +47,9 @@ pub struct DevicePeaks {
 struct Stucks {
     steps: u64,
     at: [u64; HUNDREDTHS],
+    /// Reserved bytes where the counts began, and the most.
+    begun: u64,
+    most: u64,
 }
 
 impl Peaks {
@@ -109,14 +112,15 @@ impl Peaks {
         let gauge = fragmentation::fragmentation(counters, fragmentation::is_expandable(conf));
         let has_room = it.stuck.len() < PROBES || it.stuck.contains_key(&probe);
         if let Some(share) = gauge.stuck_share().filter(|_| sample.edge != Edge::Tick && has_room) {
-            it.stuck.entry(probe).or_default().add(share);
+            it.stuck.entry(probe).or_default().add(share, counters.reserved.unwrap_or(0));
         }
     }
 }
 
 impl DevicePeaks {
     /// Returns the share of reserved bytes, from 0 to 1, that was stuck in at least a tenth of the steps, for the
-    /// process with the most; `None` if it cannot be measured.
+    /// process with the most; `None` if it cannot be measured. Steps in which the allocator held little beside what it
+    /// held later do not count.
     pub fn fragmentation(&self) -> Option<f64> {
         self.stuck.values().filter_map(Stucks::often).reduce(f64::max)
     }
@@ -124,12 +128,20 @@ impl DevicePeaks {
 
 impl Default for Stucks {
     fn default() -> Self {
-        Self { steps: 0, at: [0; HUNDREDTHS] }
+        Self { steps: 0, at: [0; HUNDREDTHS], begun: 0, most: 0 }
     }
 }
 
 impl Stucks {
-    fn add(&mut self, share: f64) {
+    fn add(&mut self, share: f64, reserved: u64) {
+        self.most = self.most.max(reserved);
+        // A large part of little is little.
+        if self.most / 2 > self.begun {
+            *self = Self { begun: self.most, most: self.most, ..Self::default() };
+        }
+        if reserved < self.most / 2 {
+            return;
+        }
         let place = usize::try_from(crate::facts::units::whole(share * 100.0)).unwrap_or(0).min(HUNDREDTHS - 1);
         if let Some(count) = self.at.get_mut(place) {
             *count += 1;
@@ -145,5 +157,23 @@ impl Stucks {
             above > 0 && above.saturating_mul(RARE) >= self.steps
         })?;
         Some(hundredths as f64 / 100.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_stuck_of_little_does_not_count() {
+        let mut it = Stucks::default();
+        (0..50).for_each(|_| it.add(0.4, 50 << 20));
+        assert_eq!(it.often(), Some(0.4));
+        (0..50).for_each(|step| it.add(0.01, (60 + step * 30) << 20));
+        assert_eq!(it.often(), Some(0.01), "it held 1.5 GiB later");
+        (0..20).for_each(|_| it.add(0.3, 200 << 20));
+        assert_eq!(it.often(), Some(0.01), "it gave most of it back");
+        (0..20).for_each(|_| it.add(0.2, 1500 << 20));
+        assert_eq!(it.often(), Some(0.2));
     }
 }

@@ -72,7 +72,7 @@ class EvalAccumulation(Technique):
         super().__init__(advise, is_active)
         # The class of the arguments; and how often outputs were moved before the end of an evaluation.
         self._arguments = self._why = None
-        self._moved = 0
+        self._moved = self._graphs = 0
         # Statements of the job's functions that append: {(file, line): text}; and those that appended outputs.
         self._appends, self._lines = {}, set()
 
@@ -134,7 +134,11 @@ class EvalAccumulation(Technique):
 
     def _to_host(self, value, place):
         torch = self.torch
-        if isinstance(value, torch.Tensor) and value.is_cuda and not torch.is_grad_enabled():
+        if not isinstance(value, torch.Tensor) or not value.is_cuda:
+            return value
+        # What belongs to a graph is kept by it on the device, too.
+        self._graphs += value.requires_grad
+        if not torch.is_grad_enabled():
             self._moved += 1
             self._lines.add(place)
             return value.cpu()
@@ -147,7 +151,8 @@ class EvalAccumulation(Technique):
             raise Refused("no function of the job appends outputs of an evaluation: move what is gathered with .cpu()")
         # A run that only observes ends before an evaluation.
         if self.is_active and not self._moved:
-            raise Refused("no evaluation gathered outputs")
+            graphs = "the outputs that are gathered have graphs, which keep them on the device: see no-grad"
+            raise Refused(graphs if self._graphs else "no evaluation gathered outputs")
         if self._arguments is not None:
             self.edit = [(None, "%s(…, eval_accumulation_steps=1)" % self._arguments)]
             return "every batch of an evaluation"

@@ -63,6 +63,7 @@ class ChunkedLoss(Technique):
         call = "checkpoint(F.cross_entropy, *it, reduction='sum', use_reentrant=False)"
         self.edit = [
             (None, "from torch.utils.checkpoint import checkpoint"),
+            (None, "# logits, classes: its arguments; `del logits` before backward, if a variable keeps them"),
             (self._line, "sum(%s for it in %s) / classes.numel()  # of a mean, without ignored ones" % (call, pieces)),
         ]
         if not self._count:

@@ -264,9 +264,12 @@ class OnHost(_OneByOne):
 
     def applied(self):
         self.edit = [
+            (None, "def move(optimizer, device):"),
+            (None, "    for state in optimizer.state.values():"),
+            (None, "        state.update({k: v.to(device) for k, v in state.items() if torch.is_tensor(v) and v.dim()})"),
             (self.line, "own = [%s([p], …) for p in model.parameters()]  # step and zero_grad of each" % self.cls),
-            (self.line, 'for each: register_step_pre_hook(lambda it, *_: move(it, "cuda"))  # what is in it.state'),
-            (self.line, 'for each: register_step_post_hook(lambda it, *_: move(it, "cpu"))  # pinned'),
+            (self.line, 'for it in own: it.register_step_pre_hook(lambda it, *_: move(it, "cuda"))'),
+            (self.line, 'for it in own: it.register_step_post_hook(lambda it, *_: move(it, "cpu"))'),
         ]
         if self._why is not None:
             raise Refused(self._why)

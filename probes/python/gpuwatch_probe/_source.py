@@ -145,9 +145,9 @@ def _kept_by(holder, name, contained, frames, sources, has_graph):
     found = [(it, it.keeping(holder["by"], name, contained, it.holder(holder))) for it in homes]
     found = [(it, at) for it, lines in found for at in it.likely(lines, has_graph)]
     if found or holder["by"] in _WITHIN:
-        # Statements of one class store into one attribute; which of them ran is not known.
-        most = _CANDIDATES if holder["by"] in _OF_OBJECTS else 1
-        return [it.statement_at(at) for it, at in found] if len(found) <= most else []
+        # Of the branches of one function, which one ran is not known; of several functions, not even that they ran.
+        is_of_one = len({(it.file, it.around(at)) for it, at in found}) == 1
+        return [it.statement_at(at) for it, at in found] if len(found) <= (_CANDIDATES if is_of_one else 1) else []
     whole = [(it, it.keeping(holder["by"], name, contained, (1, len(it.text)))) for it in sources.values()]
     everywhere = [(it, at) for it, found in whole for at in found]
     # Outside of the holder's class, `self.NAME` belongs to another class.
@@ -245,7 +245,7 @@ class _Source:
             for alias in filter(None, (it.search(_spaced(self.code[line - 1])) for it in given)):
                 other, method = alias.group("other", "method")
                 grows = re.compile(r"(?<![\w.])%s\s*\(" % other) if method else _patterns("local", other)[0]
-                uses = [at for at, code in self._lines_with(other, self._around(line)) if grows.search(code)]
+                uses = [at for at, code in self._lines_with(other, self.around(line)) if grows.search(code)]
                 uses = [it for it in uses if it != line]
                 givers.update([line] if uses else [])
                 found.update(uses)
@@ -285,7 +285,7 @@ class _Source:
                 first, depth = at, 0
         return first
 
-    def _around(self, line):
+    def around(self, line):
         """First and last line of the function around a line; of what is in none, of the file."""
         indent = _indent(self.code[line - 1])
         for first in range(line - 1, 0, -1):
@@ -356,7 +356,7 @@ class _Source:
             return self.function(holder["function"], holder["line"] or 1)
         if holder["by"] in _OF_OBJECTS and 0 < (holder["line"] or 0) <= len(self.code):
             # A method of its class, or of a base of that.
-            return self._around(holder["line"])
+            return self.around(holder["line"])
         begins = re.compile(r"\s*class\s+%s\b" % re.escape(holder["type"] or ""))
         for first, code in enumerate(self.code, 1):
             if begins.match(code):

@@ -20,7 +20,8 @@ pub struct Limits {
     /// Fail on lasting growth above this rate, as in 1MiB/step.
     #[arg(long, value_name = "BYTES/STEP", value_parser = bytes_per_step)]
     pub max_growth: Option<u64>,
-    /// Fail when more of what an allocator holds is stuck in split segments in a tenth of the steps or more, as in 20%.
+    /// Fail when more of what an allocator holds is stuck in split segments in a tenth of the steps or more, as in 20%;
+    /// steps in which it held less than half of what it held before do not count.
     #[arg(long, value_name = "PERCENT", value_parser = share)]
     pub max_fragmentation: Option<f64>,
     /// Fail when the probed processes reserve more on a device, as in 70GiB or 90%.

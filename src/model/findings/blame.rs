@@ -95,6 +95,10 @@ impl ProcessOnDevice<'_> {
             }
         };
         let mut found = found;
+        if found.cause == Cause::Fragmentation && seen.before.step.is_none() {
+            let words = "no step was complete yet: it may need more than the pieces hold together";
+            found.account.push(words.to_owned());
+        }
         // A technique does not help against what grows.
         if self.process.advised.is_some() || !is_of_growth {
             found.saving = findings::advice_words(self.process);

@@ -119,7 +119,7 @@ fn caught_once(all: Vec<(Option<String>, Finding)>) -> Vec<Finding> {
 
 /// Whether the allocator retried for errors, and for nothing else.
 fn is_of_errors(it: &Finding, on: &OnDevice, errors: u64) -> bool {
-    it.kind == Kind::Retries && on.counters.retries.is_some_and(|retries| retries <= errors)
+    it.cause == Cause::Thrashing && errors > 0 && on.counters.retries.is_some_and(|retries| retries <= errors)
 }
 
 /// Whether the allocator retried for a search for a size that fits, whose finding says it.

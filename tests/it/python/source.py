@@ -319,6 +319,20 @@ def helper(x):
 )
 case(
     """
+class Recorder:
+    def hook(self, module, inputs, output):
+        if module.training:
+            self.acts[self.step] = output.detach()  # here
+        else:
+            self.acts["eval", self.step] = output.clone()  # here
+def train(model):
+    return model()  # made
+""",
+    step("key", kind="dict", items=9),
+    step("attribute", "acts", "Recorder", file="job.py"),
+)
+case(
+    """
 class Metric:
     def update(self, x):
         self.values.append(x)
