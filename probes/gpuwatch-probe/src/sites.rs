@@ -81,8 +81,8 @@ impl SitesLimit {
         }
         if bits & GROWTH != 0 {
             let now_us = sys::monotonic_us();
-            let is_recent = |it: &Option<u64>| it.is_some_and(|it| now_us.saturating_sub(it) < WITHIN_US);
-            if self.captured_us.first().is_some_and(is_recent) {
+            let oldest = self.captured_us.first().copied().flatten();
+            if oldest.is_some_and(|it| now_us.saturating_sub(it) < WITHIN_US) {
                 return Err(format!(
                     "lines were looked for {CAPTURES} times within ten minutes, the most unless a person asks: \
                      gpuwatch sites {}",

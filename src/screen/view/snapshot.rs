@@ -1,7 +1,5 @@
 //! The screens of a memory snapshot: pure, and total for every size down to 0×0, as all views.
 
-/// What blocks hold.
-mod anatomy;
 /// The segments of a device.
 mod segments;
 /// Blocks by call stack, a row each.

@@ -10,9 +10,9 @@ use crate::{
         view::{
             cells,
             columns::{self, Column, TableRow},
-            ladder, put,
+            ladder, peak, put,
             scroll::select,
-            snapshot::{anatomy, segments, trace},
+            snapshot::{segments, trace},
             take, title,
         },
     },
@@ -68,7 +68,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
         streams(buffer, take(&mut rest, parts + 1), device, scene);
     }
     if rest.height > CHART + STACKS && device.events > 0 {
-        let listed = u16::try_from(anatomy::rows(end) + device.live.len() + 1).unwrap_or(u16::MAX);
+        let listed = u16::try_from(peak::rows(end) + device.live.len() + 1).unwrap_or(u16::MAX);
         let rows = CHART.max(rest.height / 3).max(rest.height.saturating_sub(listed)).min(CHART_MAX);
         over_events(buffer, take(&mut rest, usize::from(rows)), device, scene);
     }
@@ -81,7 +81,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) {
         vec![Span::styled(count, scene.context.style(Role::Dim))],
         &scene.context,
     );
-    anatomy::draw(buffer, &mut rest, end, scene);
+    peak::draw(buffer, &mut rest, end, &scene.context);
     stacks::draw(buffer, rest, &device.live, device.totals.allocated, 0, scene);
 }
 

@@ -16,8 +16,8 @@ use crate::{
         view::{
             Scrolled, cells,
             ladder::glyph,
-            put,
-            snapshot::{Scene, anatomy, stacks},
+            peak, put,
+            snapshot::{Scene, stacks},
             take, title,
         },
     },
@@ -72,7 +72,7 @@ pub(super) fn draw(buffer: &mut Buffer, area: Rect, scene: &Scene) -> Scrolled {
 fn listed(device: &Device, scene: &Scene) -> u16 {
     let rows = |moment: Option<&Moment>| moment.map_or(0, |it| it.shares.len() + 1);
     let (here, peak) = (rows(scene.ui.moment.as_ref()), rows(device.peak.as_ref()));
-    u16::try_from(here + peak + anatomy::rows(consists(device)) + 1).unwrap_or(u16::MAX)
+    u16::try_from(here + peak + peak::rows(consists(device)) + 1).unwrap_or(u16::MAX)
 }
 
 /// What the peak consists of.
@@ -140,7 +140,7 @@ fn list(
     let right = if is_wide { right + &older } else { right };
     let right = vec![Span::styled(right, scene.context.style(Role::Text))];
     title(buffer, take(&mut rest, 1), name, right, &scene.context);
-    anatomy::draw(buffer, &mut rest, consists, scene);
+    peak::draw(buffer, &mut rest, consists, &scene.context);
     let most = stacks::scrolls(&moment.shares, usize::from(rest.height), scene);
     let scroll = scroll.min(most);
     stacks::draw(buffer, rest, &moment.shares, moment.bytes, scroll, scene);
