@@ -77,7 +77,9 @@ impl NewAlerts {
                 return false;
             }
         }
-        group.iter().for_each(|it| _ = self.waiting.remove(&it.identity()));
+        for it in group {
+            self.waiting.remove(&it.identity());
+        }
         self.reported.extend(group.iter().map(|it| it.identity()));
         !is_reported
     }

@@ -311,7 +311,7 @@ class Fit:
         leads = self._loop_exit.step(number, frame, uses_loader, self._varied.rises(number))
         if leads and self._batches.is_repeating() and not self._loop_exit.has_later():
             # More rounds only serve to come to what follows them.
-            leads = bool(self._not_run())
+            leads = self._loop_exit.calls_later or bool(self._not_run())
         if leads and (self._is_whole or number < self._led + _STEPS_AFTER):
             self._write(None)
             return

@@ -8,8 +8,11 @@ by how much it rose in the passes before.
 Of a loop over sizes that come from anything else, as from a generator, the first passes are made as they come.
 """
 
+import argparse
 import ast
 import collections.abc
+import dataclasses
+import types
 import weakref
 
 from ._fit_conditions import set_values
@@ -384,7 +387,21 @@ def _is_blind(loop, nodes, sizes, scope, name):
         return True
     target = getattr(loop, "target", ast.Pass())
     names = [it for it in ast.walk(target) if text(it) not in (None, name) and sizes.has(it)]
-    return any(isinstance(scope.get(text(it)), (int, float, str)) for it in names)
+    if any(_is_plain(scope.get(text(it))) for it in names):
+        return True
+    # A generator makes what is no size itself, and has one.
+    return any(sizes.varies(called(it)) for it in ast.walk(getattr(loop, "iter", ast.Pass())))
+
+
+def _is_plain(value):
+    """Whether something may be a size, or have some, as the settings of a phase do."""
+    if dataclasses.is_dataclass(value) or isinstance(value, (argparse.Namespace, types.SimpleNamespace)):
+        value = getattr(value, "__dict__", {})
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (tuple, list)):
+        return any(isinstance(it, (int, float, str)) for it in value)
+    return isinstance(value, (int, float, str))
 
 
 def _uses(node, names):

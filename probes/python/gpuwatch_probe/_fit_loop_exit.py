@@ -17,10 +17,10 @@ import threading
 import warnings
 
 from ._fit_conditions import Move, Tests, enters, is_shared, set_values
-from ._fit_counters import Counted, added_to, counters_of, given_to
+from ._fit_counters import Counted, added_to, counters_of, given_to, scope_of
 from ._fit_later_passes import Counts, LaterPasses
 from ._fit_loops import PASSES, Loop, Passes
-from ._fit_not_run import calls_of, leading
+from ._fit_not_run import calls_of, leading, uses_model_after
 from ._fit_repeats import Repeats
 from ._fit_sizes import Sizes
 from ._fit_source import FUNCTIONS, place_of, place_of_code
@@ -68,8 +68,8 @@ class LoopExit:
         self._phases = {}
         # Whether functions are followed to the job's end.
         self._is_watching = False
-        # Whether there is more in the job's functions than what the loops themselves show.
-        self._has_more = False
+        # Whether there is more in the job's functions than what the loops themselves show, and calls after these.
+        self._has_more = self.calls_later = False
         # The step after which the job is led on, and whether its peak was still rising.
         self._first, self._rises = None, False
         self._passes = Passes(trees, unknowns, lambda: batches.round)
@@ -212,7 +212,9 @@ class LoopExit:
             of = self._counts, lambda: self._batches.round
             later.append(LaterPasses(it, self._counted, self._sizes, around, *of, self._rises, frame))
         self._all.append((frame.f_code.co_filename, later))
-        of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, self._has_more, self._repeats, self._passes
+        self.calls_later |= uses_model_after(loops[0], scope_of(frame))
+        has_more = self._has_more or self.calls_later
+        of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, has_more, self._repeats, self._passes
         name = os.path.basename(frame.f_code.co_filename)
         agree = [functools.partial(self._others.any_now, "loop-%s-%d" % (name, it.lineno)) for it in loops]
         plan = _Plan(loops, later, agree, function, *of)

@@ -49,6 +49,23 @@ def leading(calls):
     return lines
 
 
+def uses_model_after(loop, scope):
+    """Whether a statement that follows a loop in its function gives a model, or what is nothing yet, to what it calls."""
+    statement, found = loop, []
+    while isinstance(statement, ast.stmt) and not isinstance(statement, FUNCTIONS):
+        for suite in (getattr(statement.above, it, None) for it in ("body", "orelse", "finalbody")):
+            if isinstance(suite, list) and statement in suite:
+                found += suite[suite.index(statement) + 1 :]
+        statement = statement.above
+    calls = [it for of in found for it in ast.walk(of) if isinstance(it, ast.Call)]
+    given = [one for it in calls for one in (*it.args, *(it.value for it in it.keywords)) if isinstance(one, ast.Name)]
+    return any(it.id in scope and _may_be_model(scope[it.id]) for it in given)
+
+
+def _may_be_model(value):
+    return value is None or hasattr(type(value), "named_parameters")
+
+
 class Positions:
     """Where the functions of a job are, from which it goes on."""
 

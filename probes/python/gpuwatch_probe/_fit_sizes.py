@@ -46,6 +46,7 @@ class Sizes:
 
     def __init__(self, all_):
         found, self._names = _followed(all_, True)
+        self._functions = {it.name: it for it in all_ if isinstance(it, FUNCTIONS)}
         self._expressions = set(found)
 
     def has(self, target):
@@ -63,6 +64,18 @@ class Sizes:
                 return True
             node = node.above
         return False
+
+    def varies(self, name):
+        """Whether a function of the program yields what it makes with sizes that change from one to the next."""
+        function = self._functions.get(name)
+        nodes = list(inside(function)) if function is not None else ()
+        if not any(isinstance(it, (ast.Yield, ast.YieldFrom)) for it in nodes):
+            return False
+        loops = [it for it in nodes if isinstance(it, (ast.For, ast.While))]
+        own = {one.id for it in loops for one in ast.walk(getattr(it, "target", ast.Pass())) if isinstance(one, ast.Name)}
+        counts = [one.target for it in loops for one in inside(it) if isinstance(one, ast.AugAssign)]
+        own |= {it.id for it in counts if isinstance(it, ast.Name)}
+        return any(isinstance(it, ast.Name) and it.id in own and self.uses(it) for it in nodes)
 
     def decided_by(self, node):
         """Returns the test, or what a `match` looks at, by which a node decides about a size; `None` of other nodes."""
@@ -175,5 +188,15 @@ def _given(it, names, functions):
     if function is not None:
         parameters = [one.arg for one in function.args.args]
         skipped = parameters[:1] == ["self"]
-        yield from (value for name, value in zip(parameters[skipped:], it.args) if names.has_name(function, name))
-        yield from (one.value for one in it.keywords if names.has_name(function, one.arg))
+        yield from _handed(it, parameters[skipped:], lambda name: names.has_name(function, name))
+
+
+def _handed(call, parameters, is_size):
+    """Yields what a call gives to parameters that are sizes; of `*values` and `**values` it is not known which get which."""
+    for at, value in enumerate(call.args):
+        names = parameters[at:] if isinstance(value, ast.Starred) else parameters[at : at + 1]
+        if any(map(is_size, names)):
+            yield getattr(value, "value", value) if isinstance(value, ast.Starred) else value
+    for it in call.keywords:
+        if is_size(it.arg) if it.arg is not None else any(map(is_size, parameters)):
+            yield it.value

@@ -26,7 +26,8 @@ function tellFindings() {
     else box.append(make("p", (data.causes[it.cause] || it.cause) + (it.culprit ? "." : ". " + it.advice)));
     if (it.culprit && !it.follows) tellCulprit(it.culprit, box);
     // What ran out of memory has a section of its own.
-    for (const line of it.kind === "oom" || it.follows ? [] : it.account) box.append(make("p", line));
+    const told = new Set(it.kind === "oom" ? data.ooms.flatMap(oom => oom.account) : []);
+    for (const line of it.follows ? [] : it.account.filter(line => !told.has(line))) box.append(make("p", line));
     if (it.replay) for (const line of it.replay.words) box.append(make("p", line));
     let when = "since " + it.since + ", noticed at " + unit(it) + " " + it.first_alert_step;
     if (known(it.resolved_step)) when += ", over by " + unit(it) + " " + it.resolved_step;

@@ -99,8 +99,8 @@ impl ProcessOnDevice<'_> {
             let words = "no step was complete yet: it may need more than the pieces hold together";
             found.account.push(words.to_owned());
         }
-        // A technique does not help against what grows.
-        if self.process.advised.is_some() || !is_of_growth {
+        // A technique does not help against what grows, nor much against others.
+        if self.process.advised.is_some() || !(is_of_growth || found.cause == Cause::OtherProcess) {
             found.saving = findings::advice_words(self.process);
         }
         let at = it.line().map_or_else(String::new, |it| format!(" at {it}"));

@@ -89,8 +89,8 @@ pub(super) struct ProcessOnDevice<'a> {
     pub(super) on: &'a OnDevice,
 }
 
-/// Joins errors that a program caught at one line, for one cause: a batch that is too large comes once an epoch, and the
-/// program retries with less.
+/// Joins errors that a program caught at one line, for one cause: a batch that is too large comes once an epoch, and
+/// the program retries with less.
 fn caught_once(all: Vec<(Option<String>, Finding)>) -> Vec<Finding> {
     let mut joined: Vec<(Option<String>, Finding, u64, String)> = Vec::new();
     for (line, it) in all {

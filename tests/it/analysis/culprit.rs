@@ -116,7 +116,7 @@ pub(crate) fn hostile_sites(at_us: u64, step: u64) -> Sites {
 }
 
 /// A leak of so many bytes a step, with a capture that finds sites; returns its finding.
-fn growing_by(bytes: u64, sites: Vec<Site>) -> Finding {
+fn growing_by(bytes: u64, sites: &[Site]) -> Finding {
     let mut story = one_rank();
     for step in 1..=200 {
         let held = counters(2 * GIB + step * bytes, GIB);
@@ -126,7 +126,7 @@ fn growing_by(bytes: u64, sites: Vec<Site>) -> Finding {
             Counters { allocated_peak: held.allocated.map(|it| it + 10 * GIB), ..held },
         );
         if step == 100 {
-            let own = sites.clone();
+            let own = sites.to_vec();
             let at_us = story.now;
             story.line(
                 0,
@@ -151,7 +151,7 @@ fn kept_at(line: u64, bytes_per_step: u64, blocks: u64) -> Site {
 
 #[test]
 fn the_lines_with_the_pace_of_the_growth_lead() {
-    let first = |bytes, sites| growing_by(bytes, sites).culprit.unwrap().allocated.line;
+    let first = |bytes, sites: Vec<Site>| growing_by(bytes, &sites).culprit.unwrap().allocated.line;
     // A list that is cleared later, or a buffer that was not full yet, takes more than what is kept.
     assert_eq!(first(64 << 10, vec![kept_at(12, MIB, 8), kept_at(13, 64 << 10, 8)]), 13);
     // Two leaks together have the pace.
@@ -163,8 +163,8 @@ fn the_lines_with_the_pace_of_the_growth_lead() {
 
 #[test]
 fn a_tensor_that_is_copied_into_a_larger_one_is_full_when_both_no_longer_fit() {
-    let list = growing_by(MIB, vec![kept_at(12, MIB, 8)]);
-    let copied = growing_by(MIB, vec![kept_at(12, MIB, 0)]);
+    let list = growing_by(MIB, &[kept_at(12, MIB, 8)]);
+    let copied = growing_by(MIB, &[kept_at(12, MIB, 0)]);
     assert_eq!((list.cause.id(), copied.cause.id()), ("tensors-retained", "growing-tensor"));
     let (list, copied) = (list.full_in_steps.unwrap(), copied.full_in_steps.unwrap());
     // The peak is 10 GiB above what the step leaves.

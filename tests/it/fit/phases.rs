@@ -501,3 +501,48 @@ fn what_runs_out_of_memory_with_all_the_room_does_not_fit() {
     let text = String::from_utf8(asked.fit(&["--gpu", "24GiB"], &[]).stdout).unwrap();
     assert!(text.contains("no known card is enough") && text.contains("does not fit"), "{text}");
 }
+
+/// Trains with settings, or with batches, of which the largest ones come last or first; or copies its model at the end.
+const SETTINGS: &str = "import copy, sys, torch
+net = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 256)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+def train(rows):
+    net(torch.randn(rows, 256, device='cuda')).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+def phase(name, steps, rows):
+    for step in range(steps):
+        train(rows)
+def batches(order):
+    for step in range(90):
+        yield step, torch.zeros(64 * (order[step // 30] + 1), 256)
+how, order = sys.argv[1], [0, 1, 7] if sys.argv[2] == 'rising' else [7, 1, 0]
+if how == 'phases':
+    PLAN = [('phase', 30, 512 * (it + 1)) for it in order]
+    for it in PLAN:
+        phase(*it)
+elif how == 'batches':
+    for step, batch in batches(order):
+        train(len(batch))
+else:
+    for step in range(30):
+        train(8)
+    kept = [copy.deepcopy(it) for it in [net] * 20] if sys.argv[2] == 'rising' else []
+    if sys.argv[2] == 'rising':
+        more = copy.deepcopy(net)
+";
+
+#[test]
+fn settings_that_are_handed_on_and_batches_of_generators_are_followed_to_the_largest() {
+    test_tiers::change!("five starts of PyTorch");
+    let peak = |how: &str, order: &str| {
+        let (answer, _) = Asked::new(SETTINGS).json(&["--gpu", "RTX 4090"], &[how, order]);
+        bytes(&answer["peak"], "allocated")
+    };
+    for how in ["phases", "batches"] {
+        let (rising, falling) = (peak(how, "rising"), peak(how, "falling"));
+        assert!(rising.abs_diff(falling) < falling / 50, "{how}: {rising} {falling}");
+    }
+    // 21 models of 2.1 MB, and the trained one.
+    assert!(peak("copies", "rising") > 40 << 20);
+}
