@@ -282,6 +282,11 @@ impl<R: Read> Reader<R> {
         Ok(Self { input: Text::new(from)?, line: Vec::new(), lines: 0, ended: false })
     }
 
+    /// Whether the file is packed: what is not has no frames, and gets none.
+    pub fn is_packed(&self) -> bool {
+        self.place().compressed
+    }
+
     /// Continues from a position that [`Reader::place`] returned; `from` is at [`Place::offset`].
     ///
     /// # Errors

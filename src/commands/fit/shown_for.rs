@@ -12,14 +12,16 @@ use crate::{
     model::session::Session,
     sources::{Sources, probe::answers},
     storage::{
-        input,
+        own_folder::is_own_file,
         recording::{Entry, Reader},
-        sink::writing::append,
+        sink::writing::append_to,
     },
 };
 use anyhow::{Context, Result, bail};
+use rustix::fs::fstat;
 use std::{
     collections::BTreeSet,
+    fs::File,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -30,9 +32,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Who shows the answer.
 #[derive(Debug)]
 pub(super) enum ShownFor {
-    /// A closed recording.
+    /// A closed recording of this user, open: nobody exchanges it while the job is measured.
     Recording {
-        path: PathBuf,
+        file: File,
         /// The time of its last event.
         ends: Stamp,
         /// Its processes.
@@ -58,7 +60,7 @@ impl ShownFor {
                 Ok(Self::Viewers(file.with_context(|| missing(&session, pid))?))
             });
         }
-        Self::recording(inputs::recording(named)?)
+        Self::recording(&inputs::recording(named)?)
     }
 
     /// Adds the answer.
@@ -68,20 +70,24 @@ impl ShownFor {
     pub(super) fn show(&self, answer: &Advised) -> Result<()> {
         match self {
             Self::Viewers(file) => Ok(answers::append(file, &[answer])?),
-            Self::Recording { path, ends, probes } => {
+            Self::Recording { file, ends, probes } => {
                 let of = |probe: &ProbeId| Advised { probe: *probe, ..answer.clone() }.event(*ends);
                 let events: Vec<_> = probes.iter().map(of).collect();
-                append(path, &events).with_context(|| Foreign::new(path.to_string_lossy()).to_string())
+                append_to(file.try_clone()?, &events).context("the recording")
             }
         }
     }
 
-    fn recording(path: PathBuf) -> Result<Self> {
+    fn recording(path: &Path) -> Result<Self> {
         let name = Foreign::new(path.to_string_lossy());
         let mut probes = BTreeSet::new();
         let mut ends = None;
-        let reader = Reader::new(input::open(&path).with_context(|| name.to_string())?)
-            .with_context(|| format!("cannot read {name}"))?;
+        let file = File::options().read(true).append(true).open(path).with_context(|| name.to_string())?;
+        if !is_own_file(&fstat(&file)?) {
+            bail!("{name} is not a file of this user's alone: copy it to show the answer there")
+        }
+        let reader = Reader::new(&file).with_context(|| format!("cannot read {name}"))?;
+        let is_packed = reader.is_packed();
         for entry in reader {
             match entry.with_context(|| format!("cannot read {name}"))? {
                 Entry::Event(event) => {
@@ -93,12 +99,15 @@ impl ShownFor {
                 Entry::Header(_) | Entry::Unknown => {}
             }
         }
+        if !is_packed {
+            bail!("{name} is unpacked, and nothing can be added to it: name the recording as it was written")
+        }
         let Some(ends) = ends else {
             bail!("{name} is still written, or its writer was killed: name the running process by its PID")
         };
         if probes.is_empty() {
             bail!("{name} has no job with a probe that could show the answer")
         }
-        Ok(Self::Recording { path, ends, probes })
+        Ok(Self::Recording { file, ends, probes })
     }
 }

@@ -41,7 +41,7 @@ pub struct Place {
     skip: u64,
     /// Lines before the position.
     pub(super) lines: u64,
-    compressed: bool,
+    pub(super) compressed: bool,
 }
 
 impl Place {

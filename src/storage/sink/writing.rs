@@ -306,7 +306,14 @@ impl Frame {
 /// # Errors
 /// Fails if the file is gone or cannot be written.
 pub fn append(path: &Path, events: &[Event]) -> io::Result<()> {
-    let file = File::options().append(true).open(path)?;
+    append_to(File::options().append(true).open(path)?, events)
+}
+
+/// The same through a descriptor that was opened to append.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn append_to(file: File, events: &[Event]) -> io::Result<()> {
     let mut writing = Writing::new(file, Instant::now());
     for it in events {
         writing.event(it)?;

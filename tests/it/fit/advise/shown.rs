@@ -20,7 +20,7 @@ use gpuwatch::{
     },
 };
 use serde_json::Value;
-use std::fs;
+use std::{fs, os::unix::fs::PermissionsExt};
 
 const FLAGS: [&str; 3] = ["--advise=sgd,set-to-none", "--gpu", "RTX 4090"];
 
@@ -42,19 +42,25 @@ fn a_recording_shows_what_was_measured_for_its_job() {
         assert!(words.contains(expected), "{expected}: {words}\n{table}");
     }
     schemas::check("check", &json);
-    // Unlike one that is still written, which another process appends to.
+    // One that is unpacked has no frames; one that is still written has another writer.
     fs::write(&recording, "").unwrap();
     recorded(&fragmenting(), &recording);
     let whole = zstd::decode_all(&*fs::read(&recording).unwrap()).unwrap();
     let open = String::from_utf8(whole).unwrap();
     let open: Vec<&str> = open.lines().filter(|it| !it.contains("\"type\":\"closed\"")).collect();
     fs::write(&recording, open.join("\n") + "\n").unwrap();
-    let refused = asked.fit(&[&FLAGS[..], &["--for", named]].concat(), &["gpt"]);
-    let why = String::from_utf8(refused.stderr).unwrap();
-    assert!(
-        refused.status.code() == Some(2) && why.contains("is still written") && !why.contains("running on"),
-        "{why}"
-    );
+    let why = || {
+        let refused = asked.fit(&[&FLAGS[..], &["--for", named]].concat(), &["gpt"]);
+        let why = String::from_utf8(refused.stderr).unwrap();
+        assert!(refused.status.code() == Some(2) && !why.contains("running on"), "{why}");
+        why
+    };
+    assert!(why().contains("is unpacked"), "{}", why());
+    fs::write(&recording, zstd::encode_all(&*fs::read(&recording).unwrap(), 1).unwrap()).unwrap();
+    assert!(why().contains("is still written"), "{}", why());
+    // What others may write to may be another file by the time of the answer.
+    fs::set_permissions(&recording, fs::Permissions::from_mode(0o666)).unwrap();
+    assert!(why().contains("not a file of this user's alone"), "{}", why());
 }
 
 #[test]
