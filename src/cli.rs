@@ -2,17 +2,14 @@
 
 /// How alerts reach a person.
 pub mod alert_outputs;
-/// What memory consists of at a moment, as text.
-/// Flags that name other hosts.
-pub(crate) mod host_flags;
+/// Flags of screens, of screenshots, and of other hosts.
+pub(crate) mod flags;
 /// The recordings and snapshots that a user names.
 pub(crate) mod inputs;
 /// The commands that follow from an answer.
 pub(crate) mod next_commands;
 /// Screenshots.
 pub(crate) mod picture;
-/// Flags of screens and of screenshots.
-pub(crate) mod screen_flags;
 
 use crate::{
     facts::{text::Foreign, units::Bytes},

@@ -1,6 +1,6 @@
 //! Screenshots, written to a file.
 
-use super::screen_flags::{OverviewOptions, ScreenChoice, ScreenOptions, SnapshotScreen};
+use super::flags::{OverviewOptions, ScreenChoice, ScreenOptions, SnapshotScreen};
 use crate::{
     facts::text::Foreign,
     hosts::prometheus::Store,

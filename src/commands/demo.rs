@@ -11,8 +11,8 @@ use super::{ConfigUse, Invocation, Subcommand, live, once};
 use crate::{
     cli::{
         alert_outputs::AlertOutputs,
+        flags::{OverviewOptions, exit_code},
         picture, runtime,
-        screen_flags::{OverviewOptions, exit_code},
     },
     facts::{
         event::{DriverState, Event, Fact, Line},

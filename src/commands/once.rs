@@ -12,7 +12,7 @@ mod session_text;
 use super::{Invocation, Subcommand};
 use crate::{
     cli::{
-        host_flags::{HostFlags, PrometheusFlags},
+        flags::{HostFlags, PrometheusFlags},
         next_commands::{NextCommand, with_next},
         runtime,
     },

@@ -2,7 +2,7 @@
 
 use super::{Invocation, Subcommand};
 use crate::{
-    cli::{host_flags::HostFlags, runtime},
+    cli::{flags::HostFlags, runtime},
     config::{CaptureFlags, CaptureWhen, RetentionFlags, WatchFlags},
     facts::{
         event::{Event, Fact},

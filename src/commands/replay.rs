@@ -6,8 +6,8 @@ pub mod cluster_replay;
 use super::{Invocation, Subcommand};
 use crate::{
     cli::{
+        flags::{OverviewOptions, READONLY, exit_code},
         inputs, picture, runtime,
-        screen_flags::{OverviewOptions, READONLY, exit_code},
     },
     config,
     facts::{

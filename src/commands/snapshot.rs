@@ -8,11 +8,10 @@ mod screen;
 use super::{Invocation, Subcommand};
 use crate::{
     cli::{
+        flags::{ScreenOptions, SnapshotScreen, exit_code},
         inputs,
         next_commands::{NextCommand, with_next, word},
-        picture, runtime,
-        screen_flags::{ScreenOptions, SnapshotScreen, exit_code},
-        with_progress,
+        picture, runtime, with_progress,
     },
     facts::{text::Foreign, units},
     model::{

@@ -5,9 +5,9 @@ use super::{Invocation, Subcommand, cluster, live, once};
 use crate::{
     cli::{
         alert_outputs::AlertOutputs,
-        host_flags::{HostFlags, PrometheusFlags},
+        flags::{HostFlags, PrometheusFlags},
+        flags::{NO_SCREEN, NO_SIGNALS, OverviewOptions, READONLY, exit_code},
         picture, runtime,
-        screen_flags::{NO_SCREEN, NO_SIGNALS, OverviewOptions, READONLY, exit_code},
     },
     config::{self, AlertProgramFlags, CaptureFlags, CaptureWhen, WatchFlags},
     hosts::{
