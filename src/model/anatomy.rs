@@ -77,7 +77,9 @@ pub fn anatomy(trace: &Trace, device: u32, kept: &KeptBlocks<'_>) -> Option<Anat
         part: part(&trace.stacks, &kept.addresses, (life.address, life.bytes, life.stack), life.is_older()),
         phase: phase(&trace.stacks, life.stack, life.is_older()),
     });
-    let mut found = collect(&trace.stacks, held, kept.modules);
+    let mut held: Vec<Held> = held.collect();
+    limit_gradients(&mut held);
+    let mut found = collect(&trace.stacks, held.into_iter(), kept.modules);
     (found.step, found.phase) = (step, phase_of_event(trace, device, event));
     if found.step.is_none() && kept.highest.is_some_and(|it| is_as_high(found.allocated, it)) {
         found.step = unended_step(trace, device, event, kept.boundaries);
@@ -91,6 +93,32 @@ struct Held {
     stack: StackId,
     part: AnatomyPart,
     phase: StepPhase,
+}
+
+/// Gradients are known by their addresses, at which backward may have made something else since: there is one for each
+/// weight at most, of its size, and buckets of several have no more bytes than all of them.
+fn limit_gradients(held: &mut [Held]) {
+    let mut weights = HashMap::<u64, usize>::new();
+    let mut room: u64 = 0;
+    for it in held.iter().filter(|it| it.part == AnatomyPart::Weights) {
+        *weights.entry(it.bytes).or_default() += 1;
+        room = room.saturating_add(it.bytes);
+    }
+    if weights.is_empty() {
+        return;
+    }
+    let (of_a_size, mut buckets): (Vec<&mut Held>, Vec<&mut Held>) =
+        held.iter_mut().filter(|it| it.part == AnatomyPart::Gradients).partition(|it| weights.contains_key(&it.bytes));
+    buckets.sort_by_key(|it| it.bytes);
+    for it in of_a_size.into_iter().chain(buckets) {
+        let is_left =
+            weights.get_mut(&it.bytes).is_none_or(|count| count.checked_sub(1).map(|it| *count = it).is_some());
+        match room.checked_sub(it.bytes).filter(|_| is_left) {
+            Some(left) => room = left,
+            None if it.phase == StepPhase::Before => it.part = AnatomyPart::Other,
+            None => it.part = AnatomyPart::Temporaries,
+        }
+    }
 }
 
 /// Adds up live blocks by part, by phase, and by the job's own line with the module that it is in.
@@ -355,7 +383,7 @@ mod tests {
             (16, free, 20, 4096, none),
             // Blocks from before the trace.
             (17, free, 60, 2048, none),
-            (18, free, 70, 512, none),
+            (18, free, 70, 1024, none),
         ] {
             let event = Event { action, address: Some(address << 20), size: Some(size), stack, ..Event::default() };
             trace.events.push(&Event { unix_us: Some(at), ..event });
@@ -376,16 +404,16 @@ mod tests {
         };
         let found = anatomy(&trace, 0, &kept).unwrap();
         let expected = [
-            (AnatomyPart::Weights, 512),
+            (AnatomyPart::Weights, 1024),
             (AnatomyPart::Gradients, 1024),
             (AnatomyPart::Activations, 5632),
             (AnatomyPart::Temporaries, 1024),
             (AnatomyPart::Other, 2048),
         ];
         assert_eq!(found.parts.into_iter().collect::<Vec<_>>(), expected);
-        assert_eq!((found.step, found.allocated, found.phase), (Some(5), 10240, Some(StepPhase::Optimizer)));
+        assert_eq!((found.step, found.allocated, found.phase), (Some(5), 10752, Some(StepPhase::Optimizer)));
         let phases = [
-            (StepPhase::Before, 2560),
+            (StepPhase::Before, 3072),
             (StepPhase::Loss, 5632),
             (StepPhase::Backward, 1536),
             (StepPhase::Optimizer, 512),
@@ -400,5 +428,31 @@ mod tests {
         let without = KeptBlocks { boundaries: &[(100, 4)], ..kept };
         assert_eq!(anatomy(&trace, 0, &without).map(|it| it.step), Some(None), "no whole step");
         assert_eq!(anatomy(&trace, 3, &without), None);
+    }
+
+    #[test]
+    fn there_is_no_more_than_one_gradient_for_each_weight() {
+        use AnatomyPart::{Gradients, Other, Temporaries, Weights};
+        let limited = |weights: &[u64], gradients: &[u64]| {
+            let of = |part, phase| move |bytes: &u64| Held { bytes: *bytes, stack: StackId::default(), part, phase };
+            let weights = weights.iter().map(of(Weights, StepPhase::Before));
+            let mut held: Vec<Held> = weights.chain(gradients.iter().map(of(Gradients, StepPhase::Backward))).collect();
+            limit_gradients(&mut held);
+            held.iter().filter(|it| it.part != Weights).map(|it| it.part).collect::<Vec<_>>()
+        };
+        assert_eq!(limited(&[4096, 4096, 512], &[4096, 512, 4096]), [Gradients; 3]);
+        // A third one of their size, and one with more bytes than are left.
+        assert_eq!(limited(&[4096, 4096], &[4096, 4096, 4096, 9000]), [Gradients, Gradients, Temporaries, Temporaries]);
+        // Buckets have several.
+        assert_eq!(limited(&[4096, 4096, 4096], &[8192, 4096]), [Gradients, Gradients]);
+        assert_eq!(limited(&[], &[4096]), [Gradients], "weights are not known");
+        let mut older = [Weights, Gradients, Gradients].map(|part| Held {
+            bytes: 512,
+            stack: StackId::default(),
+            part,
+            phase: StepPhase::Before,
+        });
+        limit_gradients(&mut older);
+        assert_eq!(older.map(|it| it.part), [Weights, Gradients, Other]);
     }
 }
