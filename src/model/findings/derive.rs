@@ -47,6 +47,9 @@ const FITS: f64 = 1.5;
 /// A smaller share of the growth of reserved memory is an error of its slopes.
 const A_TRIFLE: f64 = 0.1;
 
+/// Free parts of split segments that grow with at least this part of the allocated memory's growth grow beside it.
+const BESIDE: f64 = 0.02;
+
 /// Steps that take this many times as long deserve a warning; below, other jobs of the node may be the reason.
 const MUCH_SLOWER: f64 = 1.5;
 
@@ -199,7 +202,7 @@ impl ProcessOnDevice<'_> {
                 (Cause::GrowingTensor, Some(room)) => {
                     (2.0 * filling, Some(room.saturating_sub(self.of_copy(it.resource))))
                 }
-                (_, room) => (filling, room),
+                (_, room) => self.beside_stuck(it, &signature, filling, room),
             };
             let full = severity::full(filling, room, step_us);
             found.severity = severity::of_growth(filling, full, step_us);
@@ -216,6 +219,16 @@ impl ProcessOnDevice<'_> {
             }
         }
         found
+    }
+
+    /// Returns how fast the device fills, and the room for it, where allocated memory grows: if the free parts of split
+    /// segments grow beside it, the steps do not use them.
+    fn beside_stuck(&self, it: &Episode, of: &Signature, filling: f64, room: Option<u64>) -> (f64, Option<u64>) {
+        let stuck = of.inactive_split.filter(|stuck| it.resource == Resource::Allocated && *stuck > BESIDE * filling);
+        match (stuck, self.on.counters.inactive_split) {
+            (Some(more), Some(now)) if filling > 0.0 => (filling + more, room.map(|it| it.saturating_sub(now))),
+            _ => (filling, room),
+        }
     }
 
     /// Bytes that a step has for a while beyond what it leaves: of a tensor that is replaced by a larger one, at least
@@ -296,7 +309,9 @@ impl ProcessOnDevice<'_> {
             counters.device_total.or_else(|| hello?.devices.iter().find(|it| it.ordinal == self.on.ordinal)?.total);
         let own = counters.device_free;
         let seen = if self.process.is_alive() { driver.or(own) } else { own.or(driver) };
-        let free = seen.or_else(|| total?.checked_sub(counters.reserved?))?;
+        // The driver's figure is older than what the allocator has reserved since.
+        let beside = total.zip(counters.reserved).map(|(total, reserved)| total.saturating_sub(reserved));
+        let free = seen.into_iter().chain(beside).min()?;
         let cached = counters.reserved.zip(counters.active).and_then(|(reserved, active)| reserved.checked_sub(active));
         Some(match resource {
             Resource::Allocated => free.saturating_add(cached.unwrap_or(0)),
