@@ -199,19 +199,19 @@ def grown(captures):
     """Returns the growth from the first capture to the last, as {(device, stack): (bytes, blocks)}, the largest first.
 
     Blocks that are older than the recording have no stack. If such a block goes and one of its size comes with a stack,
-    the job has replaced it, and nothing grew.
+    the job has replaced it, and nothing grew. Where blocks of several stacks may have, and more came than went, that is
+    open (`replacing`).
     """
     first, last = captures[0], captures[-1]
-    found = {}
-    for group in last.groups:
-        if not _lasts(captures, group):
-            continue
+    found, lasting = {}, [it for it in last.groups if _lasts(captures, it)]
+    is_open = replacing(captures, lasting)
+    for group in lasting:
         now, then = last.groups[group], first.groups.get(group, {})
         gone = _gone(first, last, group[0])
         bytes_, blocks = 0, 0
         for size in set(now) | set(then):
             more = now.get(size, 0) - then.get(size, 0)
-            if more > 0:
+            if more > 0 and (group[0], size) not in is_open:
                 more = max(0, more - gone.get(size, 0))
             bytes_, blocks = bytes_ + more * size, blocks + more
         if group[1] and len(now) > 1:
@@ -222,6 +222,21 @@ def grown(captures):
         if bytes_ > 0:
             found[group] = bytes_, max(0, blocks)
     return dict(sorted(found.items(), key=lambda it: -it[1][0]))
+
+
+def replacing(captures, groups):
+    """Returns, by device and size, how many blocks without a stack went of which it is open what replaced them, and of which
+    groups more came: {(device, size): (blocks, {group: blocks})}."""
+    first, last = captures[0], captures[-1]
+    came = {}
+    for group in groups:
+        then = first.groups.get(group, {})
+        for size, count in last.groups[group].items():
+            if group[1] and count > then.get(size, 0):
+                came.setdefault((group[0], size), {})[group] = count - then.get(size, 0)
+    gone = {device: _gone(first, last, device) for device, _ in came}
+    of = {(device, size): gone[device].get(size, 0) for device, size in came}
+    return {it: (of[it], came[it]) for it in came if len(came[it]) > 1 and 0 < of[it] < sum(came[it].values())}
 
 
 def risen(captures, group):

@@ -24,6 +24,9 @@ from ._opaque import array_length
 
 CONTAINERS = (list, dict, tuple, set, frozenset, deque)
 
+# The most items of a deque; `None` without a bound.
+_most_items = deque.maxlen.__get__
+
 # The longest name that is sent, in characters.
 _LONG = 80
 
@@ -146,7 +149,10 @@ def hop(path, at):
     if kind is FrameType:
         return _from_frame(path, at)
     if issubclass(kind, CONTAINERS) and _contains(holder, child):
-        return step("item", kind=type_name(holder), count=items(holder)), 1
+        fields = step("item", kind=type_name(holder), count=items(holder))
+        # What comes in takes the place of what goes.
+        fields["full"] = issubclass(kind, deque) and _most_items(holder) == items(holder) or None
+        return fields, 1
     length = array_length(holder)
     if length is not None:
         return step("item", kind=type_name(holder), count=length), 1

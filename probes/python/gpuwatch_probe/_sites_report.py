@@ -4,7 +4,7 @@ import json
 import os
 import time
 
-from ._captures import NOWHERE, before_rise, blocks_of, grown, risen, was_there
+from ._captures import NOWHERE, before_rise, blocks_of, grown, replacing, risen, was_there
 from ._frames import is_free_threaded
 from ._holders import BETWEEN_STEPS, Search, collect
 from ._native import INVALID
@@ -40,6 +40,7 @@ class Answer:
     def __init__(self, torch, stacks, since, captures, held, collections, report, earlier=None, terms=BETWEEN_STEPS):
         self._torch, self._stacks, self._since = torch, stacks, since
         self._found, self._sizes = grown(captures), captures[-1].groups
+        self._replacing = replacing(captures, self._found)
         blocks, recent = self._blocks(captures, held)
         if earlier is not None:
             blocks = {group: earlier(group, of, recent[group]) for group, of in blocks.items()}
@@ -92,6 +93,8 @@ class Answer:
                     self._held = [one if one["owners"] else it for one, it in zip(self._at_once.result(), self._held)]
             return False
         until = time.thread_time() + _AT_ONCE
+        if self._replacing:
+            self._replace()
         while len(self._sites) < len(self._groups):
             at = len(self._sites)
             self._sites.append(self._site(self._groups[at], self._held[at]))
@@ -102,6 +105,27 @@ class Answer:
         self.report["sites"] = self._sites
         self._trouble()
         return True
+
+    def _replace(self):
+        """Decides which blocks have replaced those that went: what lies in a full container; otherwise a part of each
+        group's."""
+        full = {group for group, of in zip(self._groups, self._held) if any(it.get("full") for it in of["holders"])}
+        for (_, size), (gone, came) in self._replacing.items():
+            for group in full & set(came):
+                taken = min(gone, came[group])
+                gone -= taken
+                self._take(group, taken, size)
+            others = {it: blocks for it, blocks in came.items() if it not in full}
+            for group, blocks in others.items():
+                self._take(group, blocks * gone // sum(others.values()), size)
+        self._replacing = {}
+        left = [at for at, it in enumerate(self._groups) if self._found[it][0] > 0]
+        order = sorted(left, key=lambda at: -self._found[self._groups[at]][0])
+        self._groups, self._held = [self._groups[at] for at in order], [self._held[at] for at in order]
+
+    def _take(self, group, blocks, size):
+        bytes_, all_ = self._found[group]
+        self._found[group] = max(0, bytes_ - blocks * size), max(0, all_ - blocks)
 
     def end(self):
         """Stops the search for holders, as the job ends; `go_on` completes the answer with those found."""
@@ -147,7 +171,7 @@ def site(stacks, sources, group, grew, sizes, held=None, steps=0):
         "sizes": sorted(sizes.items(), key=lambda it: -it[0] * it[1])[:_SIZES],
         "autograd": held.get("autograd", False),
         "owners": held.get("owners", [])[:_OWNERS],
-        "holders": [{name: value for name, value in it.items() if value is not None} for it in holders],
+        "holders": [{name: it[name] for name in it if it[name] is not None and name != "full"} for it in holders],
     }
     if stack:
         library = stacks.library(stack)

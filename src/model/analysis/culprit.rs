@@ -116,6 +116,9 @@ pub fn holders(site: &Site) -> Vec<String> {
     if is_ownerless(site) { Vec::new() } else { held::path(&site.holders) }
 }
 
+/// A graph with fewer bytes than one part in so many of the blocks that are kept with it is not why they are kept.
+const A_GRAPH: u64 = 4;
+
 /// Stands for a line where blocks have none: backward's own threads and libraries allocate without Python.
 const NOWHERE: &str = "code outside of Python";
 
@@ -157,8 +160,11 @@ fn culprits(own: &[&Site], over: Over) -> Vec<Culprit> {
         }
     }
     let mut apart: Option<Group> = None;
+    let with_graph = groups.iter().filter(|group| group.held().any(has_graph)).count();
     for it in graphs {
-        match (groups.iter_mut().find(|group| group.held().any(|held| is_graph_of(it, held))), &mut apart) {
+        // A line that keeps some tensors with their graph and others has as many rises, not as many blocks.
+        let is_of = |held: &Site| is_graph_of(it, held) || (with_graph == 1 && rises_with(it, held));
+        match (groups.iter_mut().find(|group| group.held().any(is_of)), &mut apart) {
             (Some(group), _) => group.graph.push(it),
             // Without a stack there is no line to name.
             (None, _) if it.file.is_empty() => {}
@@ -209,12 +215,24 @@ fn is_graph_of(site: &Site, held: &Site) -> bool {
     if is_held_by_graph(held) {
         return true;
     }
-    let has_graph = held.owners.iter().any(|it| it.grad) || held.holders.iter().any(|it| it.by == "traceback");
-    if site.blocks == 0 || held.blocks == 0 || !has_graph {
+    if site.blocks == 0 || held.blocks == 0 || !has_graph(held) {
         return false;
     }
     let times = site.blocks as f64 / held.blocks as f64;
     times.round() >= 1.0 && (times - times.round()).abs() <= UNEVEN
+}
+
+fn has_graph(held: &Site) -> bool {
+    held.owners.iter().any(|it| it.grad) || held.holders.iter().any(|it| it.by == "traceback")
+}
+
+/// Whether both sites may have risen as often, more than once, by whole numbers of blocks.
+fn rises_with(site: &Site, held: &Site) -> bool {
+    let (mut one, mut other) = (site.blocks, held.blocks);
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    has_graph(held) && site.blocks > 0 && one > 1
 }
 
 /// Whether one line, or one tensor's graph, keeps the blocks of both.
@@ -402,7 +420,7 @@ fn cause(group: &Group) -> Cause {
         Cause::GrowingTensor
     } else if !is_alone && site.holders.iter().any(|it| it.by == "cycle") {
         Cause::ReferenceCycle
-    } else if is_alone || is_held_by_graph(site) || !group.graph.is_empty() {
+    } else if is_alone || is_held_by_graph(site) || group.graph().is_some_and(|it| it.0 >= group.own().0 / A_GRAPH) {
         Cause::GraphRetained
     } else if std::iter::once(&site).chain(&group.others).all(|it| is_of_scalars(it)) {
         Cause::ScalarsRetained

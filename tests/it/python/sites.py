@@ -10,7 +10,7 @@ import types
 
 from gpuwatch_probe import _sites_report, _sites
 from gpuwatch_probe._memory_history import refusal
-from gpuwatch_probe._captures import NOWHERE, Capture, Resting, before_rise, blocks_of, grown, risen, was_there
+from gpuwatch_probe._captures import NOWHERE, Capture, Resting, before_rise, blocks_of, grown, replacing, risen, was_there
 from gpuwatch_probe._native import INVALID
 from gpuwatch_probe._capture_plan import plan
 from gpuwatch_probe._sites import Sites
@@ -18,6 +18,7 @@ from gpuwatch_probe._stacks import Stacks
 
 OWN = [{"filename": "/home/ada/train.py", "line": 8, "name": "step"}]
 OTHER = [{"filename": "/home/ada/net.py", "line": 3, "name": "forward"}] + OWN
+LEAK = [{"filename": "/home/ada/train.py", "line": 9, "name": "step"}]
 STEP, FORWARD = (("/home/ada/train.py", 8, "step"),), (("/home/ada/net.py", 3, "forward"), ("/home/ada/train.py", 8, "step"))
 
 
@@ -58,6 +59,19 @@ def ring(size, *, varies=False):
     return out
 
 
+def ring_and_leak():
+    """The same, beside two places that keep a block of its size in each step."""
+    out = []
+    for step in range(6):
+        queue = [(512, OWN if at >= 8 else []) for at in range(step, step + 8)]
+        out.append(capture(*queue, *[(512, LEAK)] * step, *[(512, [OTHER[0], *LEAK])] * step))
+    return out
+
+
+# Which of them replaces the blocks that go is open, but not that more come than go.
+assert len(grown(ring_and_leak())) == 3 and all(it == (512 * 5, 5) for it in grown(ring_and_leak()).values())
+assert {it: gone for it, (gone, _) in replacing(ring_and_leak(), grown(ring_and_leak())).items()} == {(0, 512): 5}
+assert replacing(ring(512), [(0, STEP)]) == {}
 assert grown(ring(512)) == {}, "what replaces something of its size grows nothing"
 assert grown(ring(512, varies=True)) == {}, "nor what replaces something of another size"
 

@@ -364,7 +364,8 @@ pub(super) fn advice(it: &Culprit, group: &Group, over: Over) -> String {
         let name = quoted(name);
         return format!("set {name} to None where the earlier ones are done with: each object keeps the one before");
     }
-    if mentions("retain_graph") || mentions("create_graph") {
+    let is_plain = !site.owners.is_empty() && !holders.is_empty() && !grad;
+    if !is_plain && (mentions("retain_graph") || mentions("create_graph")) {
         // A loss of gradients needs create_graph: what goes is that its numbers are kept with their graph.
         return keeps.filter(|_| it.kept.is_some()).unwrap_or_else(|| GRAPH.to_owned());
     }
@@ -428,7 +429,9 @@ fn is_scalar(group: &Group) -> bool {
 /// What to keep instead of a tensor with its graph: detached, a list of them would still grow on the device, by 512 B
 /// for each number.
 fn detached(it: &Culprit, group: &Group) -> String {
-    let kept = it.kept.as_ref().and_then(|it| appended(it.text.raw().trim()));
+    // What is appended may have the tensor in it, as a dict has.
+    let is_itself = group.first.holders.first().is_none_or(|it| it.by == "item");
+    let kept = it.kept.as_ref().and_then(|it| appended(it.text.raw().trim())).filter(|_| is_itself);
     match (is_scalar(group), kept) {
         (true, Some(name)) => format!("append `{}.item()`", word(name)),
         (true, None) => "keep its `.item()`".to_owned(),

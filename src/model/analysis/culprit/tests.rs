@@ -1,5 +1,7 @@
 //! Every sentence and every advice, from what a probe reports.
 
+/// Which line keeps the blocks of a graph.
+mod graphs;
 /// What to do about it.
 mod remedies;
 
@@ -574,20 +576,4 @@ fn every_way_to_hold_has_its_text_and_its_remedy() {
         let whole = "train.py:41 `keep(out)` keeps 2 blocks a step (8.00 MiB), allocated at train.py:40, through ";
         assert!(sentence.starts_with(&format!("{whole}{path}")), "{sentence}");
     }
-}
-
-/// Of what one line keeps, only some may have a graph.
-#[test]
-fn a_graph_belongs_to_any_tensor_that_the_line_keeps() {
-    let plain =
-        Site { kept: Some(kept(41, "errors.append(error)")), holders: vec![list(9), global("errors")], ..site() };
-    let graph = Site { line: 12, holders: Vec::new(), owners: Vec::new(), autograd: true, ..site() };
-    let output = Site { line: 30, owners: vec![owner(&[64, 10], true)], ..plain.clone() };
-    let found = account(&captured(vec![graph, plain, output]), 0);
-    let [it] = found.culprits.as_slice() else { panic!("{found:?}") };
-    assert!(
-        it.sentence.contains("keeps 6 blocks a step") && it.sentence.contains("2 of them of its graph"),
-        "{}",
-        it.sentence
-    );
 }

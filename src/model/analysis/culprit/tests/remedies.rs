@@ -38,8 +38,8 @@ fn the_kept_value_decides_the_advice() {
     };
     let advice = "clear `kept` each epoch, bound it, or copy what is needed to the host (`.detach().cpu()`)";
     assert_eq!(described(after_backward).1, advice, "its graph is gone, and detaching leaves its memory");
-    let dict = Site { owners: vec![owner(&[], true)], holders: vec![dict(9, None), global("cache")], ..site() };
-    let advice = described(dict).1;
+    let cache = Site { owners: vec![owner(&[], true)], holders: vec![dict(9, None), global("cache")], ..site() };
+    let advice = described(cache).1;
     assert_eq!(advice, "bound `cache` (remove the oldest entry), and keep its `.item()`");
     let retained = Site {
         source: vec![Place { line: 40, text: "loss.backward(retain_graph=True)".into(), ..Place::default() }],
@@ -48,6 +48,23 @@ fn the_kept_value_decides_the_advice() {
     let (sentence, advice) = described(retained);
     assert!(sentence.starts_with("train.py:40 `loss.backward(retain_graph=True)` allocates 2 blocks"), "{sentence}");
     assert!(advice.starts_with("drop retain_graph"), "{advice}");
+    // Beside such a line, a buffer of plain tensors is what it is.
+    let beside = Site {
+        owners: vec![owner(&[8, 10], false)],
+        holders: vec![list(9), global("replay")],
+        source: vec![Place { line: 41, text: "loss.backward(retain_graph=True)".into(), ..Place::default() }],
+        ..site()
+    };
+    assert!(described(beside).1.starts_with("clear `replay` each epoch"));
+    // A dict with the tensor is appended, and has no `item()`.
+    let record = Site {
+        owners: vec![owner(&[], true)],
+        holders: vec![dict(3, None), list(9), global("rows")],
+        kept: Some(kept(41, "rows.append(kw)")),
+        ..site()
+    };
+    let advice = described(record).1;
+    assert!(!advice.contains("kw") && advice.contains("keep its `.item()`"), "{advice}");
     let hook = described(Site { function: "save_hook".into(), ..site() });
     assert!(
         hook.1.starts_with("remove the hook") && hook.0.ends_with("held by something that was not found"),
