@@ -72,8 +72,8 @@ pub struct Question {
     pub devices: Vec<Device>,
     /// Steps to run; `None` runs until the peak is steady.
     pub steps: Option<u32>,
-    /// Whether the job continues by itself for a while before it is led out of its training loop.
-    pub is_whole: bool,
+    /// How long the job continues by itself before it is led out of its training loop.
+    pub alone: Alone,
     /// Seconds that one run of the job takes at most.
     pub seconds: u64,
     /// What was measured on real GPUs.
@@ -88,6 +88,29 @@ pub struct Question {
     pub command: Vec<OsString>,
     /// The file to record the job into, instead of a new one among the recordings.
     pub recording: Option<PathBuf>,
+}
+
+/// How long a job continues by itself, once the peak of its steps is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Alone {
+    /// Not at all.
+    No,
+    /// For so many allocations as small jobs need for their whole run.
+    #[default]
+    Usual,
+    /// For a part of the time limit.
+    Long,
+}
+
+impl Alone {
+    /// Returns its name in the job's environment; `None` for the usual.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::No => Some("no"),
+            Self::Usual => None,
+            Self::Long => Some("long"),
+        }
+    }
 }
 
 /// Whether the job fits on each device, and what the run showed.
@@ -108,6 +131,9 @@ pub struct Answer {
     is_after_reads: bool,
     /// The smallest known card that is enough.
     smallest: Option<Device>,
+    /// The steps for which that card is enough, where the job grows in each of them; 0 where nobody knows how many it
+    /// makes.
+    lasts: u64,
     /// Whether the job may need more than was seen.
     is_doubted: bool,
     varied: Option<vary::Varied>,

@@ -28,6 +28,8 @@ pub use comparison::{Budget, Comparison};
 pub use overhead::{Overhead, Table};
 pub use technique::Technique;
 
+use std::iter::successors;
+
 /// Whether a job fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, strum::IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
@@ -184,6 +186,9 @@ pub fn growth(peaks: &[u64]) -> Option<u64> {
 /// The last rises of levels that are compared.
 const LEVEL_RISES: usize = 8;
 
+/// Rises are about the same as long as they differ by one part in so many.
+const SAME: u64 = 4;
+
 /// The most steps in which memory rises once, and the rises that show it.
 const RARE: (usize, usize) = (4, 3);
 
@@ -199,10 +204,22 @@ pub fn level_growth(levels: &[u64], asked: &[u64]) -> Option<u64> {
     let rises = |it: &[u64]| each_step(it).or_else(|| (2..=RARE.0).find_map(|every| each_few_steps(it, every)));
     let rise = rises(levels).or_else(|| {
         rises(asked)?;
-        let first = levels.get(levels.len().checked_sub(LEVEL_RISES + 1)?)?;
-        Some(levels.last()?.checked_sub(*first)? / LEVEL_RISES as u64).filter(|it| *it > 0)
+        mean_rise(levels, LEVEL_RISES).filter(|it| *it > 0)
     })?;
-    left_of(levels, rise)
+    left_of(levels, at_pace(levels, rise))
+}
+
+/// Returns the bytes by which each of the last steps rose on the average.
+fn mean_rise(levels: &[u64], steps: usize) -> Option<u64> {
+    let first = levels.get(levels.len().checked_sub(steps + 1)?)?;
+    Some(levels.last()?.checked_sub(*first)? / steps as u64)
+}
+
+/// Returns the rise of the most steps that have about this one: a few may show a rare rise too often, or chance.
+fn at_pace(levels: &[u64], rise: u64) -> u64 {
+    let longer = successors(Some(2 * LEVEL_RISES), |it| it.checked_mul(2));
+    let means = longer.map_while(|steps| mean_rise(levels, steps));
+    means.take_while(|it| it.abs_diff(rise) <= rise / SAME).last().unwrap_or(rise)
 }
 
 /// Returns what is left in each step of a rise of so many bytes a step, where earlier steps rose in the same way and
@@ -421,6 +438,10 @@ mod tests {
         assert_eq!(levels([900, 40, 40, 40, 40, 40, 40, 0, 0]), None, "it is full");
         assert_eq!(level_growth(&[10, 50, 90, 130, 20, 50, 90, 130, 20, 50, 90], &[]), None, "a round gives it back");
         assert_eq!(level_growth(&[10, 20, 30], &[]), None);
+        // Every fifth step; the last few might as well be every fourth.
+        let every_fifth: Vec<u64> = (0..204).map(|step| 1000 + 300 * (step / 5)).collect();
+        assert_eq!(level_growth(&every_fifth[3..16], &[]).map(|it| it / 10), Some(7));
+        assert_eq!(level_growth(&every_fifth[..201], &[]).map(|it| it / 10), Some(6));
         // What the allocator adds to large blocks hides equal rises.
         let by_chance = [10, 20, 24, 44, 44, 54, 57, 67, 85];
         assert_eq!(level_growth(&by_chance, &[]), None);

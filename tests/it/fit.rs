@@ -4,6 +4,8 @@
 mod advise;
 /// Against a saved answer.
 mod against;
+
+mod alone;
 /// Measured tables.
 mod calibrate;
 /// With frameworks on PyTorch.
@@ -54,6 +56,8 @@ const JOB: &str = include_str!("fit/job.py");
 struct Asked {
     home: Home,
     script: PathBuf,
+    /// Whether the job is led out of its loops at once: so that a small one shows that it is.
+    is_quick: bool,
 }
 
 impl Asked {
@@ -61,7 +65,12 @@ impl Asked {
         let home = Home::new();
         let path = home.0.path().join("train.py");
         fs::write(&path, script).unwrap();
-        Self { home, script: path }
+        Self { home, script: path, is_quick: true }
+    }
+
+    /// One that continues by itself first, as without any flag.
+    fn usual(script: &str) -> Self {
+        Self { is_quick: false, ..Self::new(script) }
     }
 
     /// `gpuwatch fit FLAGS -- python train.py ARGUMENTS`.
@@ -81,7 +90,16 @@ impl Asked {
 
     fn command(&self, python: &Path, launcher: &[&str], flags: &[&str], arguments: &[&str]) -> std::process::Command {
         let mut program = std::process::Command::new(PROGRAM);
-        program.arg("fit").args(flags).arg("--").arg(python).args(launcher).arg(&self.script).args(arguments);
+        let is_quick = self.is_quick && !flags.contains(&"--whole");
+        program
+            .arg("fit")
+            .args(is_quick.then_some("--quick"))
+            .args(flags)
+            .arg("--")
+            .arg(python)
+            .args(launcher)
+            .arg(&self.script)
+            .args(arguments);
         // Uses no network, and leaves its files here.
         program.env("HF_HUB_OFFLINE", "1").env("HF_HOME", self.home.0.path()).current_dir(self.home.0.path());
         program.env("OMP_NUM_THREADS", "1").env("TOKENIZERS_PARALLELISM", "false");

@@ -2,10 +2,11 @@
 
 `GPUWATCH_FIT` names the folder for one file per process, `GPUWATCH_FIT_STEPS` the optimizer step after which the peak
 of training counts as known (without it: the third, or a later one as long as the peak still rises). From there, the
-job is led out of its training loop (`_fit_loop_exit.py`), through what follows. With `GPUWATCH_FIT_WHOLE` it first
-continues by itself for a while. With `GPUWATCH_FIT_TRACE` the allocator records its events, for a snapshot beside the
-file. `GPUWATCH_FIT_SECONDS` is the time after which the process ends in any case, `GPUWATCH_FIT_VALUES` how reads of
-values are answered (`_fit_values.py`).
+job continues by itself for a while, which is more than a small one needs to come to its end, and is then led out of
+its training loop (`_fit_loop_exit.py`), through what follows. How long that while is, `GPUWATCH_FIT_ALONE` says:
+`no` or `long`. With `GPUWATCH_FIT_TRACE` the allocator records its events, for a snapshot beside the file.
+`GPUWATCH_FIT_SECONDS` is the time after which the process ends in any case, `GPUWATCH_FIT_VALUES` how reads of values
+are answered (`_fit_values.py`).
 """
 
 import atexit
@@ -20,6 +21,7 @@ from ._advise import attach as attach_advise
 from ._fit_agreement import Agreement
 from ._fit_batches import Batches
 from ._fit_draws import Draws
+from ._fit_groups import communicators
 from ._fit_growth import Growth, held
 from ._fit_host import HostMemory
 from ._fit_kept import Kept
@@ -40,14 +42,18 @@ _BOUNDED, _ALLOCATIONS_BOUNDED = 128, 10_000
 # Optimizers whose gradients are looked at together.
 _FEW = 4
 _EVENTS = 4_000_000
-_STEPS = 1000
+_STEPS = 4000
+# Seconds between two reports of a job that has made more than so many steps: they matter only if something kills it.
+_SELDOM, _BEGINNING = 0.5, 50
 # Seconds between two looks at a job that is led on.
 _OFTEN = 0.2
 # What a job that is led on does at most, however fast its machine is: steps and allocations; the part of these after
 # which its loaders end. After so many seconds nobody waits any longer.
 _STEPS_AFTER, _ALLOCATIONS_AFTER, _NEARLY, _SECONDS_AFTER = 400, 200_000, 0.7, 60.0
-# How long the whole run continues by itself: a part of its time limit, at most so many seconds, with several ranks so
+# How long a job continues by itself: so many allocations of all its ranks, which agree on it every few steps. Blocks are
+# compared after so many more of them. For long: a part of its time limit, at most so many seconds, with several ranks so
 # many steps; and allocations, of which a trace keeps a limited number.
+_ALLOCATIONS_ALONE, _TOGETHER, _COMPARED = 40_000, 10, 4_000
 _PART, _SECONDS, _STEPS_OF_RANKS, _ALLOCATIONS = 0.1, 90.0, 50, 700_000
 
 
@@ -61,7 +67,8 @@ class Fit:
         self._file = os.path.join(folder, "%d.json" % os.getpid())
         self._folder, self._others = folder, Agreement(folder, plan)
         self._steps = int(os.environ.get("GPUWATCH_FIT_STEPS") or 0)
-        self._is_whole = bool(os.environ.get("GPUWATCH_FIT_WHOLE"))
+        alone = os.environ.get("GPUWATCH_FIT_ALONE")
+        self._is_quick, self._is_whole = alone == "no" or self._steps > 0, alone == "long"
         self.is_traced = bool(os.environ.get("GPUWATCH_FIT_TRACE"))
         self._seconds = float(os.environ.get("GPUWATCH_FIT_SECONDS") or 0)
         self._host = HostMemory(folder)
@@ -78,7 +85,7 @@ class Fit:
         # What `--advise` tries in this run.
         self._advise = attach_advise(torch, self._unknowns)
         # The step after which the peak of training is known, and the one from which on the job is led.
-        self._steady = self._led = None
+        self._steady = self._led = self._known = None
         # Where the job was when it was led on, and where an error ended it.
         self._positions = self._failed = None
         self._begun = time.monotonic()
@@ -89,6 +96,10 @@ class Fit:
         # What is allocated at the ends of steps, what grows there, and what else lives there.
         self._growth = Growth(torch, self._unknowns.stacks)
         self._grows, self._alive = None, []
+        # Whether the ranks continue by themselves.
+        self._is_agreed = False
+        # Allocations until the latest comparison of blocks, and when the report was written.
+        self._compared, self._written = 0, 0.0
         self._varied = Varied()
         # How often anything but training had come when the latest step ended.
         self._before = 0
@@ -279,22 +290,30 @@ class Fit:
         if number <= _MOST:
             self._host.look()
         if self._led is None:
-            differs, others = self._draws.has_drawn or self._batches.is_varied, self._phases.others()
+            is_ahead, others = self._draws.has_drawn or self._batches.is_varied, self._phases.others()
             is_training, self._before = others == self._before, others
-            if self._varied.step(number, self._count("allocated_bytes"), rises, differs, is_training):
+            if self._varied.step(number, self._count("allocated_bytes"), rises, is_ahead, is_training):
                 self._forget_cache()
         uses_loader = self._batches.step(number)
-        is_open = self.is_traced and self._steady is None and number > 1
-        rises |= self._growth.step(number, self._memory()[0], self._now("requested_bytes"), is_open, bool(self._steps))
+        is_due = self._steady is None or (self._led is None and self._allocations() >= self._compared + _COMPARED)
+        of = self._memory()[0], self._now("requested_bytes"), self.is_traced and number > 1 and is_due
+        is_looked, is_higher = self._growth.step(number, *of, is_sought=self._steps > 0)
+        rises |= is_higher
+        if is_looked:
+            self._compared = self._allocations()
         if number == 1:
             self._keep()
         if self._steady is None and self._is_known(number, rises):
-            self._steady = number
+            self._steady = self._known = number
             self._keep()
             self._search()
         if self._steady is None or (self._led is None and self._continues(number)):
-            self._write(None)
+            self._write_now_and_then(number)
             return
+        if self._led is None and self._steady < number <= _STEPS:
+            # It continued by itself: what grew late grows.
+            self._steady = number
+            self._search()
         if self._advise is not None and not self._advise.is_active:
             # What follows is of no use to a run that only observes.
             self.finish("steps")
@@ -313,18 +332,25 @@ class Fit:
             # More rounds only serve to come to what follows them.
             leads = self._loop_exit.calls_later or bool(self._not_run())
         if leads and (self._is_whole or number < self._led + _STEPS_AFTER):
-            self._write(None)
+            self._write_now_and_then(number)
             return
         self.finish("steps")
         self._others.wait_for_all()
         self._leave()
+
+    def _write_now_and_then(self, number):
+        """Writes the report of a job that goes on."""
+        now = time.monotonic()
+        if number <= _BEGINNING or now >= self._written + _SELDOM:
+            self._written = now
+            self._write(None)
 
     def _search(self):
         """Searches what holds the memory that grows, and the rest of what lives between steps."""
         if not self.is_traced:
             return
         try:
-            self._grows = self._growth.report()
+            self._grows = self._growth.report() or self._grows
             self._alive = held(self._torch, self._unknowns.stacks, self._kept.addresses())
         except Exception:
             pass
@@ -344,10 +370,18 @@ class Fit:
         return not self._others.any("rises-%d" % number, continues)
 
     def _continues(self, number):
-        """Whether a whole run continues by itself."""
+        """Whether the job continues by itself."""
+        ranks = self._others.count()
         if not self._is_whole:
-            return False
-        if self._others.count() > 1:
+            # Techniques are compared.
+            if self._is_quick or self._advise is not None:
+                return False
+            goes_on = self._allocations() < _ALLOCATIONS_ALONE // ranks and number < _STEPS
+            # Each of several ranks has to make as many steps as the others.
+            if ranks > 1 and (number % _TOGETHER == 0 or not self._is_agreed):
+                self._is_agreed = self._others.any("alone-%d" % number, goes_on)
+            return goes_on if ranks < 2 else self._is_agreed
+        if ranks > 1:
             return number < _STEPS_OF_RANKS
         seconds = min(_SECONDS, self._seconds * _PART) if self._seconds else _SECONDS
         return time.monotonic() - self._begun < seconds and self._allocations() < _ALLOCATIONS
@@ -376,15 +410,6 @@ class Fit:
         rises = (((it[-1] - it[len(it) // 2]) * 2 // len(it)) for it in steps if it)
         return max(rises, default=0)
 
-    def _round(self):
-        """Returns the steps of a round of training whose end gives back what its steps keep; 0 where none does."""
-        levels = self._growth.levels
-        after, before = levels[self._led or len(levels) :], levels[1 : self._led]
-        if not after or not before:
-            return 0
-        grown, fallen = before[-1] - before[0], before[-1] - min(after)
-        return self._batches.round if grown > 0 and grown / 2 <= fallen <= grown * 1.5 else 0
-
     def _memory(self):
         """Returns the allocated bytes now, and the highest reserved ones."""
         stats = [self._torch._C._cuda_memoryStats(it) for it in self._peaks]
@@ -409,7 +434,7 @@ class Fit:
                 all_steps.append(now)
             else:
                 all_steps[-1] = now
-        self._groups = max(self._groups, _groups())
+        self._groups = max(self._groups, communicators())
         return rises
 
     # The end
@@ -517,12 +542,13 @@ class Fit:
             "host_bytes": self._host.bytes(),
             "steps": self._number,
             "steady": self._steady or 0,
+            "known": self._known or 0,
             "phases": self._phases.list() if self._phases is not None else [],
             "entered": list(self._loop_exit.entered.items()),
             "unfinished": self._batches.unfinished,
             "unseen": self._unseen(),
             "looked": self._batches.looked,
-            "round": self._round(),
+            "round": self._batches.round if self._growth.is_given_back(self._led) else 0,
             "launches": self._unknowns.launches(),
             "levels": self._growth.levels,
             "asked": self._growth.asked,
@@ -571,14 +597,3 @@ def attach(torch, plan):
     it = Fit(torch, folder, plan)
     it.wait_for_cuda()
     return it
-
-
-def _groups():
-    """Returns how many communicators of NCCL there are."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
-        return 0
-    world = sys.modules["torch.distributed.distributed_c10d"]._world
-    # A group without a named backend has one for each kind of device, as in `cpu:gloo,cuda:nccl`.
-    backends = getattr(world, "pg_backend_config", {})
-    return sum("nccl" in "%s %s" % (it[0], backends.get(group)) for group, it in world.pg_map.items())

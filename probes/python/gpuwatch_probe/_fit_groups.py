@@ -324,3 +324,14 @@ def _after_import(name, then):
             return spec
 
     sys.meta_path.insert(0, Finder())
+
+
+def communicators():
+    """Returns how many communicators of NCCL there are."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return 0
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    # A group without a named backend has one for each kind of device, as in `cpu:gloo,cuda:nccl`.
+    backends = getattr(world, "pg_backend_config", {})
+    return sum("nccl" in "%s %s" % (it[0], backends.get(group)) for group, it in world.pg_map.items())

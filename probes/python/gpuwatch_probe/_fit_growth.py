@@ -17,7 +17,7 @@ from ._young_generations import collections
 # Comparisons that are kept, and those that an answer needs.
 _MOST, _FEWEST = 9, 4
 # Levels that are kept, and the steps in which the level has to rise at least once if it grows: some leaks rest.
-_LEVELS, _RESTS = 1000, 2
+_LEVELS, _RESTS = 4000, 2
 # How many times as long as in a job that others wait for the search may take.
 _PATIENCE = 30
 
@@ -40,19 +40,28 @@ class Growth:
         self._all, self._held = [], None
 
     def step(self, number, level, asked, is_open, is_sought=False):
-        """A step has ended; returns whether more and more is allocated then. As long as the question is open, blocks are
-        compared where that is so, or where it is sought."""
+        """A step has ended; returns whether blocks were compared, and whether more and more is allocated then. As long as the
+        question is open, blocks are compared where that is so, or where it is sought."""
         if level > self._highest:
             self._risen, self._highest = number, level
         if len(self.levels) < _LEVELS:
             self.levels.append(level)
             self.asked.append(asked)
         rises = number - self._risen < _RESTS
-        if is_open and (rises or is_sought):
+        is_looked = is_open and (rises or is_sought)
+        if is_looked:
             with Resting():
                 self._held = segments(self._torch, is_ours=True)
                 self._all = self._all[1 - _MOST :] + [(number, Capture(self._held), collections())]
-        return rises
+        return is_looked, rises
+
+    def is_given_back(self, led):
+        """Whether what the steps keep was given back after the one from which on the job was led."""
+        after, before = self.levels[led or len(self.levels) :], self.levels[1:led]
+        if not after or not before:
+            return False
+        grown, fallen = before[-1] - before[0], before[-1] - min(after)
+        return grown > 0 and grown / 2 <= fallen <= grown * 1.5
 
     def report(self):
         """Returns which lines allocate what grows and what holds it, in the wire's form; `None` where nothing does."""

@@ -84,6 +84,10 @@ class LaterPasses:
         """Whether there may be a later pass to make."""
         return not self._is_over and (self._is_needed or self._is_blind or self.is_sized)
 
+    def has_sizes(self):
+        """Whether there may be one for the sizes that come with it."""
+        return self.is_open() and (self._is_blind or self.is_sized)
+
     def decides(self, test):
         """Whether it follows what a test decides."""
         return any(it.test is test for it in self._decisions)
@@ -390,7 +394,16 @@ def _is_blind(loop, nodes, sizes, scope, name):
     if any(_is_plain(scope.get(text(it))) for it in names):
         return True
     # A generator makes what is no size itself, and has one.
-    return any(sizes.varies(called(it)) for it in ast.walk(getattr(loop, "iter", ast.Pass())))
+    return any(sizes.varies(it) for it in _made_by(getattr(loop, "iter", ast.Pass()), scope))
+
+
+def _made_by(iterated, scope):
+    """Yields the names of functions and classes that make what a loop goes over."""
+    for it in ast.walk(iterated):
+        yield called(it)
+        value = scope.get(it.id) if isinstance(it, ast.Name) else None
+        # Of a loader, its dataset does.
+        yield from (type(one).__name__ for one in (value, getattr(value, "dataset", None)))
 
 
 def _is_plain(value):

@@ -16,10 +16,11 @@ import sys
 import threading
 import warnings
 
-from ._fit_conditions import Move, Tests, enters, is_shared, set_values
-from ._fit_counters import Counted, added_to, counters_of, given_to, scope_of
+from ._fit_conditions import Tests, enters, is_shared, set_values
+from ._fit_counters import Counted, counters_of, given_to, scope_of
+from ._fit_followed import Function, Plan, counted_sizes
 from ._fit_later_passes import Counts, LaterPasses
-from ._fit_loops import PASSES, Loop, Passes
+from ._fit_loops import Passes
 from ._fit_not_run import calls_of, leading, uses_model_after
 from ._fit_repeats import Repeats
 from ._fit_sizes import Sizes
@@ -32,6 +33,8 @@ from ._loops import loops_around
 _CHAINED = 4
 # Most entries of a list.
 _LINES = 20
+# Loops that are expressions, and cannot be led out of.
+_COMPREHENSIONS = ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp
 # The most functions that are followed, the most of their lines, and the nodes of files that are searched for sizes.
 _MOST, _EVENTS, _NODES = 2000, 1_000_000, 200_000
 
@@ -64,6 +67,8 @@ class LoopExit:
         self._sizes, self._counts, self._counts_sizes = None, Counts(), False
         # The later passes of all loops: [(file, those)].
         self._all = []
+        # Lists and the like whose parts make steps of their own sizes: {(file, line): steps}; and those that do now.
+        self._comprehensions, self._within_now = {}, set()
         # Lines that lead to an evaluation and the like: {file: lines}.
         self._phases = {}
         # Whether functions are followed to the job's end.
@@ -106,6 +111,8 @@ class LoopExit:
         time: [(line, passes, bytes of a pass)]. What it is in loops, the peaks show."""
         found = [(file, it.unseen()) for file, all_ in self._all for it in all_]
         found = [("%s:%d" % (os.path.basename(file), it[0]), it[1], None) for file, it in found if it is not None]
+        within = self._comprehensions_around(sys._current_frames().get(threading.main_thread().ident))
+        found += [("%s:%d" % (os.path.basename(it[0]), it[1]), self._comprehensions[it], None) for it in within]
         found += [(*it, None) for it in [self._trainers.unseen()] if it is not None]
         self._trainers.leave(self._trained)
         repeats = self._repeats.unseen.items()
@@ -113,7 +120,8 @@ class LoopExit:
 
     def has_later(self):
         """Whether later passes of a loop are still to be made, because a size depends on them, or what a branch keeps."""
-        return self._trainers.goes_on or self._repeats.goes_on or any(it.has_later() for it in self._plans.values())
+        goes_on = self._trainers.goes_on or self._repeats.goes_on or bool(self._within_now)
+        return goes_on or any(it.has_later() for it in self._plans.values())
 
     def wants(self, frame):
         """Whether the loop for which a frame takes a batch has later passes to make, because a size depends on them."""
@@ -137,6 +145,7 @@ class LoopExit:
             if self._memory()[1] > before:
                 self._list(file, test)
         self._pending.clear()
+        self._within_now.clear()
         if threading.current_thread() is not threading.main_thread():
             return leads
         at, is_inner, is_trained, is_alone = frame, True, False, int(os.environ.get("WORLD_SIZE") or 1) == 1
@@ -160,7 +169,7 @@ class LoopExit:
                     if is_first:
                         self._passes.count(at, steps)
                     steps = 1
-                    leads |= self._plan(at, is_inner)
+                    leads |= self._plan(at, is_inner) or self._is_in_comprehension(at)
                     is_inner &= not self._trees.around(at, (ast.For, ast.While))
             except Exception:
                 pass
@@ -177,7 +186,7 @@ class LoopExit:
         counted = self._counted = Counted(files, self.ran)
         self._sizes = Sizes([it for _, nodes in files for it in nodes][:_NODES])
         functions = [it for _, nodes in files for it in nodes if isinstance(it, FUNCTIONS)]
-        self._counts_sizes = any(_counted_sizes(it, self._sizes, counted) for it in functions)
+        self._counts_sizes = any(counted_sizes(it, self._sizes, counted) for it in functions)
         reads = any(read_by(it, self._sizes) for it in functions)
         self._trainers.read(files, self._counts_sizes or reads)
         has_tests = any(Tests(it, counters_of([], it, counted), counted).has_counters() for it in functions)
@@ -217,7 +226,7 @@ class LoopExit:
         of = self._counted, phases, frame.f_lineno, self._memory, self._allocations, has_more, self._repeats, self._passes
         name = os.path.basename(frame.f_code.co_filename)
         agree = [functools.partial(self._others.any_now, "loop-%s-%d" % (name, it.lineno)) for it in loops]
-        plan = _Plan(loops, later, agree, function, *of)
+        plan = Plan(loops, later, agree, function, *of)
         if is_inner:
             # What each step keeps is a growth, which is known by now.
             plan.ignore_rises()
@@ -228,6 +237,28 @@ class LoopExit:
         frame.f_trace = self._moved
         sys.settrace(self._called)
         return True
+
+    def _is_in_comprehension(self, frame):
+        """Whether a function makes a list or the like, of something that has sizes: it is not led out of that."""
+        file = frame.f_code.co_filename
+        found = {(file, it.lineno) for it in self._trees.around(frame, _COMPREHENSIONS) if self._goes_over_sizes(it)}
+        for it in found - self._within_now:
+            self._comprehensions[it] = self._comprehensions.get(it, 0) + 1
+        self._within_now |= found
+        return bool(found)
+
+    def _goes_over_sizes(self, comprehension):
+        return any(self._sizes.has(it.target) for it in comprehension.generators)
+
+    def _comprehensions_around(self, frame):
+        """Returns those that were seen among what a frame runs in."""
+        found = set()
+        while frame is not None and self._comprehensions:
+            file = frame.f_code.co_filename
+            if self._unknowns.is_own(file):
+                found.update((file, it.lineno) for it in self._trees.around(frame, _COMPREHENSIONS))
+            frame = frame.f_back
+        return found & set(self._comprehensions)
 
     def _node(self, code):
         """Returns the function of a code; `None` where it has none."""
@@ -266,7 +297,7 @@ class LoopExit:
         node = self._node(code) if self._unknowns.is_own(code.co_filename) else None
         if node is None:
             return None
-        function = _Function(node, self._counted, self._sizes, self._phases.get(code.co_filename, ()))
+        function = Function(node, self._counted, self._sizes, self._phases.get(code.co_filename, ()))
         self._followed.append((code.co_filename, code.co_firstlineno, function))
         return function
 
@@ -363,7 +394,7 @@ class LoopExit:
             self._chained += is_chained
             next(iter(self._plans.values())).pass_again()
         if move.test is not None:
-            self._within[frame] = move, self._allocations()
+            self._within[frame] = move, self._allocations(), self._memory()[0]
         if move.to is None:
             self._ahead[frame] = move, set_values(frame, move.ahead)
             return
@@ -424,11 +455,12 @@ class LoopExit:
 
     def _note(self, frame, event):
         """Lists a test whose branch has been left, if it allocated; otherwise the next step shows whether it needs more."""
-        move, before = self._within.get(frame, (None, None))
+        move, before, level = self._within.get(frame, (None, None, None))
         if move is None or event not in ("line", "return") or (event == "line" and frame.f_lineno in move.lines):
             return
         del self._within[frame]
         file = frame.f_code.co_filename
+        self._repeats.left(file, move.test.line, self._memory()[0] - level)
         if self._allocations() > before:
             self._list(file, move.test)
         elif len(self._pending) < _LINES:
@@ -438,163 +470,3 @@ class LoopExit:
         if len(self.entered) < _LINES:
             line = "%s:%d" % (os.path.basename(file), test.line)
             self.entered[line] = linecache.getline(file, test.line).strip()[:120]
-
-
-def _counted_sizes(function, sizes, counted):
-    """Returns what a function adds to for others, where sizes depend on it."""
-    return [it for it in added_to(function) if sizes.has(it) and counted.counts_for_others(it)]
-
-
-class _Function:
-    """A function of the job that a loop calls."""
-
-    def __init__(self, node, counted, sizes, phases):
-        self._node, self._counted, self._phases = node, counted, phases
-        self._parameters = set()
-        # What it adds to for others, where sizes depend on it.
-        self.added = _counted_sizes(node, sizes, counted)
-        # What it reads on which sizes depend.
-        self.read = read_by(node, sizes)
-        # The arguments of its own calls that are counters: {(function, line): places and names}.
-        self.given = {}
-        self._read()
-
-    def give(self, parameters):
-        """Learns that callers give these parameters what they count."""
-        if not parameters <= self._parameters:
-            self._parameters |= parameters
-            self.given = {}
-            self._read()
-
-    def _read(self):
-        self.counters = counters_of([], self._node, self._counted, self._parameters)
-        self.tests = Tests(self._node, self.counters, self._counted, self._phases)
-
-    @property
-    def never(self):
-        return self.tests.never
-
-
-class _Plan:
-    """Loops and tests of a running function."""
-
-    def __init__(self, loops, later, agree, function, counted, phases, line, memory, allocations, has_more, repeats, passes):
-        self._memory, self._allocations, self._has_more, self._counted = memory, allocations, has_more, counted
-        self._repeats, self._all_passes = repeats, passes
-        # The branch that was entered for the first time in this pass.
-        self._first = None
-        self.counters = counters_of(loops, function, counted)
-        self._loops = [Loop(it, self.counters, *of) for it, *of in zip(loops, later, agree)]
-        self._headers = {it.header: it for it in self._loops}
-        self._bodies = {it.body: it for it in self._loops}
-        # As of a function that is called.
-        self.given = {}
-        # What is in a branch already needs no help.
-        self.tests = Tests(loops[0], self.counters, counted, phases, (line,))
-        # Passes of the innermost loop.
-        self._passes = 0
-        # Tests that only one step passes, and that have been entered.
-        self._passed = {}
-
-    def ignore_rises(self):
-        """Leaves the innermost loop also while memory rises."""
-        self._loops[-1].ignore_rises()
-
-    def ran(self, line):
-        """A line runs next, or none any more."""
-        for it in self._loops:
-            it.later.ran(line)
-
-    def has_later(self):
-        return any(it.is_rising or (it.later.is_open() and it.later.is_sized) for it in self._loops)
-
-    def wants(self, line, counts_sizes):
-        """Whether the innermost loop around a line has later passes to make for sizes; `counts_sizes` if functions that were
-        not called yet may count."""
-        loop = next((it for it in reversed(self._loops) if line in it.lines), None)
-        if loop is None:
-            return False
-        return (loop.later.is_open() and loop.later.is_sized) or (counts_sizes and loop.passes < PASSES)
-
-    def later_at(self, line):
-        """Returns the later passes of the innermost loop around a line; `None` where there is none."""
-        return next((it.later for it in reversed(self._loops) if line in it.lines), None)
-
-    def is_late(self, line):
-        """Whether a line runs in a pass of its loop that began under this lead."""
-        return next((it.passes > 0 for it in reversed(self._loops) if line in it.lines), False)
-
-    def pass_again(self):
-        """Gives the innermost loop one more pass."""
-        self._loops[-1].pass_again()
-        self._passes -= 1
-
-    def _loop_at(self, line):
-        """Returns the innermost loop around a line."""
-        return next((it for it in reversed(self._loops) if line in it.lines), self._loops[0])
-
-    def _finish(self, line, branch, test):
-        """A branch is entered for the last time: more often than this, the whole run does not."""
-        del self.tests.by_line[line]
-        if self._repeats.count(branch) > 1:
-            if test.other is None or test.is_guard:
-                # Memory that still rises is what the whole run does not keep.
-                self._loop_at(line).ignore_rises()
-            else:
-                self._passed[line] = test
-
-    def leads(self):
-        """Whether there is anything to enter or to leave yet."""
-        has_more = self._passes < PASSES and (self._has_more or self.tests.has_counters())
-        return has_more or any(it.leads() for it in self._loops)
-
-    def next(self, frame):
-        """Returns where to go from here; `None` to go on."""
-        line = frame.f_lineno
-        test = self.tests.by_line.get(line)
-        # What decides about a size waits for its pass.
-        may_move = test and not test.is_returned and not any(it.later.decides(test.test) for it in self._loops)
-        branch = frame.f_code.co_filename, line
-        if may_move and self._repeats.is_over(branch):
-            del self.tests.by_line[line]
-            may_move = False
-        move = may_move and (test.move(frame) or (self.is_late(line) and test.force(frame)))
-        if move:
-            if move.is_last and not self._repeats.enter(branch, test, frame, self._all_passes.around(frame)):
-                self._finish(line, branch, test)
-            self._first = branch if self._repeats.count(branch) == 1 else None
-            if self._repeats.count(branch) > 1:
-                self._loop_at(line).pass_again()
-            if test.is_once and test.other is not None:
-                self._passed[line] = test
-            return move
-        if may_move and not self._repeats.pass_by(branch, test, frame):
-            self._finish(line, branch, test)
-        test = self._passed.get(line)
-        if test is not None and test.is_now(frame):
-            return Move(test.other)
-        loop = self._headers.get(line)
-        return loop and self._pass(loop, frame)
-
-    def _pass(self, loop, frame):
-        """Counts a pass of a loop; returns where to go if it was the last one."""
-        for inner in self._loops[self._loops.index(loop) + 1 :]:
-            inner.restart()
-        before = loop.passes
-        if self._first is not None and loop is self._loop_at(self._first[1]):
-            if not self._repeats.is_over(self._first):
-                # The next pass shows whether it keeps memory.
-                loop.pass_again()
-            self._first = None
-        is_over = loop.ends(self._counted.step, self._memory(), self._allocations(), frame)
-        self._passes += loop is self._loops[-1] and loop.passes > before
-        if is_over and loop.keeps():
-            times = loop.later.passes_in_all(frame)
-            self._repeats.leave((frame.f_code.co_filename, loop.header), loop.levels, times)
-        return loop.way() if is_over else None
-
-    def count(self, frame):
-        """Gives a later pass of a loop the values of what is counted."""
-        loop = self._bodies.get(frame.f_lineno)
-        if loop is not None:
-            loop.later.begin(frame)

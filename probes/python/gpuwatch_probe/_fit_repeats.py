@@ -19,10 +19,23 @@ class Repeats:
         self._memory = memory
         # {branch: allocated bytes each time that it was about to be entered}, and how often the whole run enters it.
         self._levels, self._times = {}, {}
-        # Those, and loops, that still keep memory after the last time: {(file, line): (bytes each time, times)}.
-        self.unseen = {}
+        # Those, and loops, that still keep memory after the last time: {(file, line): (bytes each time, times)}; and what
+        # was kept within branches.
+        self._unseen, self._within = {}, {}
         # Whether one was entered since the last step, and may be again; and whether one was as often as in the whole run.
         self._is_open, self.goes_on, self.is_done = False, False, False
+
+    @property
+    def unseen(self):
+        """What still keeps memory after the last time: {(file, line): (bytes each time, times)}. Branches in which nothing is
+        kept only see what others keep."""
+        keeps = {it for it, kept in self._within.items() if kept > 0}
+        is_seen = keeps and any(it[:2] in keeps for it in self._unseen)
+        return {it: of for it, of in self._unseen.items() if not is_seen or it[:2] in keeps or it[:2] not in self._within}
+
+    def left(self, file, line, kept):
+        """Notes by how many bytes more is allocated at the end of a branch than at its beginning."""
+        self._within[file, line] = self._within.get((file, line), 0) + kept
 
     def step(self):
         """A step has ended: notes whether another is to show what a branch keeps."""
@@ -74,7 +87,7 @@ class Repeats:
         seen, half = len(levels), len(levels) // 2
         kept = (levels[-1] - levels[half]) // max(seen - 1 - half, 1)
         if kept > 0 and (times is None or is_much(kept, times - seen, self._memory())):
-            self.unseen[place] = kept, seen
+            self._unseen[place] = kept, seen
 
     def count(self, branch):
         """Returns how often a branch was entered."""

@@ -14,6 +14,8 @@ _MAKERS = frozenset(
 # Calls whose arguments after the first one are sizes, and such as take them as a name.
 _RESIZERS = frozenset("interpolate resize crop center_crop upsample DataLoader".split())
 _NAMED = ("size", "sizes", "scale_factor", "batch_size")
+# Calls, and what is assigned to, that decide what is trained: gradients and the optimizer's state have sizes, too.
+_TRAINING = frozenset("requires_grad requires_grad_ add_param_group".split())
 # What tells a size.
 _TELLS = frozenset("shape size len numel dim".split())
 # Statements that decide which of their own are run, and how often.
@@ -33,6 +35,8 @@ def sizes(all_):
             # What is padded is no size.
             given = it.args[called(it) == "pad" :]
             yield from (part for part in given if not isinstance(part, ast.Starred))
+        elif isinstance(it, ast.Attribute) and _is_training(it):
+            yield it.value
 
 
 def sources(all_):
@@ -47,6 +51,9 @@ class Sizes:
     def __init__(self, all_):
         found, self._names = _followed(all_, True)
         self._functions = {it.name: it for it in all_ if isinstance(it, FUNCTIONS)}
+        # A class that iterates is what its method yields.
+        all_methods = ((it.above, it) for it in all_ if isinstance(it, FUNCTIONS) and it.name == "__iter__")
+        self._functions.update((of.name, it) for of, it in all_methods if isinstance(of, ast.ClassDef))
         self._expressions = set(found)
 
     def has(self, target):
@@ -66,7 +73,7 @@ class Sizes:
         return False
 
     def varies(self, name):
-        """Whether a function of the program yields what it makes with sizes that change from one to the next."""
+        """Whether a function or a class of the program yields what it makes with sizes that change from one to the next."""
         function = self._functions.get(name)
         nodes = list(inside(function)) if function is not None else ()
         if not any(isinstance(it, (ast.Yield, ast.YieldFrom)) for it in nodes):
@@ -89,6 +96,7 @@ def _followed(all_, with_tests):
     found = [*(it for it in sizes(all_) if it not in slices), *_lengths(all_), *_resized(all_)]
     functions = {it.name: it for it in all_ if isinstance(it, FUNCTIONS)}
     names = _Names(functions)
+    names.all.update((None, it) for it in _TRAINING if with_tests)
     giving = [it for it in all_ if isinstance(it, _GIVING)]
     deciding = [it for it in all_ if with_tests and isinstance(it, (ast.IfExp, *_DECIDERS))]
     stored = {it: _stored(it) for it in deciding}
@@ -115,7 +123,16 @@ def _decider(node, names, stored=None):
 
 
 def _stored(node):
-    return [it for it in inside(node) if isinstance(getattr(it, "ctx", None), ast.Store)]
+    """Returns what a node assigns to, and what it calls to decide what is trained."""
+    return [it for it in inside(node) if isinstance(getattr(it, "ctx", None), ast.Store) or _is_training(it)]
+
+
+def _is_training(node):
+    """Whether a node decides what is trained."""
+    if not isinstance(node, ast.Attribute) or node.attr not in _TRAINING:
+        return False
+    is_called = isinstance(node.above, ast.Call) and node is node.above.func
+    return isinstance(node.ctx, ast.Store) or is_called
 
 
 class _Names:

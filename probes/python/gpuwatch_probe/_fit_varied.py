@@ -25,20 +25,20 @@ class Varied:
         self._risen = 0
         self.is_varied = False
 
-    def step(self, number, asked, rises, differs, is_training):
-        """A step has ended, until which so many bytes were asked for in all; `rises` if a peak did, `differs` if sizes are
-        known to, `is_training` if nothing but training came since the step before. Returns whether the allocator is to begin
-        anew."""
+    def step(self, number, asked, rises, is_ahead, is_training):
+        """A step has ended, until which so many bytes were asked for in all; `rises` if a peak did, `is_ahead` if the largest
+        sizes come before their time, `is_training` if nothing but training came since the step before. Returns whether the
+        allocator is to begin anew."""
         if rises:
             self._risen = number
         was, self._latest = self._latest, asked - self._before if is_training and self._before is not None else None
         self._before = asked
         # The first step makes the optimizer's state.
-        differs |= None not in (was, self._latest) and was != self._latest
-        if not self.is_varied and number >= 3 and differs:
-            self.is_varied = True
-            return True
-        return self.is_varied and number in _ANEW
+        differs = is_ahead or (None not in (was, self._latest) and was != self._latest)
+        is_first = not self.is_varied and number >= 3 and differs
+        self.is_varied |= is_first
+        # Sizes in the job's own order leave what they leave.
+        return is_ahead and (is_first or (self.is_varied and number in _ANEW))
 
     def rises(self, number):
         """Whether a peak was still rising among the latest of so many steps."""

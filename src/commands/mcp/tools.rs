@@ -123,6 +123,7 @@ const TOOLS: &[Tool] = &[
                 "--whole",
                 "Lets the job continue by itself, through evaluation and checkpoints.",
             ),
+            optional("quick", Kind::Switch, "--quick", "Lets it continue by itself not at all: faster, less certain."),
             optional("time_limit", Kind::Number, "--time-limit", LIMIT),
             optional(
                 "against",

@@ -28,6 +28,8 @@ pub(super) struct JobReport {
     pub(super) steps: u64,
     /// The step after which the peak of training was known; 0 if it never was.
     pub(super) steady: u64,
+    /// The same before the job continued by itself.
+    pub(super) known: u64,
     /// How it ended: `steps`, `later` (it has done enough of what follows), `late` (what follows took too long), `time`
     /// (the limit), `host` (it took all of this
     /// machine's memory) and `cpu` (it trained without a device) where the account ended the process, `exit` where it
@@ -314,6 +316,23 @@ impl JobReport {
         fit::reserved_growth(&reserved, growth)
     }
 
+    /// Returns by how many bytes the allocated peak rose in the last quarter of the training's steps, and these, where
+    /// it rose so often there that no order of sizes explains it, and nothing that came later was higher.
+    pub(super) fn trend(&self, device: &OnDevice) -> Option<(u64, u64)> {
+        let steps = usize::try_from(self.steps_of_training()).ok()?;
+        let peaks: Vec<u64> = device.peaks.get(..steps)?.iter().map(|it| it.0).collect();
+        let quarter = peaks.get(steps.checked_sub(steps / 4 + 1)?..).filter(|_| steps >= TREND)?;
+        let (first, last) = (*quarter.first()?, *quarter.last()?);
+        let rises = quarter.windows(2).filter(|it| it[1] > it[0]).count();
+        // What came later is known if it took more than this goes on for.
+        let (after, later) = (self.steps.saturating_sub(steps as u64), device.peak().0.saturating_sub(last));
+        let goes_on = (last - first).saturating_mul(after).saturating_mul(AS_FAST) / quarter.len() as u64;
+        // Sizes count as known where they rise no more, so that it takes as many steps to show that they do again.
+        let is_longer = self.known > 0 && self.steady >= 2 * self.known;
+        let is_trend = is_longer && rises >= RECORDS && last - first > last / PART && later <= goes_on;
+        (is_trend && !self.whole).then_some((last - first, steps as u64 / 4))
+    }
+
     /// Whether this process was ended after all that was asked of it, or would not have done more.
     pub(super) fn is_complete(&self) -> bool {
         match self.ended.as_deref() {
@@ -330,6 +349,14 @@ impl JobReport {
         files.filter_map(|it| serde_json::from_slice::<Self>(&fs::read(it).ok()?).ok()).map(|it| it.steps).max()
     }
 }
+
+/// The fewest steps whose last quarter is looked at; peaks there that are higher than all before, and the part of the
+/// peak by which they are; how many times as fast the peak may rise later if that is no more than this. Of sizes in any
+/// order, the last quarter has 0.3 records on the average, and three in 1 of 300.
+const TREND: usize = 24;
+const RECORDS: usize = 3;
+const PART: u64 = 100;
+const AS_FAST: u64 = 3;
 
 /// Lines of a failed job's output that are shown.
 const SHOWN: usize = 12;
@@ -416,6 +443,29 @@ mod tests {
         assert!(of("KeyboardInterrupt").starts_with("the job failed at train.py:3: KeyboardInterrupt\n"));
         assert_eq!(why("exit code 3", &[], "one\n\ntwo\n"), "the job failed: exit code 3\none\ntwo");
         assert_eq!(why("signal: 6", &[], ""), "the job failed: signal: 6");
+    }
+
+    #[test]
+    fn a_peak_that_rises_again_and_again_is_not_known() {
+        let of = |peaks: Vec<u64>, after: u64, whole: bool, known: u64| {
+            let steady = peaks.len() as u64;
+            let peaks = peaks.into_iter().chain([after]).map(|it| (it, it)).collect();
+            JobReport { steps: steady + 2, steady, known, whole, ..JobReport::default() }
+                .trend(&OnDevice { peaks, ..OnDevice::default() })
+        };
+        let trend = |peaks: Vec<u64>, after: u64, whole: bool| of(peaks, after, whole, 12);
+        let rising: Vec<u64> = (0..100).map(|at| 1000 + at / 5 * 20).collect();
+        assert_eq!([1380, 1400].map(|it| trend(rising.clone(), it, false)), [Some((100, 25)); 2]);
+        assert_eq!(of(rising.clone(), 1380, false, 60), None, "it rose no more where it counted as known");
+        // What came later is known, as is all that a job does by itself.
+        assert_eq!((trend(rising.clone(), 2000, false), trend(rising, 1380, true)), (None, None));
+        let once: Vec<u64> = (0..100).map(|at| if at < 90 { 1000 } else { 5000 }).collect();
+        let little: Vec<u64> = (0..100).map(|at| 100_000 + at).collect();
+        let few: Vec<u64> = (0..20).map(|at| 1000 + 100 * at).collect();
+        for peaks in [once, little, few] {
+            let last = *peaks.last().unwrap();
+            assert_eq!(trend(peaks.clone(), last, false), None, "{peaks:?}");
+        }
     }
 
     #[test]

@@ -140,11 +140,14 @@ impl Bench {
         // The verdict on a card on which the job ran is better than what another card's figures say of it.
         let judged = |card: &Device| {
             let is_it = |it: &&Judged| (it.device.driver_name, it.device.total) == (card.driver_name, card.total);
-            answer.devices.iter().filter(|it| it.device.count == 1).find(is_it).map(|it| it.fits == Fits::Yes)
+            let it = answer.devices.iter().filter(|it| it.device.count == 1).find(is_it)?;
+            // Of a job that grows, it does not say for how many steps.
+            (it.fits != Fits::Unknown || first.grown.is_none()).then_some(it.fits == Fits::Yes)
         };
-        let enough = |card: &Device| judged(card).unwrap_or_else(|| is_enough(card) && !fills(first, card, tables));
+        let enough = |card: &Device| judged(card).unwrap_or_else(|| is_enough(card) && lasts(first, card, tables));
         let smallest = Device::all().into_iter().find(enough);
         answer.smallest = smallest.filter(|_| answer.why.is_none() && !is_full(&first.trial));
+        answer.lasts = first.grown.as_ref().map_or(0, |it| it.passes);
         answer.is_doubted = doubt.is_some();
         // With several devices, the peak is what the job wants; with one, what it takes there.
         answer.peak = match answer.devices.as_slice() {
@@ -460,10 +463,13 @@ impl Grown {
     }
 }
 
-/// Whether a job that grows in each step would fill a card.
-fn fills(found: &Found, card: &Device, tables: &[Table]) -> bool {
-    let on = |need: Need| found.grown.as_ref()?.on(&need, card.capacity());
-    need(&found.trial, card, tables).and_then(on).is_some_and(|it| it.fills)
+/// Whether a card is enough for all steps of a job, as far as they are known, if it grows in each of them.
+fn lasts(found: &Found, card: &Device, tables: &[Table]) -> bool {
+    let Some(grown) = &found.grown else { return true };
+    let Some(need) = need(&found.trial, card, tables) else { return false };
+    let steps = if grown.passes > 0 { grown.passes } else { SPARE.1 };
+    let full = full_after(grown.steps, card.capacity().saturating_sub(need.must()), grown.reserved);
+    grown.on(&need, card.capacity()).is_none_or(|it| !it.fills) || full.is_none_or(|it| it > steps)
 }
 
 /// The processes and the devices whose peak rises in each step, and by how many bytes, the most first.
@@ -483,6 +489,12 @@ pub(super) fn doubt(trial: &Trial, asked: Option<u32>) -> Option<String> {
     }
     if let Some(why) = phases::unfinished(trial) {
         return Some(why);
+    }
+    let on_all = trial.accounts.iter().flat_map(|it| it.devices.iter().map(move |on| (it, on)));
+    let trend = on_all.filter_map(|(it, on)| it.trend(on)).max();
+    if let Some((bytes, steps)) = trend.filter(|_| growing(trial).is_empty()) {
+        let (bytes, steps) = (Bytes(bytes), counted(steps, "step"));
+        return Some(format!("fits as far as it ran, but its peak rose by {bytes} in the last {steps}"));
     }
     values::is_unbounded(trial).then(|| "fits, unless sizes that depend on values are larger".to_owned())
 }

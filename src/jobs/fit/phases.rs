@@ -15,8 +15,9 @@ pub(super) struct Phases {
     pub(super) rows: Vec<PhaseRow>,
     /// What did not run, as far as the job's own lines show it: phase and line.
     pub(super) not_run: Vec<(String, String)>,
-    /// Whether the job came to its end.
+    /// Whether the job came to its end, and whether it did so without being led there.
     pub(super) is_whole: bool,
+    pub(super) is_by_itself: bool,
     /// Optimizer steps that ran.
     pub(super) steps: u64,
 }
@@ -52,6 +53,7 @@ impl Phases {
         Self {
             rows: account.phases.iter().filter_map(row).collect(),
             not_run: account.not_run.clone(),
+            is_by_itself: account.whole,
             is_whole: account.ended.as_deref() == Some("exit") && account.error.is_none(),
             steps: account.steps,
         }

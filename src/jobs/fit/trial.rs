@@ -1,7 +1,7 @@
 //! One run of the job on a simulated machine.
 
 use super::{
-    Question, Trouble,
+    Alone, Question, Trouble,
     job_report::{self, JobReport, TRAINING},
     ranks::{self, Present},
     stop,
@@ -52,7 +52,7 @@ pub(super) struct Bench {
     /// A variable of the environment, and its placeholder in the command.
     set: Option<(String, String)>,
     steps: Option<u32>,
-    is_whole: bool,
+    alone: Alone,
     seconds: u64,
     recording: Option<PathBuf>,
     runs: Arc<AtomicU32>,
@@ -150,7 +150,7 @@ impl Bench {
             command: command.clone(),
             set: None,
             steps: question.steps,
-            is_whole: question.is_whole,
+            alone: question.alone,
             seconds: question.seconds,
             recording: question.recording.clone(),
             runs: Arc::default(),
@@ -210,7 +210,7 @@ impl Bench {
             command.env("SIMGPU_NCCL_MB", limit.communicator.div_ceil(MIB).to_string());
         }
         command.envs(self.steps.map(|it| ("GPUWATCH_FIT_STEPS", it.to_string())));
-        command.envs(self.is_whole.then_some(("GPUWATCH_FIT_WHOLE", "1")));
+        command.envs(self.alone.name().map(|it| ("GPUWATCH_FIT_ALONE", it)));
         command.env("GPUWATCH_FIT_SECONDS", self.seconds.to_string());
         command.envs(setup.is_least.then_some(("GPUWATCH_FIT_VALUES", "least")));
         command.envs(is_main.then_some(("GPUWATCH_FIT_TRACE", "1")));

@@ -57,13 +57,14 @@ pub(super) fn answer(it: &Answer) -> String {
             // A size that the user gave is enough without room to spare, and no card has just that size.
             let is_tight = |it: &Judged| it.fits == Fits::Yes && it.device.capacity() < size;
             let enough = match it.devices.iter().any(is_tight) {
-                _ if it.is_doubted => "is enough for what was seen",
+                _ if it.is_doubted => "is enough for what was seen".to_owned(),
                 // A card that such growth fills sooner is none.
-                _ if it.growth.is_some() && it.devices.iter().any(|on| on.fits == Fits::Unknown) => {
-                    "is enough for 10,000 steps"
-                }
-                true => "has room to spare",
-                false => "is enough",
+                _ if it.growth.is_some() && it.devices.iter().any(|on| on.fits == Fits::Unknown) => match it.lasts {
+                    0 => "is enough for 10,000 steps".to_owned(),
+                    steps => format!("is enough for all {}", counted(steps, "step")),
+                },
+                true => "has room to spare".to_owned(),
+                false => "is enough".to_owned(),
             };
             let _ = writeln!(out, "smallest known card that {enough}: {} ({})", card.name, Bytes(size));
         }
@@ -222,7 +223,9 @@ fn phases(out: &mut String, it: &Phases, is_short: bool) {
     for (phase, line) in &it.not_run {
         let _ = writeln!(out, "  did not run: {} at {}", Foreign::new(phase.as_str()), Foreign::new(line.as_str()));
     }
-    if it.is_whole {
+    if it.is_by_itself {
+        out.push_str("  the job came to its end by itself\n");
+    } else if it.is_whole {
         out.push_str("  led out of its loops, the job came to its end\n");
     } else if it.not_run.is_empty() {
         let _ = writeln!(out, "  ended by gpuwatch after {}", counted(it.steps, "step"));

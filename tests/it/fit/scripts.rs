@@ -64,7 +64,7 @@ fn the_documents_list_the_scripts() {
 /// Returns the whole seconds in which a training got its plain yes.
 fn seconds(python: &Path, (case, job, _, phase): Training) -> u64 {
     let begun = Instant::now();
-    let output = Asked::new(job).fit_with(python, &["--json", "--gpu", "RTX 4090"], &[case]);
+    let output = Asked::usual(job).fit_with(python, &["--json", "--gpu", "RTX 4090"], &[case]);
     let seconds = begun.elapsed().as_secs();
     let answer: Value = serde_json::from_str(&torch::stdout(&output)).unwrap();
     assert_eq!(answer["fits"], "yes", "{case}: {answer:#}");

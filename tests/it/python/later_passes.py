@@ -6,7 +6,7 @@ import itertools
 import math
 import types
 
-from led_job import ran, run, steps, train
+from led_job import ran, run, steps, train, unseen
 
 torch = types.SimpleNamespace(ones=lambda *size: size)
 PASSES, LAST = 1000, 4096
@@ -191,6 +191,34 @@ def follows():
         make(next(sizes))
 
 
+class Batches:
+    """What grows while a loop goes over it."""
+
+    def __iter__(self):
+        length = 8
+        for at in range(100):
+            yield torch.ones(2, length)
+            length += 40 * (at > 50)
+
+
+def iterated(batches=None):
+    for batch in batches or Batches():
+        ran.append(batch[1])
+        train()
+
+
+def loads():
+    iterated(Loader(Batches()))
+
+
+class Loader:
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    def __iter__(self):
+        return iter(self.dataset)
+
+
 # {function: its largest size, as far as it is not `LAST`}, and the most steps.
 ALL = {
     looked_up: LAST,
@@ -214,9 +242,66 @@ for function, largest in ALL.items():
     found = run(function, lambda: (0, max(it for it in ran if it != "step")))
     assert 0.98 * largest <= max(found) <= largest, (function.__name__, max(found), found)
     assert steps[0] < 40, (function.__name__, steps[0])
-for function in (generated, follows):
+for function in (generated, follows, iterated, loads):
     found = run(function)
-    assert max(found) == LAST and steps[0] <= 120, (function.__name__, steps[0])
+    assert max(found) == (LAST if function in (generated, follows) else 8 + 40 * 48) and steps[0] <= 120, (function.__name__, steps[0])
+
+
+# A list of results goes over its sizes by itself; one that is not over when nothing else leads on is named.
+
+
+def listed():
+    return [make(size) for size in (*range(8, 60), LAST)]
+
+
+def of_stages():
+    stages = [("first", 8, 2), ("second", 64, 3), ("last", LAST, 1)]
+
+    def stage(label, size, times):
+        for _ in range(times * 100):
+            make(size)
+
+    return {label: stage(label, *rest) for label, *rest in stages}
+
+
+for function in (listed, of_stages):
+    found = run(function)
+    assert max(found) == LAST and steps[0] < 80 and not unseen(), (function.__name__, steps[0], found)
+run(lambda: [make(size) for size in range(8, LAST)], most=50)
+assert [it[1] for it in unseen()] == [48], unseen()
+
+
+class Layer:
+    """What is trained of a model."""
+
+    requires_grad = False
+
+    def requires_grad_(self, is_trained):
+        self.requires_grad = is_trained
+
+
+def in_loop():
+    layers, milestones = [Layer() for _ in range(6)], [200, 400, 990]
+    for epoch in range(PASSES):
+        if epoch in milestones:
+            for it in layers[: 2 * milestones.index(epoch) + 2]:
+                it.requires_grad = True
+        ran.append(sum(it.requires_grad for it in layers))
+        train()
+
+
+def from_table():
+    layers, table = [Layer() for _ in range(6)], {100: (5, 4), 500: (3, 2), 900: (1, 0)}
+    for epoch in range(PASSES):
+        for at in table.get(epoch, ()):
+            layers[at].requires_grad_(True)
+        ran.append(sum(it.requires_grad for it in layers))
+        train()
+
+
+for function in (in_loop, from_table):
+    found = run(function)
+    assert max(found) == 6 and steps[0] < 60, (function.__name__, steps[0], found)
 
 
 # Healthy twins: what becomes no size, is only shown, or finds places in a list is left alone.

@@ -28,7 +28,7 @@ class Over(Exception):
     """Nothing leads on, and `gpuwatch fit` would end the job."""
 
 
-ran, steps, lead = [], [0], [None]
+ran, steps, lead, left = [], [0], [None], []
 
 
 class Library:
@@ -49,15 +49,24 @@ def train():
     steps[0] += 1
     ran.append("step")
     if lead[0] is not None and steps[0] >= 3:
-        if not lead[0].step(steps[0], sys._getframe(1), False):
+        leads = lead[0].step(steps[0], sys._getframe(1), False)
+        if not leads or steps[0] == lead[1]:
+            left[:] = lead[0].unseen()
             raise Over
 
 
-def run(function, memory=lambda: (0, 0)):
+def unseen():
+    """Returns the loops whose sizes the latest run did not see."""
+    return left
+
+
+def run(function, memory=lambda: (0, 0), most=None):
     """Returns what a function appended to `ran` but for its steps; `memory` returns the allocated bytes now, and the highest
-    reserved ones."""
+    reserved ones. It ends after `most` steps."""
     ran.clear()
+    left.clear()
     steps[0] = 0
+    lead[1:] = [most]
     lead[0] = LoopExit(Unknowns(), Trees(), Batches(), lambda: len(ran), memory, Agreement(None, None))
     try:
         function()
