@@ -150,8 +150,9 @@ def hop(path, at):
         return _from_frame(path, at)
     if issubclass(kind, CONTAINERS) and _contains(holder, child):
         fields = step("item", kind=type_name(holder), count=items(holder))
-        # What comes in takes the place of what goes.
-        fields["full"] = issubclass(kind, deque) and _most_items(holder) == items(holder) or None
+        if issubclass(kind, deque) and _most_items(holder) == items(holder):
+            # What comes in takes the place of what goes.
+            fields["full"] = True
         return fields, 1
     length = array_length(holder)
     if length is not None:

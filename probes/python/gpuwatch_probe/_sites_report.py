@@ -171,7 +171,7 @@ def site(stacks, sources, group, grew, sizes, held=None, steps=0):
         "sizes": sorted(sizes.items(), key=lambda it: -it[0] * it[1])[:_SIZES],
         "autograd": held.get("autograd", False),
         "owners": held.get("owners", [])[:_OWNERS],
-        "holders": [{name: it[name] for name in it if it[name] is not None and name != "full"} for it in holders],
+        "holders": [{name: of for name, of in it.items() if of is not None and name != "full"} for it in holders],
     }
     if stack:
         library = stacks.library(stack)

@@ -303,14 +303,16 @@ impl ProcessOnDevice<'_> {
             return host_memory::nearest(host, self.process.pid?).map(|it| it.left());
         }
         let counters = &self.on.counters;
-        let driver = self.session.device(&self.on.device).and_then(Device::figures).map(|it| it.free.0);
+        let figures = self.session.device(&self.on.device).and_then(Device::figures);
+        let driver = figures.map(|it| it.free.0);
         let hello = self.process.hello.as_ref();
         let total =
             counters.device_total.or_else(|| hello?.devices.iter().find(|it| it.ordinal == self.on.ordinal)?.total);
         let own = counters.device_free;
         let seen = if self.process.is_alive() { driver.or(own) } else { own.or(driver) };
         // The driver's figure is older than what the allocator has reserved since.
-        let beside = total.zip(counters.reserved).map(|(total, reserved)| total.saturating_sub(reserved));
+        let whole = figures.map(|it| it.total.0).or(total);
+        let beside = whole.zip(counters.reserved).map(|(whole, reserved)| whole.saturating_sub(reserved));
         let free = seen.into_iter().chain(beside).min()?;
         let cached = counters.reserved.zip(counters.active).and_then(|(reserved, active)| reserved.checked_sub(active));
         Some(match resource {

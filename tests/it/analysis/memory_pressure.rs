@@ -134,8 +134,8 @@ fn a_cache_emptied_in_every_step_warns_once() {
 #[test]
 fn stuck_memory_warns_where_it_is_missed() {
     let own = |_: u32, _: u64| {
-        let it = counters(30 * GIB, 60 * GIB);
-        Counters { inactive_split: Some(50 * GIB), ..it }
+        let it = counters(18 * GIB, 60 * GIB);
+        Counters { inactive_split: Some(44 * GIB), ..it }
     };
     let reported = |free: u64| {
         let mut story = two_ranks();
@@ -151,6 +151,6 @@ fn stuck_memory_warns_where_it_is_missed() {
         assert!(all[0].evidence.get("stuck_at_most").is_some_and(|it| (0.5..0.6).contains(&it)));
         all[0].severity
     };
-    assert_eq!((reported(48 * GIB), reported(10 * GIB)), (Severity::Warning, Severity::Warning));
+    assert_eq!((reported(42 * GIB), reported(10 * GIB)), (Severity::Warning, Severity::Warning));
     assert_eq!(reported(60 * GIB), Severity::Info);
 }
