@@ -50,10 +50,10 @@ _OFTEN = 0.2
 # What a job that is led on does at most, however fast its machine is: steps and allocations; the part of these after
 # which its loaders end. After so many seconds nobody waits any longer.
 _STEPS_AFTER, _ALLOCATIONS_AFTER, _NEARLY, _SECONDS_AFTER = 400, 200_000, 0.7, 60.0
-# How long a job continues by itself: so many allocations of all its ranks, which agree on it every few steps. Blocks are
-# compared after so many more of them. For long: a part of its time limit, at most so many seconds, with several ranks so
+# How long a job continues by itself: so many allocations of all its ranks, which agree on it every few steps, unless it
+# is slow. Blocks are compared after so many more of them. For long: a part of its time limit, at most so many seconds, with several ranks so
 # many steps; and allocations, of which a trace keeps a limited number.
-_ALLOCATIONS_ALONE, _TOGETHER, _COMPARED = 40_000, 10, 4_000
+_ALLOCATIONS_ALONE, _TOGETHER, _COMPARED, _SECONDS_ALONE = 40_000, 10, 4_000, 60.0
 _PART, _SECONDS, _STEPS_OF_RANKS, _ALLOCATIONS = 0.1, 90.0, 50, 700_000
 
 
@@ -377,6 +377,7 @@ class Fit:
             if self._is_quick or self._advise is not None:
                 return False
             goes_on = self._allocations() < _ALLOCATIONS_ALONE // ranks and number < _STEPS
+            goes_on &= time.monotonic() - self._begun < _SECONDS_ALONE
             # Each of several ranks has to make as many steps as the others.
             if ranks > 1 and (number % _TOGETHER == 0 or not self._is_agreed):
                 self._is_agreed = self._others.any("alone-%d" % number, goes_on)
