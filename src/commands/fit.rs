@@ -132,8 +132,10 @@ impl FitArgs {
     fn after(&self, answer: &Answer) -> Vec<NextCommand> {
         // A recording that is there already is not written over, and advice is not saved.
         let is_free = self.output.is_none() && !self.against.saves();
+        // What follows a quick answer is not quick.
+        let without = if self.quick { "--quick" } else { "--whole" };
         let again =
-            |flag: &str, why| is_free.then(|| NextCommand::again(flag, "--whole", self.command.len(), why)).flatten();
+            |flag: &str, why| is_free.then(|| NextCommand::again(flag, without, self.command.len(), why)).flatten();
         let job = self.command.iter().map(|it| it.to_str()).collect::<Option<Vec<_>>>();
         let run = job.map(|it| NextCommand::new(["run", "--"].into_iter().chain(it), "runs the job, and records it"));
         match answer.fits() {
@@ -141,11 +143,6 @@ impl FitArgs {
             Fits::No => again("--advise", "measures what would save memory").into_iter().collect(),
             // A job that failed does so again.
             Fits::Unknown if self.whole || !answer.has_peak() => Vec::new(),
-            Fits::Unknown if self.quick && is_free => {
-                NextCommand::again("--whole", "--quick", self.command.len(), "lets the job run longer")
-                    .into_iter()
-                    .collect()
-            }
             Fits::Unknown => again("--whole", "lets the job run longer").into_iter().collect(),
         }
     }

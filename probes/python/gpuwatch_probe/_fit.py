@@ -86,8 +86,8 @@ class Fit:
         self._advise = attach_advise(torch, self._unknowns)
         # The step after which the peak of training is known, and the one from which on the job is led.
         self._steady = self._led = self._known = None
-        # Where the job was when it was led on, and where an error ended it.
-        self._positions = self._failed = None
+        # Where the job was when its peak was known and when it was led on, and where an error ended it.
+        self._trained = self._positions = self._failed = None
         self._begun = time.monotonic()
         self._kept = Kept(torch, self._makers)
         self._backward = []
@@ -96,10 +96,8 @@ class Fit:
         # What is allocated at the ends of steps, what grows there, and what else lives there.
         self._growth = Growth(torch, self._unknowns.stacks)
         self._grows, self._alive = None, []
-        # Whether the ranks continue by themselves.
-        self._is_agreed = False
-        # Allocations until the latest comparison of blocks, and when the report was written.
-        self._compared, self._written = 0, 0.0
+        # Whether the ranks continue, allocations until the latest comparison of blocks, and when the report was written.
+        self._is_agreed, self._compared, self._written = False, 0, 0.0
         self._varied = Varied()
         # How often anything but training had come when the latest step ended.
         self._before = 0
@@ -305,6 +303,7 @@ class Fit:
             self._keep()
         if self._steady is None and self._is_known(number, rises):
             self._steady = self._known = number
+            self._trained = Positions(self._unknowns, self._trees, frame)
             self._keep()
             self._search()
         if self._steady is None or (self._led is None and self._continues(number)):
@@ -450,9 +449,10 @@ class Fit:
                     own = own.f_back
                 own = own or inner
                 line = own and "%s:%d" % (os.path.basename(own.f_code.co_filename), own.f_lineno)
-                phase = self._phases.now(error, inner) if self._phases is not None else None
-                self._error = {"kind": kind.__name__, "text": str(error)[:2000], "line": line, "phase": phase}
                 self._failed = Positions(self._unknowns, self._trees, inner)
+                is_after = self._failed.is_after(self._trained)
+                phase = self._phases.now(error, inner, is_after) if self._phases is not None else None
+                self._error = {"kind": kind.__name__, "text": str(error)[:2000], "line": line, "phase": phase}
             except Exception:
                 pass
             hook(kind, error, trace)

@@ -68,7 +68,7 @@ class LoopExit:
         # The later passes of all loops: [(file, those)].
         self._all = []
         # Lists and the like whose parts make steps of their own sizes: {(file, line): steps}; and those that do now.
-        self._comprehensions, self._within_now = {}, set()
+        self._comprehensions, self._comprehensions_now = {}, set()
         # Lines that lead to an evaluation and the like: {file: lines}.
         self._phases = {}
         # Whether functions are followed to the job's end.
@@ -120,7 +120,7 @@ class LoopExit:
 
     def has_later(self):
         """Whether later passes of a loop are still to be made, because a size depends on them, or what a branch keeps."""
-        goes_on = self._trainers.goes_on or self._repeats.goes_on or bool(self._within_now)
+        goes_on = self._trainers.goes_on or self._repeats.goes_on or bool(self._comprehensions_now)
         return goes_on or any(it.has_later() for it in self._plans.values())
 
     def wants(self, frame):
@@ -145,7 +145,7 @@ class LoopExit:
             if self._memory()[1] > before:
                 self._list(file, test)
         self._pending.clear()
-        self._within_now.clear()
+        self._comprehensions_now.clear()
         if threading.current_thread() is not threading.main_thread():
             return leads
         at, is_inner, is_trained, is_alone = frame, True, False, int(os.environ.get("WORLD_SIZE") or 1) == 1
@@ -169,7 +169,8 @@ class LoopExit:
                     if is_first:
                         self._passes.count(at, steps)
                     steps = 1
-                    leads |= self._plan(at, is_inner) or self._is_in_comprehension(at)
+                    leads |= self._is_in_comprehension(at)
+                    leads |= self._plan(at, is_inner)
                     is_inner &= not self._trees.around(at, (ast.For, ast.While))
             except Exception:
                 pass
@@ -242,9 +243,9 @@ class LoopExit:
         """Whether a function makes a list or the like, of something that has sizes: it is not led out of that."""
         file = frame.f_code.co_filename
         found = {(file, it.lineno) for it in self._trees.around(frame, _COMPREHENSIONS) if self._goes_over_sizes(it)}
-        for it in found - self._within_now:
+        for it in found - self._comprehensions_now:
             self._comprehensions[it] = self._comprehensions.get(it, 0) + 1
-        self._within_now |= found
+        self._comprehensions_now |= found
         return bool(found)
 
     def _goes_over_sizes(self, comprehension):

@@ -87,6 +87,11 @@ class Positions:
                 self.lines.add("%s:%d" % (os.path.basename(file), here))
             frame = frame.f_back
 
+    def is_after(self, earlier):
+        """Whether a function that made the steps then has left its loop, or the line that made them."""
+        before = earlier.functions if earlier is not None else {}
+        return any(self.functions[it] > line for it, line in before.items() if it in self.functions)
+
 
 def not_run(files, seen, positions, followed, is_end):
     """Returns [phase, line] of what did not run of the job's (file, nodes).

@@ -131,9 +131,9 @@ class Phases:
         self._flush()
         return self._counters.highest.get(device, (0, 0))
 
-    def now(self, error, frame):
+    def now(self, error, frame, is_after=False):
         """Returns name and line of the phase that an error passed, or in which it was raised at a frame; `None` between
-        those after training."""
+        those after training, where the job was led to or came by itself (`is_after`)."""
         for _ in range(_CAUSES):
             if self._failed is not None and self._failed[0] == id(error):
                 return self._failed[1:]
@@ -143,7 +143,7 @@ class Phases:
             return top.name, top.line
         if self._evaluates is not None and (not top.is_tail or top.code is None):
             return EVALUATION, self._evaluates
-        if self._led is not None:
+        if self._led is not None or is_after:
             return None
         return (TRAINING if self._is_started else START), None
 

@@ -57,6 +57,23 @@ fn ranks_continue_together() {
     assert!(peak(&quick, &two, "2xA100-80GB", "1").1 < 200);
 }
 
+/// What fails behind the training leaves its answer; what fails in it does not.
+#[test]
+fn a_failure_that_a_job_comes_to_by_itself_is_judged_by_its_place() {
+    let job = |inside: &str, behind: &str| {
+        format!(
+            "import torch\ndef train():\n    net = torch.nn.Linear(64, 64).cuda()\n    o = \
+             torch.optim.Adam(net.parameters())\n    for step in range(200):\n        net(torch.randn(8, 64, \
+             device='cuda')).sum().backward()\n        o.step()\n        {inside}\n    {behind}\ntrain()\n"
+        )
+    };
+    let ask = |inside, behind| Asked::usual(&job(inside, behind)).json(&["--gpu", "T4"], &[]);
+    let (answer, code) = ask("pass", "raise OSError('no place to write to')");
+    assert!(code == 0 && answer.to_string().contains("what follows training failed here at train.py:9"), "{answer:#}");
+    let (answer, code) = ask("if step == 150: raise OSError('no more data')", "pass");
+    assert!(code == 2 && answer.to_string().contains("training failed at train.py:8"), "{answer:#}");
+}
+
 /// A long one is led on after a while, and at once with `--quick`; both are the same each time.
 #[test]
 fn a_long_training_is_led_on_after_a_while() {

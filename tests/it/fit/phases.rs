@@ -317,7 +317,7 @@ fn the_text_has_a_row_for_each_phase() {
         assert!(text.contains(part), "{part}: {text}");
     }
     // The command of a remedy is one that a shell takes as it stands.
-    let (_, next) = text.split_once("\nnext:\n  gpuwatch fit --advise --quick --gpu 600MiB -- ").unwrap();
+    let (_, next) = text.split_once("\nnext:\n  gpuwatch fit --advise --gpu 600MiB -- ").unwrap();
     assert!(next.ends_with("  # measures what would save memory\n") && next.lines().count() == 1, "{text}");
     // One step, and what follows it, is all that is asked for here.
     let script = "import torch\nnet = torch.nn.Linear(64, 64).cuda()\no = torch.optim.SGD(net.parameters(), 0.1)\n\
